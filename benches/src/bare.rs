@@ -1,8 +1,9 @@
-//! A client that costs the generator as little as possible. It sends a prepared request, and reads the status, the length and the
-//! id of the answer.
+//! A client that costs the generator as little as possible. It sends a prepared request, and reads
+//! the status, the length and the id of the answer.
 //!
-//! For loads where the generator must be able to ask for far more than weir can serve, with one processor for itself and the
-//! upstream. [`Client`](crate::client::Client) is the one that looks at everything.
+//! For loads where the generator must be able to ask for far more than weir can serve, with one
+//! processor for itself and the upstream. [`Client`](crate::client::Client) is the one that looks
+//! at everything.
 
 use crate::client::Site;
 use crate::load::message;
@@ -43,7 +44,8 @@ pub(crate) enum Called {
 }
 
 impl Bare {
-    /// Connects, and writes the request that is sent ever after; `number` tells its message from that of others.
+    /// Connects, and writes the request that is sent ever after; `number` tells its message from
+    /// that of others.
     ///
     /// # Errors
     /// No connection, or a site that makes no request.
@@ -51,7 +53,15 @@ impl Bare {
         let message = message(number, 0, payload);
         let (request, id) = request(site, &message)?;
         let stream = connect(site).await?;
-        Ok(Self { site: site.clone(), stream, request, id, message, sent: 0, received: Vec::with_capacity(LONGEST) })
+        Ok(Self {
+            site: site.clone(),
+            stream,
+            request,
+            id,
+            message,
+            sent: 0,
+            received: Vec::with_capacity(LONGEST),
+        })
     }
 
     /// Calls once. A connection that the server closed with its last answer is made anew.
@@ -81,7 +91,10 @@ impl Bare {
             // The upstream has as many calls as it may.
             StatusCode::OK if body.contains(r#""reason":"busy""#) => Ok(Called::Refused),
             StatusCode::OK => {
-                ensure!(body.contains(&id) && body.contains(&self.message), "another answer than to {id}: {body}");
+                ensure!(
+                    body.contains(&id) && body.contains(&self.message),
+                    "another answer than to {id}: {body}"
+                );
                 Ok(Called::Made)
             }
             StatusCode::SERVICE_UNAVAILABLE => Ok(Called::Refused),
@@ -98,7 +111,9 @@ impl Bare {
 }
 
 async fn connect(site: &Site) -> Result<TcpStream> {
-    let stream = TcpStream::connect(site.addr).await.with_context(|| format!("cannot connect to {}", site.addr))?;
+    let stream = TcpStream::connect(site.addr)
+        .await
+        .with_context(|| format!("cannot connect to {}", site.addr))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -106,9 +121,18 @@ async fn connect(site: &Site) -> Result<TcpStream> {
 /// A whole request, and where its id is.
 fn request(site: &Site, message: &str) -> Result<(Vec<u8>, std::ops::Range<usize>)> {
     let id = FIRST_ID.to_string();
-    let body = protocol::call(Era::Modern, FIRST_ID, &site.tool, &format!(r#"{{"message":"{message}"}}"#));
-    let mut headers: HeaderMap =
-        protocol::headers(Era::Modern, &site.addr.to_string(), "tools/call", Some(&site.tool))?;
+    let body = protocol::call(
+        Era::Modern,
+        FIRST_ID,
+        &site.tool,
+        &format!(r#"{{"message":"{message}"}}"#),
+    );
+    let mut headers: HeaderMap = protocol::headers(
+        Era::Modern,
+        &site.addr.to_string(),
+        "tools/call",
+        Some(&site.tool),
+    )?;
     headers.insert(CONTENT_LENGTH, body.len().into());
     if let Some(credential) = &site.credential {
         headers.insert(AUTHORIZATION, credential.clone());
@@ -138,9 +162,14 @@ struct Head {
 impl Head {
     /// `None` where it is not there yet.
     fn of(received: &[u8]) -> Result<Option<Self>> {
-        let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+        let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return Ok(None);
+        };
         let mut lines = std::str::from_utf8(&received[..end])?.split("\r\n");
-        let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status line")?;
+        let status = lines
+            .next()
+            .and_then(|line| line.split(' ').nth(1))
+            .context("no status line")?;
         let (mut length, mut is_last) = (None, false);
         for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
             if name.eq_ignore_ascii_case("content-length") {
@@ -150,7 +179,12 @@ impl Head {
             }
         }
         let length = length.context("an answer without Content-Length")?;
-        Ok(Some(Self { status: status.parse()?, end: end + 4, length, is_last }))
+        Ok(Some(Self {
+            status: status.parse()?,
+            end: end + 4,
+            length,
+            is_last,
+        }))
     }
 }
 
@@ -180,9 +214,18 @@ mod tests {
 
     #[test]
     fn a_head_says_how_long_its_body_is() {
-        assert_eq!(Head::of(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n").unwrap(), None);
-        let head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nConnection: close\r\n\r\n{}";
-        let expected = Head { status: StatusCode::SERVICE_UNAVAILABLE, end: head.len() - 2, length: 2, is_last: true };
+        assert_eq!(
+            Head::of(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n").unwrap(),
+            None
+        );
+        let head =
+            b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nConnection: close\r\n\r\n{}";
+        let expected = Head {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            end: head.len() - 2,
+            length: 2,
+            is_last: true,
+        };
         assert_eq!(Head::of(head).unwrap(), Some(expected));
         assert!(Head::of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
     }

@@ -1,7 +1,7 @@
 //! One client of the load generator: one HTTP/1.1 connection, kept alive, in either era.
 //!
-//! It checks every answer: its id, that it is a result, and its content. It never retries; what goes wrong is counted by
-//! the caller.
+//! It checks every answer: its id, that it is a result, and its content. It never retries; what
+//! goes wrong is counted by the caller.
 
 use crate::protocol::{self, Era, SESSION};
 use crate::sse::Events;
@@ -99,7 +99,8 @@ struct Tool {
 }
 
 impl Client {
-    /// Connects; a legacy client also opens its session. Dropping it closes the connection but not the session.
+    /// Connects; a legacy client also opens its session. Dropping it closes the connection but not
+    /// the session.
     ///
     /// # Errors
     /// No connection, or a handshake that is not answered as it must be.
@@ -117,7 +118,9 @@ impl Client {
         path: &Uri,
         era: Era,
     ) -> Result<Self> {
-        let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to {addr}"))?;
+        let stream = TcpStream::connect(addr)
+            .await
+            .with_context(|| format!("cannot connect to {addr}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(async move {
@@ -125,8 +128,17 @@ impl Client {
             Some(parts.io.into_inner())
         });
         let (host, path) = (addr.to_string(), path.clone());
-        let mut client =
-            Self { sender, driver, host, era, path, session: None, waiting: VecDeque::new(), credential, last_id: 0 };
+        let mut client = Self {
+            sender,
+            driver,
+            host,
+            era,
+            path,
+            session: None,
+            waiting: VecDeque::new(),
+            credential,
+            last_id: 0,
+        };
         if era == Era::Legacy {
             client.initialize().await.context("initialize")?;
         }
@@ -141,13 +153,29 @@ impl Client {
         self.session = None;
         let path = self.path.clone();
         let id = self.next_id();
-        let answer = self.post(&path, "initialize", None, protocol::initialize(id)).await?;
+        let answer = self
+            .post(&path, "initialize", None, protocol::initialize(id))
+            .await?;
         self.session = answer.headers.get(SESSION).cloned();
         let text = answer.message(id)?;
         let version = format!("\"{}\"", Era::Legacy.version());
-        ensure!(result(&text, id)?.contains(&version), "another version than asked for");
-        let told = self.post(&path, "notifications/initialized", None, protocol::INITIALIZED.to_owned()).await?;
-        ensure!(told.status == StatusCode::ACCEPTED, "initialized got {}", told.status);
+        ensure!(
+            result(&text, id)?.contains(&version),
+            "another version than asked for"
+        );
+        let told = self
+            .post(
+                &path,
+                "notifications/initialized",
+                None,
+                protocol::INITIALIZED.to_owned(),
+            )
+            .await?;
+        ensure!(
+            told.status == StatusCode::ACCEPTED,
+            "initialized got {}",
+            told.status
+        );
         Ok(())
     }
 
@@ -171,28 +199,38 @@ impl Client {
         }
     }
 
-    /// Calls an echo tool with `message`, which must need no JSON escape, and checks that it comes back.
+    /// Calls an echo tool with `message`, which must need no JSON escape, and checks that it comes
+    /// back.
     ///
     /// # Errors
     /// No answer, or any other one.
     pub(crate) async fn echo(&mut self, site: &Site, message: &str) -> Result<()> {
-        self.call(site, &format!(r#"{{"message":"{message}"}}"#), message).await
+        self.call(site, &format!(r#"{{"message":"{message}"}}"#), message)
+            .await
     }
 
-    /// Calls a tool with `arguments` (a JSON object) and checks that the answer is the one text `expected`.
+    /// Calls a tool with `arguments` (a JSON object) and checks that the answer is the one text
+    /// `expected`.
     ///
     /// # Errors
     /// No answer, or any other one.
-    pub(crate) async fn call(&mut self, site: &Site, arguments: &str, expected: &str) -> Result<()> {
+    pub(crate) async fn call(
+        &mut self,
+        site: &Site,
+        arguments: &str,
+        expected: &str,
+    ) -> Result<()> {
         let id = self.next_id();
         let body = protocol::call(self.era, id, &site.tool, arguments);
-        let answer = self.post(&site.path, "tools/call", Some(&site.tool), body).await?;
+        let answer = self
+            .post(&site.path, "tools/call", Some(&site.tool), body)
+            .await?;
         let text = answer.message(id)?;
         check_called(result(&text, id)?, self.era, expected)
     }
 
-    /// Asks for one page of tools and gives the raw answer to [`Client::page`], so that the caller can time the one
-    /// without the other.
+    /// Asks for one page of tools and gives the raw answer to [`Client::page`], so that the caller
+    /// can time the one without the other.
     ///
     /// # Errors
     /// No answer.
@@ -200,7 +238,13 @@ impl Client {
         let params = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":"{cursor}""#));
         let path = self.path.clone();
         let id = self.next_id();
-        self.post(&path, "tools/list", None, protocol::request(self.era, id, "tools/list", &params)).await
+        self.post(
+            &path,
+            "tools/list",
+            None,
+            protocol::request(self.era, id, "tools/list", &params),
+        )
+        .await
     }
 
     /// Reads the page out of the answer to the last [`Client::list`].
@@ -210,7 +254,10 @@ impl Client {
     pub(crate) fn page(&self, answer: &Answer) -> Result<Page> {
         let text = answer.message(self.last_id)?;
         let listed: Listed = serde_json::from_str(result(&text, self.last_id)?)?;
-        Ok(Page { names: listed.tools.into_iter().map(|tool| tool.name).collect(), next: listed.next_cursor })
+        Ok(Page {
+            names: listed.tools.into_iter().map(|tool| tool.name).collect(),
+            next: listed.next_cursor,
+        })
     }
 
     /// All names, over all pages.
@@ -241,7 +288,9 @@ impl Client {
         }
         let path = self.path.clone();
         let headers = protocol::headers(self.era, &self.host, "tools/call", None)?;
-        let answer = self.send(Method::DELETE, &path, headers, String::new()).await?;
+        let answer = self
+            .send(Method::DELETE, &path, headers, String::new())
+            .await?;
         ensure!(answer.status.is_success(), "DELETE got {}", answer.status);
         Ok(())
     }
@@ -261,12 +310,24 @@ impl Client {
         self.last_id
     }
 
-    async fn post(&mut self, path: &Uri, method: &'static str, tool: Option<&str>, body: String) -> Result<Answer> {
+    async fn post(
+        &mut self,
+        path: &Uri,
+        method: &'static str,
+        tool: Option<&str>,
+        body: String,
+    ) -> Result<Answer> {
         let headers = protocol::headers(self.era, &self.host, method, tool)?;
         self.send(Method::POST, path, headers, body).await
     }
 
-    async fn send(&mut self, method: Method, path: &Uri, mut headers: HeaderMap, body: String) -> Result<Answer> {
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &Uri,
+        mut headers: HeaderMap,
+        body: String,
+    ) -> Result<Answer> {
         if let Some(session) = &self.session {
             headers.insert(SESSION, session.clone());
         }
@@ -280,14 +341,21 @@ impl Client {
         self.sender.ready().await?;
         let (parts, body) = self.sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        })
     }
 }
 
 impl Answer {
     /// The JSON-RPC message with this id, whether it came as JSON or as an event.
     fn message(&self, id: u64) -> Result<Cow<'_, str>> {
-        let kind = self.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let kind = self
+            .headers
+            .get(CONTENT_TYPE)
+            .map_or(&b""[..], HeaderValue::as_bytes);
         if self.status != StatusCode::OK {
             bail!("HTTP {}: {}", self.status, excerpt(&self.body));
         }
@@ -301,7 +369,9 @@ impl Answer {
             }
         });
         read.map_err(|_| anyhow!("an event without end"))?;
-        Ok(Cow::Owned(String::from_utf8(found.context("the stream ended without the answer")?)?))
+        Ok(Cow::Owned(String::from_utf8(
+            found.context("the stream ended without the answer")?,
+        )?))
     }
 }
 
@@ -311,17 +381,32 @@ fn result(text: &str, id: u64) -> Result<&str> {
     if let Some(error) = reply.error {
         bail!("error: {}", excerpt(error.get().as_bytes()));
     }
-    ensure!(reply.id == Some(id), "the answer to another request: {}", excerpt(text.as_bytes()));
+    ensure!(
+        reply.id == Some(id),
+        "the answer to another request: {}",
+        excerpt(text.as_bytes())
+    );
     Ok(reply.result.context("neither result nor error")?.get())
 }
 
 fn check_called(result: &str, era: Era, expected: &str) -> Result<()> {
-    let called: Called<'_> = serde_json::from_str(result).with_context(|| excerpt(result.as_bytes()))?;
-    ensure!(!called.is_error, "the tool failed: {}", excerpt(result.as_bytes()));
-    ensure!(era == Era::Legacy || called.result_type.as_deref() == Some("complete"), "no complete result");
+    let called: Called<'_> =
+        serde_json::from_str(result).with_context(|| excerpt(result.as_bytes()))?;
+    ensure!(
+        !called.is_error,
+        "the tool failed: {}",
+        excerpt(result.as_bytes())
+    );
+    ensure!(
+        era == Era::Legacy || called.result_type.as_deref() == Some("complete"),
+        "no complete result"
+    );
     match called.content.as_slice() {
         [Text { text: Some(text) }] if text == expected => Ok(()),
-        _ => bail!("other content than expected: {}", excerpt(result.as_bytes())),
+        _ => bail!(
+            "other content than expected: {}",
+            excerpt(result.as_bytes())
+        ),
     }
 }
 
@@ -337,7 +422,11 @@ mod tests {
 
     fn answer(kind: &'static str, body: &'static str) -> Answer {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        Answer { status: StatusCode::OK, headers, body: Bytes::from_static(body.as_bytes()) }
+        Answer {
+            status: StatusCode::OK,
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+        }
     }
 
     #[test]
@@ -355,8 +444,22 @@ mod tests {
         let good = r#"{"resultType":"complete","content":[{"type":"text","text":"a"}]}"#;
         check_called(good, Era::Modern, "a").unwrap();
         assert!(check_called(good, Era::Modern, "b").is_err());
-        assert!(check_called(r#"{"content":[{"type":"text","text":"a"}]}"#, Era::Modern, "a").is_err());
-        assert!(check_called(r#"{"isError":true,"content":[{"type":"text","text":"a"}]}"#, Era::Legacy, "a").is_err());
+        assert!(
+            check_called(
+                r#"{"content":[{"type":"text","text":"a"}]}"#,
+                Era::Modern,
+                "a"
+            )
+            .is_err()
+        );
+        assert!(
+            check_called(
+                r#"{"isError":true,"content":[{"type":"text","text":"a"}]}"#,
+                Era::Legacy,
+                "a"
+            )
+            .is_err()
+        );
         assert!(check_called(r#"{"content":[]}"#, Era::Legacy, "a").is_err());
         assert!(result(r#"{"id":1,"result":{}}"#, 2).is_err());
         assert!(result(r#"{"id":1,"error":{"code":-32603}}"#, 1).is_err());

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-/// The thread is kept on one processor until this is dropped; then it may run where it might before.
+/// The thread is kept on one processor until this is dropped; then it may run where it might
+/// before.
 #[derive(Debug)]
 pub(crate) struct Pinned(platform::Allowed);
 
@@ -23,7 +24,8 @@ pub(crate) fn allowed() -> Vec<usize> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Widening a set of processors fails no more than narrowing it did, and a thread that stays pinned does no harm.
+        // Widening a set of processors fails no more than narrowing it did, and a thread that stays
+        // pinned does no harm.
         let _ = platform::write(&self.0);
     }
 }
@@ -54,7 +56,9 @@ mod platform {
     }
 
     pub(super) fn cores(allowed: &CpuSet) -> Vec<usize> {
-        (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect()
+        (0..CpuSet::count())
+            .filter(|core| allowed.is_set(*core).unwrap_or(false))
+            .collect()
     }
 }
 

@@ -1,7 +1,8 @@
-//! Thousands of listening clients in a process of their own, since a process may open only so many files.
+//! Thousands of listening clients in a process of their own, since a process may open only so many
+//! files.
 //!
-//! It takes commands by lines (`open N`, `arm`, `wait MILLIS`) and answers each with one line of JSON. Times are
-//! microseconds since 1970, the clock it shares with the run that started it.
+//! It takes commands by lines (`open N`, `arm`, `wait MILLIS`) and answers each with one line of
+//! JSON. Times are microseconds since 1970, the clock it shares with the run that started it.
 
 use crate::listener::Listener;
 use crate::machine::unix_micros;
@@ -96,7 +97,9 @@ async fn open(log: &Arc<Log>, target: &Target, era: Era, count: usize) {
     log.lock().heard.resize(first + count, false);
     let opening = stream::iter(first..first + count).map(|index| async move {
         let opened = Listener::open(target.addr, &target.path, era, index as u64 + 1);
-        let opened = timeout(Duration::from_secs(20), opened).await.context("not open after 20 s");
+        let opened = timeout(Duration::from_secs(20), opened)
+            .await
+            .context("not open after 20 s");
         (index, opened.and_then(|listener| listener))
     });
     let mut opening = std::pin::pin!(opening.buffer_unordered(OPENING));
@@ -176,8 +179,19 @@ impl Log {
         let mut arrivals = inner.arrivals.clone();
         arrivals.sort_unstable();
         let told = arrivals.len();
-        let at = |percent: usize| arrivals.get((told * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0);
-        Told { told, p50_at: at(50), p99_at: at(99), last_at: at(100), ..inner.now.clone() }
+        let at = |percent: usize| {
+            arrivals
+                .get((told * percent).div_ceil(100).saturating_sub(1))
+                .copied()
+                .unwrap_or(0)
+        };
+        Told {
+            told,
+            p50_at: at(50),
+            p99_at: at(99),
+            last_at: at(100),
+            ..inner.now.clone()
+        }
     }
 }
 

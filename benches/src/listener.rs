@@ -1,7 +1,9 @@
-//! One listening client of a fan-out run, as lean as one can be: a bare socket, chunked decoding, events.
+//! One listening client of a fan-out run, as lean as one can be: a bare socket, chunked decoding,
+//! events.
 //!
-//! 19,000 of these must read one event each without taking the machine from what is measured, so there is no HTTP
-//! library between the socket and the event. The handshake before the stream does use one.
+//! 19,000 of these must read one event each without taking the machine from what is measured, so
+//! there is no HTTP library between the socket and the event. The handshake before the stream does
+//! use one.
 
 use crate::client::Client;
 use crate::protocol::{self, Era, SESSION, TOOLS_CHANGED};
@@ -19,7 +21,8 @@ use tokio::net::TcpStream;
 const MAX_HEAD: usize = 16 << 10;
 
 thread_local! {
-    /// What a read fills; shared by all listeners of a thread, since nothing is kept in it across an await.
+    /// What a read fills; shared by all listeners of a thread, since nothing is kept in it across
+    /// an await.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
 }
 
@@ -70,7 +73,8 @@ struct Meta {
 }
 
 impl Listener {
-    /// Opens a stream: a legacy session and its GET, or a modern `subscriptions/listen` until it is acknowledged.
+    /// Opens a stream: a legacy session and its GET, or a modern `subscriptions/listen` until it is
+    /// acknowledged.
     ///
     /// # Errors
     /// Any answer that is not such a stream.
@@ -79,13 +83,17 @@ impl Listener {
             Era::Modern => {
                 let stream = TcpStream::connect(addr).await.context("cannot connect")?;
                 stream.set_nodelay(true)?;
-                let mut headers = protocol::headers(era, &addr.to_string(), "subscriptions/listen", None)?;
+                let mut headers =
+                    protocol::headers(era, &addr.to_string(), "subscriptions/listen", None)?;
                 let body = protocol::listen(id);
                 headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(body.len()));
                 (stream, head("POST", path, &headers), body)
             }
             Era::Legacy => {
-                let (stream, session) = Client::connect(addr, path, era).await?.into_stream().await?;
+                let (stream, session) = Client::connect(addr, path, era)
+                    .await?
+                    .into_stream()
+                    .await?;
                 let mut headers = protocol::headers(era, &addr.to_string(), "GET", None)?;
                 headers.remove(http::header::CONTENT_TYPE);
                 headers.insert(SESSION, session.context("no session id")?);
@@ -93,8 +101,17 @@ impl Listener {
             }
         };
         stream.write_all(format!("{head}{body}").as_bytes()).await?;
-        let decoder = Decoder { phase: Phase::Head(Vec::new()), events: Events::default() };
-        let mut listener = Self { stream, decoder, era, id, acknowledged: false };
+        let decoder = Decoder {
+            phase: Phase::Head(Vec::new()),
+            events: Events::default(),
+        };
+        let mut listener = Self {
+            stream,
+            decoder,
+            era,
+            id,
+            acknowledged: false,
+        };
         while !listener.is_open() {
             let changes = listener.read().await?;
             ensure!(changes == 0, "a change before the stream was acknowledged");
@@ -110,7 +127,13 @@ impl Listener {
     pub(crate) async fn read(&mut self) -> Result<usize> {
         loop {
             self.stream.readable().await?;
-            let Self { stream, decoder, era, id, acknowledged } = self;
+            let Self {
+                stream,
+                decoder,
+                era,
+                id,
+                acknowledged,
+            } = self;
             let read = BUFFER.with_borrow_mut(|buffer| match stream.try_read(buffer) {
                 Ok(0) => Some(Err(anyhow!("the stream ended"))),
                 Ok(read) => Some(changes(decoder, &buffer[..read], *era, *id, acknowledged)),
@@ -132,7 +155,13 @@ impl Listener {
 }
 
 /// Feeds bytes and counts the changes in them.
-fn changes(decoder: &mut Decoder, bytes: &[u8], era: Era, id: u64, acknowledged: &mut bool) -> Result<usize> {
+fn changes(
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    era: Era,
+    id: u64,
+    acknowledged: &mut bool,
+) -> Result<usize> {
     let mut changes = 0;
     let mut wrong = None;
     decoder.push(bytes, |data| match told(data, era, id) {
@@ -149,7 +178,8 @@ enum Told {
     Changed,
 }
 
-/// What an event says, if it is one a listener waits for. A modern one must carry the id of its listen request.
+/// What an event says, if it is one a listener waits for. A modern one must carry the id of its
+/// listen request.
 fn told(data: &[u8], era: Era, id: u64) -> Result<Option<Told>> {
     let note: Note<'_> = serde_json::from_slice(data).context("an event that is no message")?;
     let told = match note.method {
@@ -157,8 +187,14 @@ fn told(data: &[u8], era: Era, id: u64) -> Result<Option<Told>> {
         Some("notifications/subscriptions/acknowledged") => Told::Acknowledged,
         _ => return Ok(None),
     };
-    let subscription = note.params.and_then(|params| params.meta).and_then(|meta| meta.subscription);
-    ensure!(era == Era::Legacy || subscription == Some(id), "subscription id {subscription:?} instead of {id}");
+    let subscription = note
+        .params
+        .and_then(|params| params.meta)
+        .and_then(|meta| meta.subscription);
+    ensure!(
+        era == Era::Legacy || subscription == Some(id),
+        "subscription id {subscription:?} instead of {id}"
+    );
     Ok(Some(told))
 }
 
@@ -166,7 +202,10 @@ fn head(method: &str, path: &Uri, headers: &HeaderMap) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
     for (name, value) in headers {
         // Every value here was made from text.
-        head.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
+        head.push_str(&format!(
+            "{name}: {}\r\n",
+            String::from_utf8_lossy(value.as_bytes())
+        ));
     }
     head + "\r\n"
 }
@@ -176,14 +215,18 @@ impl Decoder {
         while let Some(&first) = bytes.first() {
             match &mut self.phase {
                 Phase::Data(left) => {
-                    let size = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    let size = usize::try_from(*left)
+                        .unwrap_or(usize::MAX)
+                        .min(bytes.len());
                     let (data, rest) = bytes.split_at(size);
                     *left -= size as u64;
                     if *left == 0 {
                         self.phase = Phase::LineEnd;
                     }
                     bytes = rest;
-                    self.events.push(data, &mut found).map_err(|_| anyhow!("an event without end"))?;
+                    self.events
+                        .push(data, &mut found)
+                        .map_err(|_| anyhow!("an event without end"))?;
                 }
                 Phase::Ended => bail!("the stream ended"),
                 phase => {
@@ -210,7 +253,13 @@ impl Phase {
                 }
             }
             Self::Size(size, extension) => match (byte, char::from(byte).to_digit(16)) {
-                (b'\n', _) => *self = if *size == 0 { Self::Ended } else { Self::Data(*size) },
+                (b'\n', _) => {
+                    *self = if *size == 0 {
+                        Self::Ended
+                    } else {
+                        Self::Data(*size)
+                    }
+                }
                 (b'\r', _) => {}
                 (_, Some(digit)) if !*extension => *size = (*size << 4) | u64::from(digit),
                 (b';', _) => *extension = true,
@@ -230,9 +279,19 @@ impl Phase {
 
 fn check_head(head: &[u8]) -> Result<()> {
     let text = String::from_utf8_lossy(head).to_ascii_lowercase();
-    ensure!(text.starts_with("http/1.1 200"), "no stream: {}", text.lines().next().unwrap_or_default());
-    ensure!(text.contains("content-type: text/event-stream"), "no event stream: {text}");
-    ensure!(text.contains("transfer-encoding: chunked"), "not chunked: {text}");
+    ensure!(
+        text.starts_with("http/1.1 200"),
+        "no stream: {}",
+        text.lines().next().unwrap_or_default()
+    );
+    ensure!(
+        text.contains("content-type: text/event-stream"),
+        "no event stream: {text}"
+    );
+    ensure!(
+        text.contains("transfer-encoding: chunked"),
+        "not chunked: {text}"
+    );
     Ok(())
 }
 
@@ -243,7 +302,10 @@ mod tests {
     use super::*;
 
     fn decoder() -> Decoder {
-        Decoder { phase: Phase::Head(Vec::new()), events: Events::default() }
+        Decoder {
+            phase: Phase::Head(Vec::new()),
+            events: Events::default(),
+        }
     }
 
     const STREAM: &str = concat!(
@@ -271,14 +333,20 @@ mod tests {
                 r#"{{"method":"{TOOLS_CHANGED}","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}}}"#
             )
         };
-        assert!(matches!(told(note(3).as_bytes(), Era::Modern, 3), Ok(Some(Told::Changed))));
+        assert!(matches!(
+            told(note(3).as_bytes(), Era::Modern, 3),
+            Ok(Some(Told::Changed))
+        ));
         assert!(told(note(4).as_bytes(), Era::Modern, 3).is_err());
         assert!(told(b"{", Era::Modern, 3).is_err());
     }
 
     #[test]
     fn anything_but_an_event_stream_is_refused() {
-        for head in ["HTTP/1.1 503 Busy\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"] {
+        for head in [
+            "HTTP/1.1 503 Busy\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n",
+        ] {
             assert!(decoder().push(head.as_bytes(), |_| {}).is_err());
         }
     }

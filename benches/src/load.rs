@@ -1,7 +1,7 @@
 //! A crew of clients that call as fast as they are answered, for the length of a round.
 //!
-//! Closed loop: each client has one call in flight. What a round reports is therefore throughput at a concurrency, and
-//! latency under exactly that load.
+//! Closed loop: each client has one call in flight. What a round reports is therefore throughput at
+//! a concurrency, and latency under exactly that load.
 
 use crate::client::{Client, Site};
 use crate::process::Process;
@@ -76,7 +76,14 @@ impl Crew {
         let mut workers = Vec::with_capacity(size);
         for number in 0..size {
             let client = connect(&work).await?;
-            workers.push(Worker { client: Some(client), turn: number, sent: 0, number, errors: 0, error: None });
+            workers.push(Worker {
+                client: Some(client),
+                turn: number,
+                sent: 0,
+                number,
+                errors: 0,
+                error: None,
+            });
         }
         Ok(Self { work, workers })
     }
@@ -98,9 +105,20 @@ impl Crew {
         }
         let elapsed = start.elapsed();
         let cpu = process.cpu_nanos()?.saturating_sub(cpu);
-        let errors = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.errors)).sum();
-        let error = self.workers.iter_mut().filter_map(|worker| worker.error.take()).last();
-        Ok(Outcome { round: latencies.round(elapsed, cpu, errors), error })
+        let errors = self
+            .workers
+            .iter_mut()
+            .map(|worker| std::mem::take(&mut worker.errors))
+            .sum();
+        let error = self
+            .workers
+            .iter_mut()
+            .filter_map(|worker| worker.error.take())
+            .last();
+        Ok(Outcome {
+            round: latencies.round(elapsed, cpu, errors),
+            error,
+        })
     }
 
     /// Calls once in each session of every client.
@@ -113,7 +131,9 @@ impl Crew {
             let work = self.work.clone();
             working.spawn(async move {
                 for _ in 0..work.sessions {
-                    timeout(OVERTIME, worker.one_call(&work)).await.context("no answer")??;
+                    timeout(OVERTIME, worker.one_call(&work))
+                        .await
+                        .context("no answer")??;
                 }
                 anyhow::Ok(worker)
             });
@@ -130,7 +150,9 @@ impl Crew {
     /// One that does not end.
     pub(crate) async fn close(self) -> Result<()> {
         for client in self.workers.into_iter().filter_map(|worker| worker.client) {
-            timeout(OVERTIME, client.close()).await.context("a session does not end")??;
+            timeout(OVERTIME, client.close())
+                .await
+                .context("a session does not end")??;
         }
         Ok(())
     }
@@ -139,7 +161,12 @@ impl Crew {
 impl<'a> Lane<'a> {
     /// A connected crew; `process` is the one whose CPU time is counted.
     pub(crate) fn new(crew: Crew, process: &'a Process) -> Self {
-        Self { crew, process, rounds: Vec::new(), error: None }
+        Self {
+            crew,
+            process,
+            rounds: Vec::new(),
+            error: None,
+        }
     }
 
     /// The medians of its rounds. What went wrong only while warming up is an error too.
@@ -149,9 +176,14 @@ impl<'a> Lane<'a> {
         medians
     }
 
-    /// The median of what `compare` says of this lane and another in the same round; `None` where there is none to compare.
+    /// The median of what `compare` says of this lane and another in the same round; `None` where
+    /// there is none to compare.
     pub(crate) fn against(&self, other: &Self, compare: fn(&Round, &Round) -> f64) -> Option<f64> {
-        let both = self.rounds.iter().zip(&other.rounds).filter(|(ours, theirs)| ours.calls > 0 && theirs.calls > 0);
+        let both = self
+            .rounds
+            .iter()
+            .zip(&other.rounds)
+            .filter(|(ours, theirs)| ours.calls > 0 && theirs.calls > 0);
         let compared: Vec<f64> = both.map(|(ours, theirs)| compare(ours, theirs)).collect();
         (!compared.is_empty()).then(|| median(compared))
     }
@@ -178,7 +210,8 @@ impl<'a> Lane<'a> {
 pub(crate) async fn in_turns(lanes: &mut [Lane<'_>], settings: &Settings) -> Result<()> {
     let length = Duration::from_millis(settings.round_ms);
     for lane in &mut *lanes {
-        // Connections, pools and branch predictors warm up uncounted; a wrong answer counts all the same.
+        // Connections, pools and branch predictors warm up uncounted; a wrong answer counts all the
+        // same.
         lane.round(length / 4).await?;
     }
     for round in 0..settings.rounds {
@@ -214,7 +247,8 @@ impl Worker {
     }
 
     async fn one_call(&mut self, work: &Work) -> Result<Duration> {
-        // Out of its place while it is used: a call that is dropped or fails must not leave a half-used connection.
+        // Out of its place while it is used: a call that is dropped or fails must not leave a
+        // half-used connection.
         let mut client = match self.client.take() {
             Some(client) => client,
             None => connect(work).await?,
@@ -240,7 +274,9 @@ impl Worker {
 async fn connect(work: &Work) -> Result<Client> {
     let site = work.sites.first().context("nothing to call")?;
     let connected = Client::connect_as(site.credential.clone(), site.addr, &site.path, work.era);
-    let mut client = timeout(OVERTIME, connected).await.context("no connection")??;
+    let mut client = timeout(OVERTIME, connected)
+        .await
+        .context("no connection")??;
     if work.era == Era::Legacy {
         client.open_sessions(work.sessions).await?;
     }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// File descriptors a process keeps for itself: its standard streams, listeners, upstream connections, logs.
+/// File descriptors a process keeps for itself: its standard streams, listeners, upstream
+/// connections, logs.
 const RESERVED_FILES: usize = 600;
 
 /// The machine and the build a run was made on.
@@ -22,7 +23,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// Open files one process may have.
     pub(crate) open_files: usize,
-    /// The commit of the source tree this runs in, with `+` where it has changes; `unknown` outside one.
+    /// The commit of the source tree this runs in, with `+` where it has changes; `unknown` outside
+    /// one.
     pub(crate) commit: String,
     /// The folder of the executable, which cargo names after the profile.
     pub(crate) build: String,
@@ -64,7 +66,9 @@ impl Machine {
 
 /// Microseconds since 1970. The one clock that all processes of a run share.
 pub(crate) fn unix_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -73,19 +77,31 @@ fn open_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     limits
         .lines()
-        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
+        .find_map(|line| {
+            line.strip_prefix("Max open files")?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
         .unwrap_or(1024)
 }
 
 fn load() -> f64 {
-    let word = read_line("/proc/loadavg").split_whitespace().next().and_then(|word| word.parse().ok());
+    let word = read_line("/proc/loadavg")
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
     word.unwrap_or(0.0)
 }
 
 fn cpu_name() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find(|line| line.starts_with("model name"));
-    name.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown").trim().to_owned()
+    name.and_then(|line| line.split(':').nth(1))
+        .unwrap_or("unknown")
+        .trim()
+        .to_owned()
 }
 
 fn read_line(path: &str) -> String {
@@ -95,33 +111,47 @@ fn read_line(path: &str) -> String {
 /// The word in brackets, as in `always [madvise] never`.
 fn huge_pages() -> String {
     let text = read_line("/sys/kernel/mm/transparent_hugepage/enabled");
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let chosen = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
     chosen.map_or_else(|| "unknown".to_owned(), |(word, _)| word.to_owned())
 }
 
 fn environment() -> BTreeMap<String, String> {
     let matters = |name: &String| name.starts_with("MIMALLOC_") || name == "TOKIO_WORKER_THREADS";
     // A name or value that is no text is none of these.
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    std::env::vars_os().filter_map(text).filter(|(name, _)| matters(name)).collect()
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os()
+        .filter_map(text)
+        .filter(|(name, _)| matters(name))
+        .collect()
 }
 
 fn git_commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
     };
-    let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|changes| !changes.is_empty());
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"])
+        .is_some_and(|changes| !changes.is_empty());
     if dirty { commit + "+" } else { commit }
 }
 
 fn build_folder() -> String {
     let exe = std::env::current_exe().unwrap_or_default();
     let folder = exe.parent().and_then(Path::file_name);
-    folder.map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+    folder.map_or_else(
+        || "unknown".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! weir's load generator, the upstream it calls, and the raw pipe that weir is measured against.
 //!
-//! One run measures weir, the pipe and the upstream itself in turns on the same machine, checks the content of every
-//! answer, and writes a table and a JSON file. It shares no code with weir. It is not a test of behaviour: what weir must
-//! do stands in the tests; here stands how fast and in how much memory.
+//! One run measures weir, the pipe and the upstream itself in turns on the same machine, checks the
+//! content of every answer, and writes a table and a JSON file. It shares no code with weir. It is
+//! not a test of behaviour: what weir must do stands in the tests; here stands how fast and in how
+//! much memory.
 
 mod bare;
 mod client;
@@ -35,7 +36,11 @@ use tokio::runtime::{Builder, Runtime};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Debug, Parser)]
-#[command(name = "weir-bench", version, about = "Measures weir against a raw pipe and against the upstream itself.")]
+#[command(
+    name = "weir-bench",
+    version,
+    about = "Measures weir against a raw pipe and against the upstream itself."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,11 +80,15 @@ fn command(command: Command) -> Result<bool> {
     match command {
         Command::Run(flags) => measure(flags, false),
         Command::Smoke(flags) => measure(flags, true),
-        Command::Upstream(shape) => one_thread()?.block_on(upstream::serve(shape)).map(|()| true),
+        Command::Upstream(shape) => one_thread()?
+            .block_on(upstream::serve(shape))
+            .map(|()| true),
         // As many threads as weir has: the pipe is the same stack, only without weir.
-        Command::Pipe { to } => {
-            Builder::new_multi_thread().enable_all().build()?.block_on(pipe::serve(to)).map(|()| true)
-        }
+        Command::Pipe { to } => Builder::new_multi_thread()
+            .enable_all()
+            .build()?
+            .block_on(pipe::serve(to))
+            .map(|()| true),
         Command::Fleet(target) => one_thread()?.block_on(fleet::serve(target)).map(|()| true),
     }
 }
@@ -100,7 +109,8 @@ fn measure(flags: Flags, smoke: bool) -> Result<bool> {
     finished.context("the run ended early")
 }
 
-/// The generator and the upstream are lean, and each on one thread leaves the machine to what is measured.
+/// The generator and the upstream are lean, and each on one thread leaves the machine to what is
+/// measured.
 fn one_thread() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }

@@ -1,7 +1,8 @@
-//! The raw pipe: the thinnest reverse proxy of weir's own HTTP stack, the baseline that weir is measured against.
+//! The raw pipe: the thinnest reverse proxy of weir's own HTTP stack, the baseline that weir is
+//! measured against.
 //!
-//! hyper's HTTP/1.1 server in front, hyper-util's pooled client behind, bodies streamed both ways. It knows no MCP, has no
-//! limits and must not be used for anything else.
+//! hyper's HTTP/1.1 server in front, hyper-util's pooled client behind, bodies streamed both ways.
+//! It knows no MCP, has no limits and must not be used for anything else.
 
 use crate::process::parent_gone;
 use anyhow::Result;
@@ -21,7 +22,11 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 /// Headers that belong to one hop. `Transfer-Encoding` and `Content-Length` follow from the body.
-const HOP: [HeaderName; 3] = [CONNECTION, http::header::TRANSFER_ENCODING, http::header::UPGRADE];
+const HOP: [HeaderName; 3] = [
+    CONNECTION,
+    http::header::TRANSFER_ENCODING,
+    http::header::UPGRADE,
+];
 
 #[derive(Clone)]
 struct Pipe {
@@ -29,7 +34,8 @@ struct Pipe {
     to: Authority,
 }
 
-/// Forwards everything to `to` from a free loopback port, which it prints, until standard input ends.
+/// Forwards everything to `to` from a free loopback port, which it prints, until standard input
+/// ends.
 ///
 /// # Errors
 /// No port to listen on.
@@ -68,11 +74,16 @@ async fn connection(stream: TcpStream, pipe: Pipe) {
         async move { Ok::<_, Infallible>(pipe.forward(request).await) }
     });
     // A connection that breaks is the client's matter, and the client counts it.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 impl Pipe {
-    async fn forward(&self, mut request: Request<Incoming>) -> Response<Either<Incoming, Empty<Bytes>>> {
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Response<Either<Incoming, Empty<Bytes>>> {
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.scheme = Some(Scheme::HTTP);
         parts.authority = Some(self.to.clone());

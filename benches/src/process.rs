@@ -1,4 +1,5 @@
-//! A child process of the run: started, spoken to by lines, measured through `/proc`, and killed when dropped.
+//! A child process of the run: started, spoken to by lines, measured through `/proc`, and killed
+//! when dropped.
 //!
 //! Our own children also end when their standard input closes, so that none outlives a killed run.
 
@@ -37,7 +38,8 @@ impl Process {
         args: impl IntoIterator<Item = A>,
         log: &Path,
     ) -> Result<Self> {
-        let stderr = fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let stderr =
+            fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::piped())
@@ -83,7 +85,10 @@ impl Process {
     /// # Errors
     /// As [`Process::line`], or its standard input is closed.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<String> {
-        let stdin = self.stdin.as_mut().with_context(|| format!("{} takes no commands", self.name))?;
+        let stdin = self
+            .stdin
+            .as_mut()
+            .with_context(|| format!("{} takes no commands", self.name))?;
         stdin.write_all(format!("{line}\n").as_bytes()).await?;
         stdin.flush().await?;
         self.line().await
@@ -108,7 +113,11 @@ impl Process {
             let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
                 continue;
             };
-            nanos += text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+            nanos += text
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse::<u64>().ok())
+                .unwrap_or(0);
         }
         Ok(nanos)
     }
@@ -129,7 +138,8 @@ impl Process {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.pid))?.count())
     }
 
-    /// The high water of resident memory in bytes, since the start or the last [`Process::reset_peak`].
+    /// The high water of resident memory in bytes, since the start or the last
+    /// [`Process::reset_peak`].
     ///
     /// # Errors
     /// The process has ended.
@@ -153,15 +163,22 @@ impl Process {
 
     fn kib(&self, file: &str, key: &str) -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{}/{file}", self.pid))?;
-        let value =
-            text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
+        let value = text.lines().find_map(|line| {
+            line.strip_prefix(key)?
+                .split_whitespace()
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
         Ok(value.with_context(|| format!("no {key} in {file}"))? * 1024)
     }
 }
 
-/// The lines of standard input; the channel closes when it ends, since then the run that started this process is gone.
+/// The lines of standard input; the channel closes when it ends, since then the run that started
+/// this process is gone.
 ///
-/// Read on a thread of its own: a blocking read inside the runtime would keep it from shutting down.
+/// Read on a thread of its own: a blocking read inside the runtime would keep it from shutting
+/// down.
 pub(crate) fn commands() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

@@ -1,7 +1,8 @@
 //! The few MCP messages a load run needs, in both eras.
 //!
-//! Written by hand and not with weir's own types: a measuring stick that shares code with what it measures would share
-//! its mistakes. It is not a client library; `client` is the part that sends these.
+//! Written by hand and not with weir's own types: a measuring stick that shares code with what it
+//! measures would share its mistakes. It is not a client library; `client` is the part that sends
+//! these.
 
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -55,23 +56,37 @@ impl Era {
 
     /// `word` read back.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::Modern, Self::Legacy].into_iter().find(|era| era.word() == word)
+        [Self::Modern, Self::Legacy]
+            .into_iter()
+            .find(|era| era.word() == word)
     }
 }
 
-/// A request with `params` given as the members of its object, without braces; modern gets its `_meta` appended.
+/// A request with `params` given as the members of its object, without braces; modern gets its
+/// `_meta` appended.
 pub(crate) fn request(era: Era, id: u64, method: &str, params: &str) -> String {
     let meta = match era {
         Era::Modern => META,
         Era::Legacy => "",
     };
-    let comma = if params.is_empty() || meta.is_empty() { "" } else { "," };
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#)
+    let comma = if params.is_empty() || meta.is_empty() {
+        ""
+    } else {
+        ","
+    };
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#
+    )
 }
 
 /// A `tools/call`; `arguments` is a whole JSON object. The tool's name must need no JSON escape.
 pub(crate) fn call(era: Era, id: u64, tool: &str, arguments: &str) -> String {
-    request(era, id, "tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#))
+    request(
+        era,
+        id,
+        "tools/call",
+        &format!(r#""name":"{tool}","arguments":{arguments}"#),
+    )
 }
 
 /// The handshake of a legacy session.
@@ -89,17 +104,30 @@ pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications
 
 /// A modern request for the stream of tool list changes.
 pub(crate) fn listen(id: u64) -> String {
-    request(Era::Modern, id, "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#)
+    request(
+        Era::Modern,
+        id,
+        "subscriptions/listen",
+        r#""notifications":{"toolsListChanged":true}"#,
+    )
 }
 
 /// The headers every request of this era needs; `method` and `tool` are mirrored for a modern peer.
 ///
 /// # Errors
 /// A tool name or host that is no header value.
-pub(crate) fn headers(era: Era, host: &str, method: &'static str, tool: Option<&str>) -> anyhow::Result<HeaderMap> {
+pub(crate) fn headers(
+    era: Era,
+    host: &str,
+    method: &'static str,
+    tool: Option<&str>,
+) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(HOST, HeaderValue::from_str(host)?);
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(
+        ACCEPT,
+        HeaderValue::from_static("application/json, text/event-stream"),
+    );
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if method != "initialize" {
         headers.insert(VERSION, HeaderValue::from_static(era.version()));
@@ -122,10 +150,14 @@ mod tests {
 
     #[test]
     fn a_modern_call_carries_its_meta_and_a_legacy_one_does_not() {
-        let modern: Value = serde_json::from_str(&call(Era::Modern, 7, "echo", r#"{"message":"x"}"#)).unwrap();
+        let modern: Value =
+            serde_json::from_str(&call(Era::Modern, 7, "echo", r#"{"message":"x"}"#)).unwrap();
         assert_eq!(modern["id"], json!(7));
         assert_eq!(modern["params"]["arguments"], json!({"message": "x"}));
-        assert_eq!(modern["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], json!("2026-07-28"));
+        assert_eq!(
+            modern["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"],
+            json!("2026-07-28")
+        );
         let legacy: Value = serde_json::from_str(&call(Era::Legacy, 7, "echo", "{}")).unwrap();
         assert_eq!(legacy["params"], json!({"name": "echo", "arguments": {}}));
     }

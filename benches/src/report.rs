@@ -34,7 +34,12 @@ pub(crate) struct Table {
 impl Report {
     /// A run that has not begun.
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { machine: Machine::read(settings.commit.clone()), settings, tables: Vec::new(), errors: 0 }
+        Self {
+            machine: Machine::read(settings.commit.clone()),
+            settings,
+            tables: Vec::new(),
+            errors: 0,
+        }
     }
 
     /// Prints a table and keeps it.
@@ -58,16 +63,24 @@ impl Report {
 }
 
 impl Table {
-    /// A table without rows; `columns` are (key of a row, heading) in order. Keys that are not listed go to the file only.
+    /// A table without rows; `columns` are (key of a row, heading) in order. Keys that are not
+    /// listed go to the file only.
     pub(crate) const fn new(
         name: &'static str,
         title: String,
         columns: &'static [(&'static str, &'static str)],
     ) -> Self {
-        Self { name, title, columns, rows: Vec::new(), notes: Vec::new() }
+        Self {
+            name,
+            title,
+            columns,
+            rows: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
-    /// Adds a row: anything that serialises as an object, with `errors` and `error` where it can fail.
+    /// Adds a row: anything that serialises as an object, with `errors` and `error` where it can
+    /// fail.
     ///
     /// # Errors
     /// It is no object.
@@ -87,14 +100,34 @@ impl Table {
     }
 
     fn errors(&self) -> u64 {
-        self.rows.iter().filter_map(|row| row.get("errors")?.as_u64()).sum()
+        self.rows
+            .iter()
+            .filter_map(|row| row.get("errors")?.as_u64())
+            .sum()
     }
 
     fn text(&self) -> String {
-        let headings = self.columns.iter().map(|(_, heading)| (*heading).to_owned()).collect();
-        let cells = |row: &Map<String, Value>| self.columns.iter().map(|(key, _)| cell(row.get(*key))).collect();
-        let lines: Vec<Vec<String>> = std::iter::once(headings).chain(self.rows.iter().map(cells)).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let headings = self
+            .columns
+            .iter()
+            .map(|(_, heading)| (*heading).to_owned())
+            .collect();
+        let cells = |row: &Map<String, Value>| {
+            self.columns
+                .iter()
+                .map(|(key, _)| cell(row.get(*key)))
+                .collect()
+        };
+        let lines: Vec<Vec<String>> = std::iter::once(headings)
+            .chain(self.rows.iter().map(cells))
+            .collect();
+        let width = |column: usize| {
+            lines
+                .iter()
+                .map(|line| line[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let mut text = format!("\n{}\n", self.title);
         for line in &lines {
@@ -104,8 +137,11 @@ impl Table {
             }
             text.push('\n');
         }
-        let wrong =
-            self.rows.iter().filter_map(|row| row.get("error")?.as_str()).map(|error| format!("error: {error}"));
+        let wrong = self
+            .rows
+            .iter()
+            .filter_map(|row| row.get("error")?.as_str())
+            .map(|error| format!("error: {error}"));
         for line in wrong.chain(self.notes.iter().cloned()) {
             let _ = writeln!(text, "  {line}");
         }
@@ -136,9 +172,17 @@ mod tests {
     use serde_json::json;
 
     fn table() -> Table {
-        let mut table = Table::new("calls", "tools/call".to_owned(), &[("target", "target"), ("rate", "calls/s")]);
-        table.row(&json!({"target": "pipe", "rate": 12345.6, "errors": 0})).unwrap();
-        table.row(&json!({"target": "weir", "errors": 2, "error": "HTTP 500"})).unwrap();
+        let mut table = Table::new(
+            "calls",
+            "tools/call".to_owned(),
+            &[("target", "target"), ("rate", "calls/s")],
+        );
+        table
+            .row(&json!({"target": "pipe", "rate": 12345.6, "errors": 0}))
+            .unwrap();
+        table
+            .row(&json!({"target": "weir", "errors": 2, "error": "HTTP 500"}))
+            .unwrap();
         table.note("scaled down");
         table
     }

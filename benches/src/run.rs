@@ -1,13 +1,15 @@
 //! The order of a run, and what becomes of a part that cannot run.
 
 use crate::report::{Report, Table};
-use crate::scenario::{body, calls, dual, fanout, gates, hang, lists, overload, sessions, telemetry};
+use crate::scenario::{
+    body, calls, dual, fanout, gates, hang, lists, overload, sessions, telemetry,
+};
 use crate::settings::{Part, Settings};
 use anyhow::Result;
 use serde_json::json;
 
-/// Runs the parts that `settings` names, one after the other, prints their tables and writes the result file.
-/// True where every answer was right and every part ran.
+/// Runs the parts that `settings` names, one after the other, prints their tables and writes the
+/// result file. True where every answer was right and every part ran.
 ///
 /// # Errors
 /// The result file cannot be written.
@@ -22,7 +24,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
         println!("  a debug build of the load generator: these numbers mean nothing");
     }
     if machine.load_before > 0.5 {
-        println!("  the machine was busy before this began (load {}): expect noise", machine.load_before);
+        println!(
+            "  the machine was busy before this began (load {}): expect noise",
+            machine.load_before
+        );
     }
     for part in &settings.parts {
         let table = match part {
@@ -40,12 +45,20 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
         report.add(table.or_else(|error| could_not_run(*part, &error))?);
     }
     report.write(&settings.out)?;
-    println!("\n{} errors; result in {}", report.errors, settings.out.display());
+    println!(
+        "\n{} errors; result in {}",
+        report.errors,
+        settings.out.display()
+    );
     Ok(report.errors == 0)
 }
 
 fn could_not_run(part: Part, error: &anyhow::Error) -> Result<Table> {
-    let mut table = Table::new("failed", format!("{part:?}: could not run"), &[("errors", "errors")]);
+    let mut table = Table::new(
+        "failed",
+        format!("{part:?}: could not run"),
+        &[("errors", "errors")],
+    );
     table.row(&json!({"part": part, "errors": 1, "error": format!("{error:#}")}))?;
     Ok(table)
 }

@@ -15,8 +15,8 @@ pub(crate) mod telemetry;
 use crate::settings::Settings;
 use std::time::Duration;
 
-/// Leaves memory time to settle before it is read: allocators give back late, sockets close late. A measurement is the one
-/// place where only real time will do.
+/// Leaves memory time to settle before it is read: allocators give back late, sockets close late. A
+/// measurement is the one place where only real time will do.
 async fn settle(settings: &Settings) {
     tokio::time::sleep(Duration::from_millis(settings.settle_ms)).await;
 }

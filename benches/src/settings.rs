@@ -1,4 +1,5 @@
-//! What a run does: the defaults of a full run and of a smoke run, and the flags that override either.
+//! What a run does: the defaults of a full run and of a smoke run, and the flags that override
+//! either.
 
 use crate::protocol::Era;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -169,15 +170,20 @@ impl Settings {
     /// # Errors
     /// A flag that makes no sense, weir's binary or the extra config missing.
     pub(crate) fn settle(flags: Flags, smoke: bool) -> Result<Self> {
-        // (full, smoke): a full run takes minutes and its medians are worth quoting, a smoke run shows that all works.
+        // (full, smoke): a full run takes minutes and its medians are worth quoting, a smoke run
+        // shows that all works.
         let pick = |full: usize, small: usize| if smoke { small } else { full };
-        let list = |given: Vec<usize>, full: &[usize], small: &[usize]| match (given.is_empty(), smoke) {
-            (false, _) => given,
-            (true, true) => small.to_vec(),
-            (true, false) => full.to_vec(),
-        };
+        let list =
+            |given: Vec<usize>, full: &[usize], small: &[usize]| match (given.is_empty(), smoke) {
+                (false, _) => given,
+                (true, true) => small.to_vec(),
+                (true, false) => full.to_vec(),
+            };
         let usual = [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct];
-        let usual: Vec<_> = usual.into_iter().filter(|kind| *kind != Kind::Before || flags.before.is_some()).collect();
+        let usual: Vec<_> = usual
+            .into_iter()
+            .filter(|kind| *kind != Kind::Before || flags.before.is_some())
+            .collect();
         let settings = Self {
             smoke,
             weir: flags.weir.map_or_else(beside_this, Ok)?,
@@ -186,7 +192,9 @@ impl Settings {
             targets: or(flags.target, &usual),
             parts: or(flags.only, Part::value_variants()),
             out: flags.out.unwrap_or_else(default_out),
-            weir_config_extra: flags.weir_config_extra.map_or_else(|| Ok(String::new()), read)?,
+            weir_config_extra: flags
+                .weir_config_extra
+                .map_or_else(|| Ok(String::new()), read)?,
             endpoint: flags.endpoint.unwrap_or(Endpoint::Aggregate),
             commit: flags.commit,
             rounds: flags.rounds.unwrap_or_else(|| pick(7, 1)).max(1),
@@ -198,9 +206,14 @@ impl Settings {
             walks: flags.walks.unwrap_or_else(|| pick(200, 3)).max(1),
             listeners: list(flags.listeners, &[1_000, 19_000], &[20]),
             changes: flags.changes.unwrap_or_else(|| pick(5, 1)).max(1),
-            change_gap_ms: flags.change_gap_ms.unwrap_or(if smoke { 200 } else { 3_000 }),
+            change_gap_ms: flags
+                .change_gap_ms
+                .unwrap_or(if smoke { 200 } else { 3_000 }),
             sessions: flags.sessions.unwrap_or_else(|| pick(20_000, 50)).max(1),
-            dual_sessions: flags.dual_sessions.unwrap_or_else(|| pick(5_000, 16)).max(1),
+            dual_sessions: flags
+                .dual_sessions
+                .unwrap_or_else(|| pick(5_000, 16))
+                .max(1),
             settle_ms: if smoke { 50 } else { 500 },
             hang_upstreams: flags.hang_upstreams.unwrap_or_else(|| pick(50, 4)),
             bodies: list(flags.bodies, &[1 << 20, 4 << 20], &[64 << 10]),
@@ -221,20 +234,37 @@ impl Settings {
             "no weir at {weir}: build it, name it with --weir, or measure only --target pipe,direct"
         );
         let before = self.before.as_deref();
-        ensure!(!self.has(Kind::Before) || before.is_some(), "--target before: name its binary with --before");
+        ensure!(
+            !self.has(Kind::Before) || before.is_some(),
+            "--target before: name its binary with --before"
+        );
         if let Some(before) = before {
-            ensure!(before.is_file(), "--before: no weir at {}", before.display());
+            ensure!(
+                before.is_file(),
+                "--before: no weir at {}",
+                before.display()
+            );
         }
-        ensure!(self.hang_upstreams >= 2, "--hang-upstreams: one hangs, so at least one more must answer");
+        ensure!(
+            self.hang_upstreams >= 2,
+            "--hang-upstreams: one hangs, so at least one more must answer"
+        );
         ensure!(!self.concurrency.contains(&0), "--concurrency: at least 1");
         ensure!(!self.upstreams.contains(&0), "--upstreams: at least 1");
-        ensure!(self.bodies.iter().all(|size| *size >= 1 << 10), "--bodies: at least 1024 bytes");
+        ensure!(
+            self.bodies.iter().all(|size| *size >= 1 << 10),
+            "--bodies: at least 1024 bytes"
+        );
         Ok(())
     }
 }
 
 fn or<T: Clone>(given: Vec<T>, default: &[T]) -> Vec<T> {
-    if given.is_empty() { default.to_vec() } else { given }
+    if given.is_empty() {
+        default.to_vec()
+    } else {
+        given
+    }
 }
 
 fn pairs(words: &[String]) -> Result<Vec<(Era, Era)>> {
@@ -248,7 +278,10 @@ fn pairs(words: &[String]) -> Result<Vec<(Era, Era)>> {
     let pair = |word: &String| {
         let mut letters = word.chars();
         let pair = (era(letters.next())?, era(letters.next())?);
-        ensure!(letters.next().is_none(), "--pairs: two letters each, as in mm,ll,lm,ml");
+        ensure!(
+            letters.next().is_none(),
+            "--pairs: two letters each, as in mm,ll,lm,ml"
+        );
         Ok(pair)
     };
     words.iter().map(pair).collect()
@@ -259,7 +292,10 @@ fn beside_this() -> Result<PathBuf> {
 }
 
 fn default_out() -> PathBuf {
-    PathBuf::from(format!("bench-results/{}.json", crate::machine::unix_micros() / 1_000_000))
+    PathBuf::from(format!(
+        "bench-results/{}.json",
+        crate::machine::unix_micros() / 1_000_000
+    ))
 }
 
 fn read(path: PathBuf) -> Result<String> {
@@ -273,7 +309,10 @@ mod tests {
     use super::*;
 
     fn without_weir() -> Flags {
-        Flags { target: vec![Kind::Pipe, Kind::Direct], ..Flags::default() }
+        Flags {
+            target: vec![Kind::Pipe, Kind::Direct],
+            ..Flags::default()
+        }
     }
 
     #[test]
@@ -282,7 +321,11 @@ mod tests {
         assert_eq!(full.concurrency, [1, 32, 256]);
         assert_eq!(full.listeners, [1_000, 19_000]);
         assert_eq!(full.pairs.len(), 4);
-        let flags = Flags { concurrency: vec![4], pairs: vec!["lm".to_owned()], ..without_weir() };
+        let flags = Flags {
+            concurrency: vec![4],
+            pairs: vec!["lm".to_owned()],
+            ..without_weir()
+        };
         let smoke = Settings::settle(flags, true).unwrap();
         assert_eq!(smoke.concurrency, [4]);
         assert_eq!(smoke.pairs, [(Era::Legacy, Era::Modern)]);
@@ -292,14 +335,56 @@ mod tests {
     #[test]
     fn nonsense_is_refused_before_anything_starts() {
         for pairs in ["m", "xy", "mml"] {
-            assert!(Settings::settle(Flags { pairs: vec![pairs.to_owned()], ..without_weir() }, true).is_err());
+            assert!(
+                Settings::settle(
+                    Flags {
+                        pairs: vec![pairs.to_owned()],
+                        ..without_weir()
+                    },
+                    true
+                )
+                .is_err()
+            );
         }
-        assert!(Settings::settle(Flags { concurrency: vec![0], ..without_weir() }, true).is_err());
-        let missing = Flags { weir: Some("/nonexistent/weir".into()), ..Flags::default() };
-        assert!(Settings::settle(missing, true).unwrap_err().to_string().contains("--weir"));
-        let missing = Flags { before: Some("/nonexistent/weir".into()), ..without_weir() };
-        assert!(Settings::settle(missing, true).unwrap_err().to_string().contains("--before"));
-        let unnamed = Flags { target: vec![Kind::Before], ..Flags::default() };
-        assert!(Settings::settle(unnamed, true).unwrap_err().to_string().contains("--before"));
+        assert!(
+            Settings::settle(
+                Flags {
+                    concurrency: vec![0],
+                    ..without_weir()
+                },
+                true
+            )
+            .is_err()
+        );
+        let missing = Flags {
+            weir: Some("/nonexistent/weir".into()),
+            ..Flags::default()
+        };
+        assert!(
+            Settings::settle(missing, true)
+                .unwrap_err()
+                .to_string()
+                .contains("--weir")
+        );
+        let missing = Flags {
+            before: Some("/nonexistent/weir".into()),
+            ..without_weir()
+        };
+        assert!(
+            Settings::settle(missing, true)
+                .unwrap_err()
+                .to_string()
+                .contains("--before")
+        );
+        let unnamed = Flags {
+            target: vec![Kind::Before],
+            ..Flags::default()
+        };
+        assert!(
+            Settings::settle(unnamed, true)
+                .unwrap_err()
+                .to_string()
+                .contains("--before")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Events of an SSE body, fed in any chunks.
 //!
-//! Only what an MCP stream uses: `data` lines joined until a blank line. Names, ids and retry times are skipped.
+//! Only what an MCP stream uses: `data` lines joined until a blank line. Names, ids and retry times
+//! are skipped.
 
 /// The longest event this tool takes; a longer one is an error of the peer.
 const MAX_EVENT: usize = 64 << 20;
@@ -19,7 +20,11 @@ pub(crate) struct TooLong;
 
 impl Events {
     /// Takes the next bytes and calls `found` with the data of each event that is now complete.
-    pub(crate) fn push(&mut self, mut bytes: &[u8], mut found: impl FnMut(&[u8])) -> Result<(), TooLong> {
+    pub(crate) fn push(
+        &mut self,
+        mut bytes: &[u8],
+        mut found: impl FnMut(&[u8]),
+    ) -> Result<(), TooLong> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (head, rest) = bytes.split_at(end);
             bytes = &rest[1..];
@@ -32,7 +37,11 @@ impl Events {
             }
         }
         self.line.extend_from_slice(bytes);
-        if self.line.len() + self.data.len() > MAX_EVENT { Err(TooLong) } else { Ok(()) }
+        if self.line.len() + self.data.len() > MAX_EVENT {
+            Err(TooLong)
+        } else {
+            Ok(())
+        }
     }
 
     fn take_line(&mut self, line: &[u8], found: &mut impl FnMut(&[u8])) {
@@ -47,7 +56,8 @@ impl Events {
             if std::mem::replace(&mut self.has_data, true) {
                 self.data.push(b'\n');
             }
-            self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+            self.data
+                .extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
         }
     }
 }
@@ -62,7 +72,11 @@ mod tests {
         let mut events = Events::default();
         let mut all = Vec::new();
         for chunk in text.chunks(size) {
-            events.push(chunk, |data| all.push(String::from_utf8_lossy(data).into_owned())).unwrap();
+            events
+                .push(chunk, |data| {
+                    all.push(String::from_utf8_lossy(data).into_owned())
+                })
+                .unwrap();
         }
         all
     }

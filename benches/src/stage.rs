@@ -1,7 +1,7 @@
 //! The processes of one measurement: the upstream, and in front of it the raw pipe and weir.
 //!
-//! Every part of a run sets up a fresh stage, so that no part inherits the memory or the sessions of another. Dropping a
-//! stage kills its processes and removes its files.
+//! Every part of a run sets up a fresh stage, so that no part inherits the memory or the sessions
+//! of another. Dropping a stage kills its processes and removes its files.
 
 use crate::client::{Client, Site};
 use crate::cores;
@@ -58,7 +58,12 @@ pub(crate) struct Stage {
 impl Upstream {
     /// `count` servers of one era, called `u0`, `u1`, ...
     pub(crate) fn many(era: Era, count: usize) -> Vec<Self> {
-        (0..count).map(|index| Self { index, ..Self::one(&format!("u{index}"), era) }).collect()
+        (0..count)
+            .map(|index| Self {
+                index,
+                ..Self::one(&format!("u{index}"), era)
+            })
+            .collect()
     }
 
     /// A modern server and a legacy one, in this order.
@@ -68,16 +73,26 @@ impl Upstream {
 
     /// The first server of one era.
     pub(crate) fn one(id: &str, era: Era) -> Self {
-        Self { id: id.to_owned(), era, both: false, index: 0 }
+        Self {
+            id: id.to_owned(),
+            era,
+            both: false,
+            index: 0,
+        }
     }
 
     fn path(&self) -> String {
-        format!("/{}/u/{}", if self.both { BOTH } else { self.era.word() }, self.index)
+        format!(
+            "/{}/u/{}",
+            if self.both { BOTH } else { self.era.word() },
+            self.index
+        )
     }
 }
 
 impl Stage {
-    /// Starts the upstream and those of `kinds` that the settings ask for, and waits until weir lists every tool.
+    /// Starts the upstream and those of `kinds` that the settings ask for, and waits until weir
+    /// lists every tool.
     ///
     /// # Errors
     /// A process that does not start, or a list that does not become complete.
@@ -116,16 +131,41 @@ impl Stage {
         let upstream = listening(upstream).await?;
         let pipe = if wanted(Kind::Pipe) {
             let to = format!("--to={}", upstream.1);
-            Some(listening(Process::this("pipe", ["pipe", &to], &folder.file("pipe.log"))?).await?)
+            Some(
+                listening(Process::this(
+                    "pipe",
+                    ["pipe", &to],
+                    &folder.file("pipe.log"),
+                )?)
+                .await?,
+            )
         } else {
             None
         };
         let endpoint = settings.endpoint;
-        let mut stage =
-            Self { upstream, pipe, weir: None, before: None, operators: None, endpoint, credential, folder };
-        for kind in [Kind::Before, Kind::Weir].into_iter().filter(|kind| wanted(*kind)) {
-            let started = stage.start_weir(kind, settings, upstreams, shape.tools * upstreams.len()).await;
-            started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log(kind)))?;
+        let mut stage = Self {
+            upstream,
+            pipe,
+            weir: None,
+            before: None,
+            operators: None,
+            endpoint,
+            credential,
+            folder,
+        };
+        for kind in [Kind::Before, Kind::Weir]
+            .into_iter()
+            .filter(|kind| wanted(*kind))
+        {
+            let started = stage
+                .start_weir(kind, settings, upstreams, shape.tools * upstreams.len())
+                .await;
+            started.with_context(|| {
+                format!(
+                    "weir does not serve; its log ends:\n{}",
+                    stage.weir_log(kind)
+                )
+            })?;
         }
         Ok(stage)
     }
@@ -138,7 +178,10 @@ impl Stage {
             Kind::Pipe => self.pipe.is_some(),
             Kind::Direct => settings.has(Kind::Direct),
         };
-        [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct].into_iter().filter(runs).collect()
+        [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct]
+            .into_iter()
+            .filter(runs)
+            .collect()
     }
 
     /// The process of a target.
@@ -156,12 +199,24 @@ impl Stage {
     pub(crate) fn site(&self, kind: Kind, upstream: &Upstream, tool: &str) -> Result<Site> {
         let addr = self.target(kind)?.1;
         let (path, tool) = match (kind, self.endpoint) {
-            (Kind::Weir | Kind::Before, Endpoint::Aggregate) => ("/mcp".to_owned(), format!("{}__{tool}", upstream.id)),
-            (Kind::Weir | Kind::Before, Endpoint::Transparent) => (format!("/mcp/{}", upstream.id), tool.to_owned()),
+            (Kind::Weir | Kind::Before, Endpoint::Aggregate) => {
+                ("/mcp".to_owned(), format!("{}__{tool}", upstream.id))
+            }
+            (Kind::Weir | Kind::Before, Endpoint::Transparent) => {
+                (format!("/mcp/{}", upstream.id), tool.to_owned())
+            }
             (Kind::Pipe | Kind::Direct, _) => (upstream.path(), tool.to_owned()),
         };
-        let credential = self.credential.clone().filter(|_| matches!(kind, Kind::Weir | Kind::Before));
-        Ok(Site { addr, path: path.try_into()?, tool, credential })
+        let credential = self
+            .credential
+            .clone()
+            .filter(|_| matches!(kind, Kind::Weir | Kind::Before));
+        Ok(Site {
+            addr,
+            path: path.try_into()?,
+            tool,
+            credential,
+        })
     }
 
     /// Where everything is listed on a target: weir's aggregate, or the one upstream.
@@ -169,7 +224,11 @@ impl Stage {
     /// # Errors
     /// The target does not run.
     pub(crate) fn everything(&self, kind: Kind, upstream: &Upstream) -> Result<(SocketAddr, Uri)> {
-        let path = if kind == Kind::Weir { "/mcp".to_owned() } else { upstream.path() };
+        let path = if kind == Kind::Weir {
+            "/mcp".to_owned()
+        } else {
+            upstream.path()
+        };
         Ok((self.target(kind)?.1, path.try_into()?))
     }
 
@@ -179,16 +238,20 @@ impl Stage {
     /// The upstream does not obey.
     pub(crate) async fn control(&self, verb: &str, index: usize) -> Result<u64> {
         let uri = format!("http://{}/control/{verb}/{index}", self.upstream.1);
-        Ok(read(Request::post(uri).body(Empty::new())?).await?.parse()?)
+        Ok(read(Request::post(uri).body(Empty::new())?)
+            .await?
+            .parse()?)
     }
 
-    /// Requests of an MCP method that weir has answered, and the seconds they took it, as its own metrics say.
+    /// Requests of an MCP method that weir has answered, and the seconds they took it, as its own
+    /// metrics say.
     ///
     /// # Errors
     /// weir does not run, or says nothing of the method.
     pub(crate) async fn served(&self, method: &str) -> Result<Served> {
         let operators = self.operators.context("weir does not run")?;
-        let metrics = read(Request::get(format!("http://{operators}/metrics")).body(Empty::new())?).await?;
+        let metrics =
+            read(Request::get(format!("http://{operators}/metrics")).body(Empty::new())?).await?;
         served(&metrics, method).with_context(|| format!("weir's metrics say nothing of {method}"))
     }
 
@@ -206,7 +269,10 @@ impl Stage {
         if let Some((pipe, _)) = &mut self.pipe {
             pipe.check()?;
         }
-        for (kind, weir) in [(Kind::Before, &mut self.before), (Kind::Weir, &mut self.weir)] {
+        for (kind, weir) in [
+            (Kind::Before, &mut self.before),
+            (Kind::Weir, &mut self.weir),
+        ] {
             let checked = weir.as_mut().map_or(Ok(()), |(weir, _)| weir.check());
             checked.with_context(|| format!("its log ends:\n{}", log_end(&self.folder, kind)))?;
         }
@@ -215,7 +281,13 @@ impl Stage {
 
     /// Ends all processes and waits until they are gone.
     pub(crate) async fn stop(self) {
-        for (process, _) in self.weir.into_iter().chain(self.before).chain(self.pipe).chain([self.upstream]) {
+        for (process, _) in self
+            .weir
+            .into_iter()
+            .chain(self.before)
+            .chain(self.pipe)
+            .chain([self.upstream])
+        {
             process.stop().await;
         }
     }
@@ -239,10 +311,19 @@ impl Stage {
     ) -> Result<()> {
         let [listen, admin] = free_ports()?;
         let config = self.folder.file(&format!("{kind:?}.yaml"));
-        fs::write(&config, weir_config(listen, admin, self.upstream.1, upstreams) + &settings.weir_config_extra)?;
+        fs::write(
+            &config,
+            weir_config(listen, admin, self.upstream.1, upstreams) + &settings.weir_config_extra,
+        )?;
         let args = [Path::new("serve"), Path::new("--config"), &config];
         let (place, binary) = match kind {
-            Kind::Before => (&mut self.before, settings.before.as_deref().context("no weir of before is named")?),
+            Kind::Before => (
+                &mut self.before,
+                settings
+                    .before
+                    .as_deref()
+                    .context("no weir of before is named")?,
+            ),
             _ => (&mut self.weir, settings.weir.as_path()),
         };
         // A process runs where the thread ran that started it.
@@ -262,7 +343,9 @@ impl Stage {
             match seen {
                 Ok(seen) if seen == tools => return Ok(()),
                 seen if Instant::now() > deadline => {
-                    return Err(anyhow!("{tools} tools expected, after {READY:?} there is {seen:?}"));
+                    return Err(anyhow!(
+                        "{tools} tools expected, after {READY:?} there is {seen:?}"
+                    ));
                 }
                 _ => sleep(LOOK).await,
             }
@@ -282,20 +365,35 @@ fn log_name(kind: Kind) -> String {
 fn log_end(folder: &Folder, kind: Kind) -> String {
     let log = fs::read(folder.file(&log_name(kind))).unwrap_or_default();
     let log = String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned();
-    if log.is_empty() { "(nothing)".to_owned() } else { log }
+    if log.is_empty() {
+        "(nothing)".to_owned()
+    } else {
+        log
+    }
 }
 
 async fn tools_listed(credential: Option<HeaderValue>, addr: SocketAddr) -> Result<usize> {
-    let mut client = Client::connect_as(credential, addr, &Uri::from_static("/mcp"), Era::Modern).await?;
+    let mut client =
+        Client::connect_as(credential, addr, &Uri::from_static("/mcp"), Era::Modern).await?;
     Ok(client.names().await?.len())
 }
 
 /// weir's config: these upstreams, everything else by default.
-fn weir_config(listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, upstreams: &[Upstream]) -> String {
+fn weir_config(
+    listen: SocketAddr,
+    admin: SocketAddr,
+    upstream: SocketAddr,
+    upstreams: &[Upstream],
+) -> String {
     let mut text = format!("listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\nupstreams:\n");
     for server in upstreams {
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "  {}: {{ url: \"http://{upstream}{}\", protocol: auto }}", server.id, server.path());
+        let _ = writeln!(
+            text,
+            "  {}: {{ url: \"http://{upstream}{}\", protocol: auto }}",
+            server.id,
+            server.path()
+        );
     }
     text
 }
@@ -320,7 +418,10 @@ fn served(metrics: &str, method: &str) -> Option<Served> {
             .map(|values| values.into_iter().sum())
     };
     let requests = sum("mcp_server_operation_duration_seconds_count{")?;
-    Some(Served { requests, seconds: sum("mcp_server_operation_duration_seconds_sum{")? })
+    Some(Served {
+        requests,
+        seconds: sum("mcp_server_operation_duration_seconds_sum{")?,
+    })
 }
 
 /// The text of an answer.
@@ -328,8 +429,14 @@ async fn read(request: Request<Empty<Bytes>>) -> Result<String> {
     let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let uri = request.uri().clone();
     let response = client.request(request).await?;
-    ensure!(response.status().is_success(), "{uri} answers {}", response.status());
-    Ok(String::from_utf8(response.into_body().collect().await?.to_bytes().into())?)
+    ensure!(
+        response.status().is_success(),
+        "{uri} answers {}",
+        response.status()
+    );
+    Ok(String::from_utf8(
+        response.into_body().collect().await?.to_bytes().into(),
+    )?)
 }
 
 async fn listening(mut process: Process) -> Result<(Process, SocketAddr)> {
@@ -350,7 +457,11 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("weir-bench-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "weir-bench-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -383,7 +494,13 @@ mod tests {
             mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/list\",era=\"legacy\"} 1\n\
             mcp_server_operation_duration_seconds_sum{mcp_method_name=\"tools/call\"} 7\n\
             mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\"} 9\n";
-        assert_eq!(served(metrics, "tools/list"), Some(Served { requests: 4.0, seconds: 0.75 }));
+        assert_eq!(
+            served(metrics, "tools/list"),
+            Some(Served {
+                requests: 4.0,
+                seconds: 0.75
+            })
+        );
         assert_eq!(served(metrics, "ping"), None);
     }
 
@@ -391,7 +508,10 @@ mod tests {
     fn the_config_names_every_upstream_by_its_url() {
         let addr = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let mut upstreams = Upstream::many(Era::Modern, 1);
-        upstreams.push(Upstream { index: 7, ..Upstream::one("old", Era::Legacy) });
+        upstreams.push(Upstream {
+            index: 7,
+            ..Upstream::one("old", Era::Legacy)
+        });
         let config = weir_config(addr(1), addr(2), addr(3), &upstreams);
         assert_eq!(
             config,

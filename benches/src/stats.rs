@@ -55,7 +55,8 @@ impl Latencies {
         micros(self.lock().value_at_quantile(quantile))
     }
 
-    /// These latencies as a round that took `elapsed`, with `cpu_nanos` spent by the measured process.
+    /// These latencies as a round that took `elapsed`, with `cpu_nanos` spent by the measured
+    /// process.
     pub(crate) fn round(&self, elapsed: Duration, cpu_nanos: u64, errors: u64) -> Round {
         let calls = self.count();
         Round {
@@ -105,7 +106,10 @@ pub(crate) fn micros(nanos: u64) -> f64 {
 }
 
 /// A count as a number to divide by. Exact up to 2^53, far above any count here.
-#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of one run stay below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and nanoseconds of one run stay below 2^53"
+)]
 pub(crate) const fn as_float(count: u64) -> f64 {
     count as f64
 }
@@ -137,7 +141,10 @@ mod tests {
 
     #[test]
     fn medians_sum_the_errors_of_all_rounds() {
-        let rounds = [1, 0, 4].map(|errors| Round { errors, ..Round::default() });
+        let rounds = [1, 0, 4].map(|errors| Round {
+            errors,
+            ..Round::default()
+        });
         assert_eq!(Round::medians(&rounds).errors, 5);
     }
 }

@@ -1,7 +1,8 @@
 //! The upstream of a run: many lean MCP servers in one process, both eras, one path each.
 //!
-//! `/modern/u/N` and `/legacy/u/N` are servers of one era, `/both/u/N` of both; `/control/...` makes them change, hang and come back. It checks nothing
-//! that a load run does not need: it is a load target, no reference server.
+//! `/modern/u/N` and `/legacy/u/N` are servers of one era, `/both/u/N` of both; `/control/...`
+//! makes them change, hang and come back. It checks nothing that a load run does not need: it is a
+//! load target, no reference server.
 
 mod answers;
 mod streams;
@@ -27,7 +28,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// How the servers of this process look.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Shape {
-    /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and /both/u/...
+    /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and
+    /// /both/u/...
     #[arg(long, default_value_t = 1)]
     pub(crate) servers: usize,
     /// Tools of each server; the first two are `echo` and `measure`.
@@ -72,7 +74,10 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
         async move { Ok::<_, Infallible>(answer(request, &state).await) }
     });
     // A connection that breaks is the client's matter, and the client counts it.
-    let _ = http1::Builder::new().max_buf_size(64 << 10).serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1::Builder::new()
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 /// Where a request goes.
@@ -99,9 +104,15 @@ fn place(path: &str, state: &State) -> Place {
     if let Some(command) = path.strip_prefix("/control/") {
         return Place::Control(command.to_owned());
     }
-    let server = path.strip_prefix('/').and_then(|path| path.split_once("/u/"));
+    let server = path
+        .strip_prefix('/')
+        .and_then(|path| path.split_once("/u/"));
     let server = server.and_then(|(word, index)| {
-        let era = if word == BOTH { None } else { Some(Era::from_word(word)?) };
+        let era = if word == BOTH {
+            None
+        } else {
+            Some(Era::from_word(word)?)
+        };
         Some((era, index.parse().ok()?))
     });
     match server {
@@ -112,11 +123,18 @@ fn place(path: &str, state: &State) -> Place {
 
 /// A modern request says its revision; a legacy one says another or none.
 fn asked_in(headers: &HeaderMap) -> Era {
-    let modern = headers.get(VERSION).is_some_and(|version| version == Era::Modern.version());
+    let modern = headers
+        .get(VERSION)
+        .is_some_and(|version| version == Era::Modern.version());
     if modern { Era::Modern } else { Era::Legacy }
 }
 
-async fn serve_server(request: Request<Incoming>, state: &State, era: Era, index: usize) -> Response<Body> {
+async fn serve_server(
+    request: Request<Incoming>,
+    state: &State,
+    era: Era,
+    index: usize,
+) -> Response<Body> {
     match *request.method() {
         Method::POST => {
             let Ok(body) = request.into_body().collect().await else {
@@ -130,8 +148,8 @@ async fn serve_server(request: Request<Incoming>, state: &State, era: Era, index
     }
 }
 
-/// `change/N` adds a tool to server N and tells its listeners; `hang/N` and `wake/N` stop and resume it.
-/// Answers with the microsecond at which it did so.
+/// `change/N` adds a tool to server N and tells its listeners; `hang/N` and `wake/N` stop and
+/// resume it. Answers with the microsecond at which it did so.
 fn control(command: &str, state: &State) -> Response<Body> {
     let (verb, index) = command.split_once('/').unwrap_or((command, ""));
     let Some(index) = index.parse().ok().filter(|index| *index < state.servers()) else {

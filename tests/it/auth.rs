@@ -44,8 +44,13 @@ impl Guarded {
         for (name, value) in more.as_object().unwrap() {
             auth[name] = value.clone();
         }
-        let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }));
-        Self { idp, upstream, weir }
+        let weir =
+            Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }));
+        Self {
+            idp,
+            upstream,
+            weir,
+        }
     }
 
     /// A good token for the endpoint `/mcp`.
@@ -60,12 +65,19 @@ impl Guarded {
 
     /// Whether a call with this token gets through, and with which status it ends.
     pub async fn status(&self, token: &str) -> u16 {
-        self.client(token).call("one__tool_0000", json!({ "n": 1 })).await.unwrap().status.as_u16()
+        self.client(token)
+            .call("one__tool_0000", json!({ "n": 1 }))
+            .await
+            .unwrap()
+            .status
+            .as_u16()
     }
 
     /// The challenge that a refused client of `/mcp` gets.
     pub fn challenge(&self, error: Option<&str>) -> String {
-        let error = error.map(|error| format!(", error=\"{error}\"")).unwrap_or_default();
+        let error = error
+            .map(|error| format!(", error=\"{error}\""))
+            .unwrap_or_default();
         let metadata = self.weir.url("/.well-known/oauth-protected-resource/mcp");
         format!("Bearer realm=\"weir\"{error}, resource_metadata=\"{metadata}\"")
     }
@@ -77,5 +89,11 @@ pub fn bearer(url: &str, token: &str) -> RawClient {
 
 /// A plain GET.
 pub async fn get(url: &str) -> Answer {
-    RawClient::new(url).send(Method::GET, HeaderMap::new(), "").await.unwrap().finish().await.unwrap()
+    RawClient::new(url)
+        .send(Method::GET, HeaderMap::new(), "")
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap()
 }

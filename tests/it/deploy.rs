@@ -1,5 +1,6 @@
-//! What stands under `deploy/`, and the Dockerfile: judged by the programs they are for (Helm, Kustomize, hadolint, systemd,
-//! Prometheus), and by weir, whose ports, paths, configs and metrics they name.
+//! What stands under `deploy/`, and the Dockerfile: judged by the programs they are for (Helm,
+//! Kustomize, hadolint, systemd, Prometheus), and by weir, whose ports, paths, configs and metrics
+//! they name.
 //!
 //! What these cannot show: that a container engine or a cluster runs it. None does here.
 
@@ -26,7 +27,10 @@ const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
 
 /// The root of the work tree.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 fn read(path: &str) -> String {
@@ -52,19 +56,29 @@ impl Drop for Folder {
 
 /// A program of what judges `deploy/`.
 fn judge(program: &str) -> Command {
-    Command::new(crate::harness::peers().join("python/.venv-deploy/bin").join(program))
+    Command::new(
+        crate::harness::peers()
+            .join("python/.venv-deploy/bin")
+            .join(program),
+    )
 }
 
 /// Runs a command that has to succeed, and gives what it printed.
 fn printed(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", told(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Everything a command said.
 fn told(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Holds a config against `weir check`: no error, and nothing to warn of.
@@ -72,14 +86,25 @@ fn check(name: &str, config: &str) {
     let folder = Folder::new("check");
     let file = folder.0.join("weir.yaml");
     std::fs::write(&file, config).unwrap();
-    let said =
-        printed(Command::new(binary()).arg("check").arg(&file).env("WEIR_KEY", KEY).env("WEIR_ADMIN_TOKEN", KEY));
-    assert!(said.starts_with(&format!("{}: good, ", file.display())), "{name}: {said}");
+    let said = printed(
+        Command::new(binary())
+            .arg("check")
+            .arg(&file)
+            .env("WEIR_KEY", KEY)
+            .env("WEIR_ADMIN_TOKEN", KEY),
+    );
+    assert!(
+        said.starts_with(&format!("{}: good, ", file.display())),
+        "{name}: {said}"
+    );
 }
 
 /// The port in a config's `listen`.
 fn port(address: &Value) -> u64 {
-    address.as_str().and_then(|address| address.rsplit(':').next()?.parse().ok()).unwrap_or_else(|| panic!("{address}"))
+    address
+        .as_str()
+        .and_then(|address| address.rsplit(':').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("{address}"))
 }
 
 /// The entries of a list.

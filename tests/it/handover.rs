@@ -1,5 +1,5 @@
-//! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds them; and one config after
-//! another in the same process. Nothing is lost meanwhile.
+//! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds
+//! them; and one config after another in the same process. Nothing is lost meanwhile.
 
 mod clients;
 mod load;
@@ -21,10 +21,19 @@ use load::{Load, Watchers};
 /// The ids of the processes that took over, in turn.
 fn successors(weir: &Weir) -> Vec<u32> {
     let said = weir.process.said();
-    let ids = said.lines().filter(|line| line.contains("the new process serves"));
+    let ids = said
+        .lines()
+        .filter(|line| line.contains("the new process serves"));
     ids.map(|line| {
-        let (_, id) = line.split_once("process").and_then(|(_, rest)| rest.split_once("process")).unwrap();
-        id.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
+        let (_, id) = line
+            .split_once("process")
+            .and_then(|(_, rest)| rest.split_once("process"))
+            .unwrap();
+        id.chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>()
+            .parse()
+            .unwrap()
     })
     .collect()
 }
@@ -32,14 +41,22 @@ fn successors(weir: &Weir) -> Vec<u32> {
 fn is_gone(id: u32) -> bool {
     // A zombie is gone too: its parent is the test's own child, and may have ended without asking.
     let status = std::fs::read_to_string(format!("/proc/{id}/stat"));
-    status.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+    status.map_or(true, |stat| {
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    })
 }
 
 /// So many hand-overs under load: nothing is lost, nothing runs twice.
 async fn hand_over(times: usize) {
     let gate = Gate::new();
     let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).with(held).start().await;
+    let upstream = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .with(held)
+        .start()
+        .await;
     let records = std::env::temp_dir().join(format!("weir-handover-{}", std::process::id()));
     std::fs::create_dir_all(&records).unwrap();
     let weir = Weir::with(json!({
@@ -48,18 +65,37 @@ async fn hand_over(times: usize) {
         "audit": { "file": { "path": records.join("audit.jsonl"), "rotate": { "keep": 100 } } },
     }));
     let client = RawClient::new(&weir.url("/mcp")).modern();
-    until_it("the list", async || client.call("one__echo", json!({ "n": "first" })).await.ok().filter(is_ok)).await;
+    until_it("the list", async || {
+        client
+            .call("one__echo", json!({ "n": "first" }))
+            .await
+            .ok()
+            .filter(is_ok)
+    })
+    .await;
     let page = client.ask("tools/list", json!({})).await.unwrap();
-    let cursor = page.last()["result"]["nextCursor"].as_str().unwrap().to_owned();
+    let cursor = page.last()["result"]["nextCursor"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
-    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+    until_it("the long call", async || {
+        (upstream.executions("held") == 1).then_some(())
+    })
+    .await;
 
-    let (load, watchers) = (Load::start(&weir.url("/mcp")), Watchers::start(&weir.url("/mcp")).await);
+    let (load, watchers) = (
+        Load::start(&weir.url("/mcp")),
+        Watchers::start(&weir.url("/mcp")).await,
+    );
     let mut processes = vec![weir.process.id()];
     for at in 0..times {
         load.goes_on(20).await;
         signal(processes[at], "USR2");
-        let id = until_it("the next process", async || successors(&weir).get(at).copied()).await;
+        let id = until_it("the next process", async || {
+            successors(&weir).get(at).copied()
+        })
+        .await;
         processes.push(id);
     }
     load.goes_on(50).await;
@@ -70,8 +106,16 @@ async fn hand_over(times: usize) {
 
     // What the first process sealed opens in the last one.
     let fresh = RawClient::new(&weir.url("/mcp")).modern();
-    let page = fresh.ask("tools/list", json!({ "cursor": cursor })).await.unwrap();
-    assert_eq!(page.last()["result"]["tools"].as_array().map(Vec::len), Some(1), "{:?}", page.last());
+    let page = fresh
+        .ask("tools/list", json!({ "cursor": cursor }))
+        .await
+        .unwrap();
+    assert_eq!(
+        page.last()["result"]["tools"].as_array().map(Vec::len),
+        Some(1),
+        "{:?}",
+        page.last()
+    );
     // A call that began in the first process ends there, while its connection lasts.
     gate.open();
     assert!(is_ok(&slow.await.unwrap().unwrap()));
@@ -80,12 +124,21 @@ async fn hand_over(times: usize) {
     }
     assert_eq!(upstream.executions("echo"), calls + 1, "each call ran once");
     signal(processes[times], "TERM");
-    until("the last process to end", || is_gone(processes[times]).then_some(()));
+    until("the last process to end", || {
+        is_gone(processes[times]).then_some(())
+    });
     println!(
         "{times} hand-overs, {calls} calls, 0 lost, 0 twice; streams ended {ends} times, the last change heard by all"
     );
-    let files: Vec<_> = std::fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(files.len(), 2 * (times + 1), "of calls and of refusals: {files:?}");
+    let files: Vec<_> = std::fs::read_dir(&records)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(
+        files.len(),
+        2 * (times + 1),
+        "of calls and of refusals: {files:?}"
+    );
     verified(&files);
     std::fs::remove_dir_all(records).unwrap();
 }
@@ -115,20 +168,37 @@ async fn g06_forty_processes_take_over_one_after_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_a_new_process_that_cannot_start_changes_nothing() {
-    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let upstream = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
     let weir = Weir::with(config.clone());
     weir.until_listed("/mcp", &["one__echo"]);
     weir.rewrite(json!({ "upstreams": { "one": { "urll": "x" } } }));
     weir.process.signal("USR2");
-    until("the refusal", || weir.process.said().contains("this process goes on").then_some(()));
-    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"], r#"{"n":1}"#);
+    until("the refusal", || {
+        weir.process
+            .said()
+            .contains("this process goes on")
+            .then_some(())
+    });
+    assert_eq!(
+        weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
+        r#"{"n":1}"#
+    );
     // Once the config is in order, it goes.
     weir.rewrite(config);
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
-    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"], r#"{"n":2}"#);
-    assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"), "operators meet the new one at once");
+    assert_eq!(
+        weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
+        r#"{"n":2}"#
+    );
+    assert!(
+        weir.admin("/readyz").starts_with("HTTP/1.1 200"),
+        "operators meet the new one at once"
+    );
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
 }
@@ -140,81 +210,157 @@ async fn g05_g06_a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_sec
     }
 }
 
-/// Stops weir while it hands over, or `stops` times afterwards, under a running call, which is then `cut` off.
+/// Stops weir while it hands over, or `stops` times afterwards, under a running call, which is then
+/// `cut` off.
 async fn stops(stops: usize, cut: bool) {
     let gate = Gate::new();
     let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).with(held).start().await;
+    let upstream = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .with(held)
+        .start()
+        .await;
     let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } } }));
     weir.until_listed("/mcp", &["one__echo"]);
     let client = RawClient::new(&weir.url("/mcp")).modern();
     let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
-    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+    until_it("the long call", async || {
+        (upstream.executions("held") == 1).then_some(())
+    })
+    .await;
     weir.process.signal("USR2");
-    until("the hand-over", || weir.process.said().contains("is to take this one's place").then_some(()));
+    until("the hand-over", || {
+        weir.process
+            .said()
+            .contains("is to take this one's place")
+            .then_some(())
+    });
     if stops == 0 {
         weir.process.signal("TERM");
     }
     let id = until("the next process", || successors(&weir).first().copied());
-    until("the end to begin", || weir.process.said().contains("weir stops: ").then_some(()));
+    until("the end to begin", || {
+        weir.process.said().contains("weir stops: ").then_some(())
+    });
     if stops > 0 {
         weir.process.signal("TERM");
     }
-    until("the stop to be heard", || weir.process.said().contains("weir stops already").then_some(()));
+    until("the stop to be heard", || {
+        weir.process
+            .said()
+            .contains("weir stops already")
+            .then_some(())
+    });
     if stops > 1 {
         weir.process.signal("TERM");
     }
-    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"], r#"{"n":1}"#);
+    assert_eq!(
+        weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
+        r#"{"n":1}"#
+    );
     if !cut {
         gate.open();
     }
-    assert_eq!(slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)), !cut, "after {stops} signals");
+    assert_eq!(
+        slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)),
+        !cut,
+        "after {stops} signals"
+    );
     gate.open();
-    until("the first process to end", || is_gone(weir.process.id()).then_some(()));
+    until("the first process to end", || {
+        is_gone(weir.process.id()).then_some(())
+    });
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
-    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let folder = Folder::new("handed-over");
     let (mut config, [ada, bob]) = with_two(&[("one", &one), ("two", &two)]);
     config["audit"] = json!({ "file": { "path": folder.file() } });
     let weir = Weir::with(config);
     let listed = async |who: &str| {
-        let client = RawClient::new(&weir.url("/mcp")).modern().with_header("authorization", who);
+        let client = RawClient::new(&weir.url("/mcp"))
+            .modern()
+            .with_header("authorization", who);
         let answer = client.ask("tools/list", json!({})).await.unwrap();
         (answer.status.as_u16(), body(&answer))
     };
-    until_it("the lists", async || listed(&bob).await.1.contains("two__tool_0000").then_some(())).await;
+    until_it("the lists", async || {
+        listed(&bob)
+            .await
+            .1
+            .contains("two__tool_0000")
+            .then_some(())
+    })
+    .await;
     let ops = Operator::of(&weir);
     let issuer = ops.see("/admin/clients").await["clients"][0]["principal"]["issuer"].clone();
-    ops.change("/admin/upstreams/one/disable", json!({ "ttl": "1h", "reason": "it is slow" })).await;
-    ops.change("/admin/principals/block", json!({ "issuer": issuer, "subject": "ada" })).await;
+    ops.change(
+        "/admin/upstreams/one/disable",
+        json!({ "ttl": "1h", "reason": "it is slow" }),
+    )
+    .await;
+    ops.change(
+        "/admin/principals/block",
+        json!({ "issuer": issuer, "subject": "ada" }),
+    )
+    .await;
     ops.change("/admin/log", json!({ "level": "debug" })).await;
     let changes = ops.see("/admin/config").await["changes"].clone();
     assert_eq!(changes.as_array().map(Vec::len), Some(3), "{changes}");
 
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
-    until("the old one to end", || is_gone(weir.process.id()).then_some(()));
-    assert_eq!(ops.see("/admin/config").await["changes"], changes, "as they were, with their ends");
+    until("the old one to end", || {
+        is_gone(weir.process.id()).then_some(())
+    });
+    assert_eq!(
+        ops.see("/admin/config").await["changes"],
+        changes,
+        "as they were, with their ends"
+    );
     assert_eq!(listed(&ada).await.0, 403);
-    let (status, list) =
-        until_it("the lists", async || Some(listed(&bob).await).filter(|(_, list)| list.contains("two"))).await;
+    let (status, list) = until_it("the lists", async || {
+        Some(listed(&bob).await).filter(|(_, list)| list.contains("two"))
+    })
+    .await;
     assert!(status == 200 && !list.contains("one__"), "{list}");
     assert_eq!(ops.see("/admin/upstreams/one").await["state"], "disabled");
     ops.change("/admin/upstreams/one/enable", json!({})).await;
-    until_it("it back", async || listed(&bob).await.1.contains("one__tool_0000").then_some(())).await;
-    until("the word of the old one", || of_kind(&folder.file(), "predecessor").pop());
+    until_it("it back", async || {
+        listed(&bob)
+            .await
+            .1
+            .contains("one__tool_0000")
+            .then_some(())
+    })
+    .await;
+    until("the word of the old one", || {
+        of_kind(&folder.file(), "predecessor").pop()
+    });
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
 
-    let taken: Vec<_> = records(&folder.file()).into_iter().filter(|record| record["what"] == "take over").collect();
+    let taken: Vec<_> = records(&folder.file())
+        .into_iter()
+        .filter(|record| record["what"] == "take over")
+        .collect();
     assert_eq!(taken.len(), 3, "{taken:?}");
-    let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() == 4 && verified(&files).lines().count() == 4, "{}", verified(&files));
+    let files: Vec<_> = std::fs::read_dir(&folder.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(
+        files.len() == 4 && verified(&files).lines().count() == 4,
+        "{}",
+        verified(&files)
+    );
     let is_of_calls = |file: &PathBuf| !file.to_string_lossy().contains(".refusals");
     let files: Vec<_> = files.into_iter().filter(is_of_calls).collect();
     // The end of the old one's records cannot be cut off.
@@ -227,7 +373,8 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected() {
+async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected()
+{
     let gate = Gate::new();
     let held = Tool::new("held").does(Behaviour::gated(&gate));
     let upstream = Mockup::modern().with(held).start().await;
@@ -242,7 +389,10 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     let refuse = async |count: usize| {
         let stranger = RawClient::new(&url).modern();
         for _ in 0..count {
-            assert_eq!(stranger.ask("tools/list", json!({})).await.unwrap().status, 401);
+            assert_eq!(
+                stranger.ask("tools/list", json!({})).await.unwrap().status,
+                401
+            );
         }
     };
     let known = RawClient::new(&url).modern().with_header("X-API-Key", &key);
@@ -254,20 +404,32 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     refuse(3).await;
     // What runs keeps the old one from ending, so that its branch is open meanwhile.
     let slow = tokio::spawn(async move { known.call("one__held", json!({})).await });
-    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+    until_it("the long call", async || {
+        (upstream.executions("held") == 1).then_some(())
+    })
+    .await;
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
     refuse(5).await;
     let refusals = || -> Vec<PathBuf> {
-        let all = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
-        all.filter(|file| file.to_string_lossy().contains(".refusals")).collect()
+        let all = std::fs::read_dir(&folder.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        all.filter(|file| file.to_string_lossy().contains(".refusals"))
+            .collect()
     };
-    until("two files of refusals", || (refusals().len() == 2).then_some(()));
+    until("two files of refusals", || {
+        (refusals().len() == 2).then_some(())
+    });
     gate.open();
     assert!(slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)));
-    until("the old one to end", || is_gone(weir.process.id()).then_some(()));
+    until("the old one to end", || {
+        is_gone(weir.process.id()).then_some(())
+    });
     let own = PathBuf::from(format!("{}.refusals", folder.file().display()));
-    until("the word of the old one", || of_kind(&own, "predecessor").pop());
+    until("the word of the old one", || {
+        of_kind(&own, "predecessor").pop()
+    });
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
 
@@ -277,29 +439,51 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     let last = |file: &Path| {
         let (code, said) = verify(&[], &[file]);
         assert_eq!(code, 0, "{said}");
-        said.lines().find_map(|line| line.strip_prefix("last: ")).unwrap().to_owned()
+        said.lines()
+            .find_map(|line| line.strip_prefix("last: "))
+            .unwrap()
+            .to_owned()
     };
     let (of_branch, of_chain) = (last(branch), last(&own));
-    assert!(of_branch.starts_with("refusals:") && of_chain.starts_with("refusals:") && of_branch != of_chain);
+    assert!(
+        of_branch.starts_with("refusals:")
+            && of_chain.starts_with("refusals:")
+            && of_branch != of_chain
+    );
     for expected in [&of_branch, &of_chain] {
         let (code, said) = verify(&["--expect", expected, "--from-start"], &both);
         assert_eq!(code, 0, "{expected}: {said}");
     }
-    // A record of the branch that is not there, or is another one, shows; so does the chain without the branch.
-    let (number, _) = of_branch.trim_start_matches("refusals:").split_once(':').unwrap();
+    // A record of the branch that is not there, or is another one, shows; so does the chain without
+    // the branch.
+    let (number, _) = of_branch
+        .trim_start_matches("refusals:")
+        .split_once(':')
+        .unwrap();
     let forged = format!("refusals:{number}:{}", "0".repeat(64));
     for (expected, files) in [(&forged, &both[..]), (&of_branch, &[&*own][..])] {
         let (code, said) = verify(&["--expect", expected], files);
-        assert!(code == 1 && said.contains("was expected"), "{expected}: {code} {said}");
+        assert!(
+            code == 1 && said.contains("was expected"),
+            "{expected}: {code} {said}"
+        );
     }
-    let count =
-        |file: &Path| -> u64 { of_kind(file, "refusals").iter().map(|record| record["count"].as_u64().unwrap()).sum() };
+    let count = |file: &Path| -> u64 {
+        of_kind(file, "refusals")
+            .iter()
+            .map(|record| record["count"].as_u64().unwrap())
+            .sum()
+    };
     // The first connections after the word of the new process may still be the old one's.
     let (old, new) = (count(branch), count(&own));
-    assert!(old >= 3 && new > 0 && old + new == 8, "each counts what it refused: {old} and {new}");
+    assert!(
+        old >= 3 && new > 0 && old + new == 8,
+        "each counts what it refused: {old} and {new}"
+    );
 }
 
-/// Does what a service manager does: listens at the config's addresses, and starts the program with the sockets.
+/// Does what a service manager does: listens at the config's addresses, and starts the program with
+/// the sockets.
 const MANAGER: &str = r#"
 import json, os, socket, sys
 config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
@@ -319,7 +503,10 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_of_a_service_manager_are_taken_by_their_names() {
-    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let upstream = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config: Value = json!({ "upstreams": { "one": { "url": upstream.url() } } });
     let weir = Weir::within(&["python3", "-c", MANAGER], config);
     weir.until_listed("/mcp", &["one__echo"]);
@@ -327,18 +514,27 @@ async fn sockets_of_a_service_manager_are_taken_by_their_names() {
     // Handed over once more, by weir itself this time.
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
-    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"], r#"{"n":2}"#);
+    assert_eq!(
+        weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
+        r#"{"n":2}"#
+    );
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
 }
 
-/// Reloads under load: every other one is refused, every good one changes something, and no call notices.
+/// Reloads under load: every other one is refused, every good one changes something, and no call
+/// notices.
 async fn reload(times: usize) {
-    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-    let other = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let upstream = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let other = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = |at: usize| {
-        let mut upstreams =
-            json!({ "one": { "url": upstream.url(), "deadlines": { "idle": format!("{}s", 60 + at) } } });
+        let mut upstreams = json!({ "one": { "url": upstream.url(), "deadlines": { "idle": format!("{}s", 60 + at) } } });
         if at.is_multiple_of(4) {
             upstreams["two"] = json!({ "url": other.url() });
         }
@@ -346,15 +542,24 @@ async fn reload(times: usize) {
     };
     let weir = Weir::with(config(0));
     weir.until_listed("/mcp", &["one__echo"]);
-    let (load, watchers) = (Load::start(&weir.url("/mcp")), Watchers::start(&weir.url("/mcp")).await);
+    let (load, watchers) = (
+        Load::start(&weir.url("/mcp")),
+        Watchers::start(&weir.url("/mcp")).await,
+    );
     for at in 1..=times {
-        let label = if at.is_multiple_of(2) { r#"result="ok""# } else { r#"result="error""# };
+        let label = if at.is_multiple_of(2) {
+            r#"result="ok""#
+        } else {
+            r#"result="error""#
+        };
         let counted = || weir.metric("weir_config_reloads_total", &[label]);
         // Both the signal and the watch may lead to it: the last one of this kind is long over.
         let before = counted();
         match at.is_multiple_of(2) {
             true => weir.rewrite(config(at)),
-            false => weir.rewrite(json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } })),
+            false => weir.rewrite(
+                json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } }),
+            ),
         }
         weir.process.signal("HUP");
         until_it("the reload", async || (counted() > before).then_some(())).await;

@@ -1,4 +1,5 @@
-//! The page that a person sees who opens an endpoint in a browser: another body, and the same status and headers.
+//! The page that a person sees who opens an endpoint in a browser: another body, and the same
+//! status and headers.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -27,23 +28,40 @@ struct Page {
 fn get(weir: &Weir, target: &str, lines: &[&str]) -> Page {
     let authority = weir.url("").replace("http://", "");
     let mut stream = TcpStream::connect(&authority).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let host = if lines.iter().any(|line| line.starts_with("Host:")) {
         String::new()
     } else {
         format!("Host: {authority}\r\n")
     };
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-    write!(stream, "GET {target} HTTP/1.1\r\n{host}{lines}Connection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {target} HTTP/1.1\r\n{host}{lines}Connection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let mut head = head.lines();
-    let status = head.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let status = head
+        .next()
+        .unwrap()
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     let headers = head
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
-    Page { status, headers: headers.collect(), body: body.to_owned() }
+    Page {
+        status,
+        headers: headers.collect(),
+        body: body.to_owned(),
+    }
 }
 
 fn accept(kinds: &str) -> String {
@@ -51,31 +69,63 @@ fn accept(kinds: &str) -> String {
 }
 
 async fn server() -> Mockup {
-    Mockup::dual().named("hidden-upstream").with(Tool::new("hidden_tool")).start().await
+    Mockup::dual()
+        .named("hidden-upstream")
+        .with(Tool::new("hidden_tool"))
+        .start()
+        .await
 }
 
 fn config(server: &Mockup, more: &Value) -> Value {
     let mut config = json!({ "upstreams": { "hidden-upstream": { "url": server.url() } } });
-    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     config
 }
 
-/// Asserts that it is the page about this URL, safe to show, with nothing that a stranger must not know.
+/// Asserts that it is the page about this URL, safe to show, with nothing that a stranger must not
+/// know.
 fn assert_page(page: &Page, url: &str) {
-    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8", "{page:?}");
     assert_eq!(
-        (page.headers["cache-control"].as_str(), page.headers["vary"].as_str()),
+        page.headers["content-type"], "text/html; charset=utf-8",
+        "{page:?}"
+    );
+    assert_eq!(
+        (
+            page.headers["cache-control"].as_str(),
+            page.headers["vary"].as_str()
+        ),
         ("no-store", "accept"),
         "{page:?}"
     );
     let policy = &page.headers["content-security-policy"];
-    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"), "{policy}");
+    assert!(
+        policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"),
+        "{policy}"
+    );
     assert!(page.body.contains(url), "{url}: {page:?}");
-    for outside in ["<script", "<img", "<link", "src=", "href=", "url(", "@import"] {
+    for outside in [
+        "<script", "<img", "<link", "src=", "href=", "url(", "@import",
+    ] {
         assert!(!page.body.contains(outside), "{outside}: {}", page.body);
     }
-    for client in ["Claude Desktop", "Claude Code", "Cursor", "VS Code", "Gemini CLI", "Windsurf", "Codex", "Zed"] {
-        assert!(page.body.contains(&format!("<summary>{client}</summary>")), "{client}: {}", page.body);
+    for client in [
+        "Claude Desktop",
+        "Claude Code",
+        "Cursor",
+        "VS Code",
+        "Gemini CLI",
+        "Windsurf",
+        "Codex",
+        "Zed",
+    ] {
+        assert!(
+            page.body.contains(&format!("<summary>{client}</summary>")),
+            "{client}: {}",
+            page.body
+        );
     }
     for name in SECRET_NAMES {
         assert!(!page.body.contains(name), "{name}: {}", page.body);
@@ -92,23 +142,46 @@ async fn a_browser_gets_a_page_and_everybody_else_the_same_refusal() {
     assert!(page.body.contains("No login is needed"), "{page:?}");
     let plain = get(&weir, "/mcp", &["Accept: */*"]);
     assert_eq!((page.status, plain.status), (405, 405));
-    assert!(plain.body.starts_with("this endpoint takes POST"), "{plain:?}");
+    assert!(
+        plain.body.starts_with("this endpoint takes POST"),
+        "{plain:?}"
+    );
     for (name, value) in &plain.headers {
-        let changed = ["content-type", "content-length", "date", "cache-control", "vary", "x-request-id"]
-            .contains(&name.as_str());
-        assert!(changed || page.headers.get(name) == Some(value), "{name}: {page:?}");
+        let changed = [
+            "content-type",
+            "content-length",
+            "date",
+            "cache-control",
+            "vary",
+            "x-request-id",
+        ]
+        .contains(&name.as_str());
+        assert!(
+            changed || page.headers.get(name) == Some(value),
+            "{name}: {page:?}"
+        );
     }
     assert!(page.headers["allow"].contains("POST"), "{page:?}");
-    for kinds in
-        ["text/html, text/event-stream", "application/json, text/event-stream", "text/html;q=0.1, application/json"]
-    {
+    for kinds in [
+        "text/html, text/event-stream",
+        "application/json, text/event-stream",
+        "text/html;q=0.1, application/json",
+    ] {
         let other = get(&weir, "/mcp", &[&accept(kinds)]);
-        assert_eq!((other.status, other.body.as_str()), (405, plain.body.as_str()), "{kinds}");
+        assert_eq!(
+            (other.status, other.body.as_str()),
+            (405, plain.body.as_str()),
+            "{kinds}"
+        );
     }
     // A session without its stream is refused in another way, and that stays so.
     let session = "Mcp-Session-Id: nobody-knows-this-one";
     let page = get(&weir, "/mcp", &[&accept("text/html"), session]);
-    assert_eq!((page.status, page.body.contains("An MCP endpoint")), (406, true), "{page:?}");
+    assert_eq!(
+        (page.status, page.body.contains("An MCP endpoint")),
+        (406, true),
+        "{page:?}"
+    );
     // What is no endpoint has no page.
     let none = get(&weir, "/mcp/other", &[&accept(BROWSER)]);
     assert_eq!((none.status, none.body.as_str()), (404, "no such endpoint"));
@@ -123,13 +196,26 @@ async fn nothing_of_the_request_is_in_the_page() {
         &json!({ "public_url": "https://tools.example.com", "allowed_hosts": ["canary.example"] }),
     ));
     let target = format!("/mcp?q={}", hostile.replace('<', "%3C").replace('>', "%3E"));
-    let page =
-        get(&weir, &target, &[&accept(BROWSER), "Host: canary.example:81", &format!("Referer: http://{hostile}/")]);
+    let page = get(
+        &weir,
+        &target,
+        &[
+            &accept(BROWSER),
+            "Host: canary.example:81",
+            &format!("Referer: http://{hostile}/"),
+        ],
+    );
     assert_eq!(page.status, 405, "{page:?}");
     assert_page(&page, "https://tools.example.com/mcp");
-    assert!(!page.body.contains("canary") && !page.body.contains("127.0.0.1"), "{page:?}");
+    assert!(
+        !page.body.contains("canary") && !page.body.contains("127.0.0.1"),
+        "{page:?}"
+    );
     let foreign = get(&weir, "/mcp", &[&accept(BROWSER), "Host: evil.example"]);
-    assert_eq!((foreign.status, foreign.body.as_str()), (403, "this host is not served here"));
+    assert_eq!(
+        (foreign.status, foreign.body.as_str()),
+        (403, "this host is not served here")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,26 +224,52 @@ async fn a_refused_credential_keeps_its_challenge_and_is_not_shown() {
     let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let auth = json!({ "mode": "required", "api_keys": [{ "id": "one", "subject": "ci", "sha256": digest }] });
     let weir = Weir::with(config(&server, &json!({ "auth": auth })));
-    let lines = [&accept(BROWSER)[..], "Mcp-Session-Id: abc", "Authorization: Bearer canary-of-a-caller"];
-    let refused = get(&weir, "/mcp", &["Accept: text/event-stream", lines[1], lines[2]]);
+    let lines = [
+        &accept(BROWSER)[..],
+        "Mcp-Session-Id: abc",
+        "Authorization: Bearer canary-of-a-caller",
+    ];
+    let refused = get(
+        &weir,
+        "/mcp",
+        &["Accept: text/event-stream", lines[1], lines[2]],
+    );
     let page = get(&weir, "/mcp", &lines);
     assert_eq!((refused.status, page.status), (401, 401), "{page:?}");
-    assert!(page.headers["www-authenticate"].starts_with("Bearer "), "{page:?}");
-    assert_eq!(page.headers["www-authenticate"], refused.headers["www-authenticate"]);
+    assert!(
+        page.headers["www-authenticate"].starts_with("Bearer "),
+        "{page:?}"
+    );
+    assert_eq!(
+        page.headers["www-authenticate"],
+        refused.headers["www-authenticate"]
+    );
     assert!(!refused.body.contains("<html"), "{refused:?}");
     assert_page(&page, &weir.url("/mcp"));
-    assert!(page.body.contains("It wants an API key") && page.body.contains("${env:WEIR_TOKEN}"), "{page:?}");
-    assert!(!page.body.contains("canary") && !page.body.contains(digest), "{page:?}");
+    assert!(
+        page.body.contains("It wants an API key") && page.body.contains("${env:WEIR_TOKEN}"),
+        "{page:?}"
+    );
+    assert!(
+        !page.body.contains("canary") && !page.body.contains(digest),
+        "{page:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_on_all_addresses_names_none_of_them() {
     let server = server().await;
-    let mut config = config(&server, &json!({ "auth": { "mode": "none", "allow_anyone": true } }));
+    let mut config = config(
+        &server,
+        &json!({ "auth": { "mode": "none", "allow_anyone": true } }),
+    );
     config["listen"] = json!("0.0.0.0:0");
     let weir = Weir::listening(config);
     let page = get(&weir, "/mcp", &[&accept(BROWSER), "Host: canary.example"]);
-    assert!(page.body.contains("http://ADDRESS:") && !page.body.contains("canary"), "{page:?}");
+    assert!(
+        page.body.contains("http://ADDRESS:") && !page.body.contains("canary"),
+        "{page:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,7 +281,8 @@ async fn a_real_browser_shows_the_page() {
     let weir = Weir::with(config(&server, &json!({})));
     let document = browse(&weir.url("/mcp"));
     assert!(
-        document.contains("<title>MCP endpoint - weir</title>") && document.contains(&weir.url("/mcp")),
+        document.contains("<title>MCP endpoint - weir</title>")
+            && document.contains(&weir.url("/mcp")),
         "{document}"
     );
 }

@@ -14,11 +14,22 @@ fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
     let weir = Weir::over(json!({ "one": { "url": url } }));
     weir.until_listed("/mcp", &["one__sum"]);
     weir.rewrite(json!({ "upstreams": { "one": { "url": url }, "two": { "url": url } } }));
-    until("the second upstream", || weir.tools("/mcp").contains(&"two__sum".to_owned()).then_some(()));
+    until("the second upstream", || {
+        weir.tools("/mcp")
+            .contains(&"two__sum".to_owned())
+            .then_some(())
+    });
     weir.rewrite(json!({ "upstreams": { "one": { "url": url } }, "upstream": {} }));
-    until("the refusal to be counted", || weir.admin("/metrics").contains(r#"result="error""#).then_some(()));
+    until("the refusal to be counted", || {
+        weir.admin("/metrics")
+            .contains(r#"result="error""#)
+            .then_some(())
+    });
     let tools = weir.tools("/mcp");
-    assert!(tools.contains(&"one__sum".to_owned()) && tools.contains(&"two__sum".to_owned()), "{tools:?}");
+    assert!(
+        tools.contains(&"one__sum".to_owned()) && tools.contains(&"two__sum".to_owned()),
+        "{tools:?}"
+    );
 }
 
 #[test]
@@ -27,7 +38,9 @@ fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
     let weir = Weir::over(json!({ "one": { "url": url }, "two": { "url": url } }));
     weir.until_listed("/mcp", &["two__sum"]);
     weir.rewrite(json!({ "upstreams": { "one": { "url": url } } }));
-    until("the upstream to go", || (!weir.tools("/mcp").contains(&"two__sum".to_owned())).then_some(()));
+    until("the upstream to go", || {
+        (!weir.tools("/mcp").contains(&"two__sum".to_owned())).then_some(())
+    });
     let refused = Weir::cli(&["call", &weir.url("/mcp"), "two__sum", "{}"]);
     assert!(!refused.status.success());
 }
@@ -37,11 +50,19 @@ fn g05_a_bad_config_ends_with_a_clear_text() {
     let folder = fresh_path("bad");
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("weir.yaml");
-    std::fs::write(&file, "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n").unwrap();
+    std::fs::write(
+        &file,
+        "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n",
+    )
+    .unwrap();
     let checked = Weir::cli(&["check", file.to_str().unwrap()]);
     assert_eq!(checked.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
-    assert!(told.contains("urll") && told.contains('2'), "names the key and its line: {told}");
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned()
+        + &String::from_utf8_lossy(&checked.stdout);
+    assert!(
+        told.contains("urll") && told.contains('2'),
+        "names the key and its line: {told}"
+    );
     let served = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
     assert!(!served.status.success());
     std::fs::remove_dir_all(folder).unwrap();
@@ -52,10 +73,15 @@ fn g05_a_port_in_use_ends_with_a_clear_text() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let file = fresh_path("port.json");
-    std::fs::write(&file, json!({ "listen": address, "upstreams": {} }).to_string()).unwrap();
+    std::fs::write(
+        &file,
+        json!({ "listen": address, "upstreams": {} }).to_string(),
+    )
+    .unwrap();
     let served = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
     assert!(!served.status.success());
-    let told = String::from_utf8_lossy(&served.stderr).into_owned() + &String::from_utf8_lossy(&served.stdout);
+    let told = String::from_utf8_lossy(&served.stderr).into_owned()
+        + &String::from_utf8_lossy(&served.stdout);
     assert!(told.contains(&address.to_string()), "{told}");
     std::fs::remove_file(file).unwrap();
 }
@@ -65,24 +91,43 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
     let folder = fresh_path("addresses");
     std::fs::create_dir_all(&folder).unwrap();
     let config = folder.join("weir.json");
-    let text = json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
+    let text =
+        json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
     std::fs::write(&config, text.to_string()).unwrap();
     let file = folder.join("addresses.json");
     let mut command = Command::new(binary());
-    command.arg("serve").arg("--config").arg(&config).arg("--address-file").arg(&file);
+    command
+        .arg("serve")
+        .arg("--config")
+        .arg(&config)
+        .arg("--address-file")
+        .arg(&file);
     let mut weir = Process::start(command);
     let written = until("the file", || std::fs::read(&file).ok());
     let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
     let alive = format!("http://{}", written["operators"].as_str().unwrap());
-    assert!(Weir::cli(&["health", "--admin", &alive, "--alive"]).status.success());
+    assert!(
+        Weir::cli(&["health", "--admin", &alive, "--alive"])
+            .status
+            .success()
+    );
     assert!(std::net::TcpStream::connect(written["clients"].as_str().unwrap()).is_ok());
     weir.signal("TERM");
     assert_eq!(weir.ended(), Some(0));
     let nowhere = folder.join("missing/addresses.json");
-    let words = ["serve", "--config", config.to_str().unwrap(), "--address-file", nowhere.to_str().unwrap()];
+    let words = [
+        "serve",
+        "--config",
+        config.to_str().unwrap(),
+        "--address-file",
+        nowhere.to_str().unwrap(),
+    ];
     let refused = Weir::cli(&words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && said.contains("--address-file"), "{refused:?}");
+    assert!(
+        refused.status.code() == Some(1) && said.contains("--address-file"),
+        "{refused:?}"
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -105,12 +150,22 @@ fn quickstart() -> Process {
 fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     let mut quickstart = quickstart();
     let url = quickstart.line_after("  weir tools ");
-    until("the quickstart to serve", || Weir::cli(&["tools", &url]).status.success().then_some(()));
+    until("the quickstart to serve", || {
+        Weir::cli(&["tools", &url]).status.success().then_some(())
+    });
     let mut watching = Command::new(binary());
     watching.args(["tools", &url, "--watch"]);
     let watching = Process::start(watching);
-    let called = Weir::cli(&["call", &url, "desk__calculate", r#"{"expression":"2 * (3 + 4)"}"#]);
-    assert!(String::from_utf8_lossy(&called.stdout).contains("14"), "{called:?}");
+    let called = Weir::cli(&[
+        "call",
+        &url,
+        "desk__calculate",
+        r#"{"expression":"2 * (3 + 4)"}"#,
+    ]);
+    assert!(
+        String::from_utf8_lossy(&called.stdout).contains("14"),
+        "{called:?}"
+    );
     let added = Weir::cli(&["call", &url, "notes__add_note", r#"{"text":"buy milk"}"#]);
     assert!(added.status.success(), "{added:?}");
     let told = |line: &str| until(line, || watching.said().contains(line).then_some(()));
@@ -120,7 +175,9 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     let mut later = Command::new(binary());
     later.args(["tools", &url, "--watch"]);
     let later = Process::start(later);
-    until("a change", || later.said().contains(" desk__coin_flip").then_some(()));
+    until("a change", || {
+        later.said().contains(" desk__coin_flip").then_some(())
+    });
     let said = quickstart.said();
     for how in [
         format!("claude mcp add --transport http weir {url}"),
@@ -134,7 +191,8 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
 #[test]
 fn readyz_healthz_and_metrics_answer() {
     let (_shop, url) = Server::RmcpModern.over_http();
-    let weir = Weir::over(json!({ "one": { "url": url }, "gone": { "url": "http://127.0.0.1:9/mcp" } }));
+    let weir =
+        Weir::over(json!({ "one": { "url": url }, "gone": { "url": "http://127.0.0.1:9/mcp" } }));
     assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
     weir.call("/mcp", "one__sum", &json!({ "a": 1, "b": 2 }));
     let metrics = weir.admin("/metrics");
@@ -147,33 +205,63 @@ fn readyz_healthz_and_metrics_answer() {
         assert!(metrics.contains(series), "{series} in {metrics}");
     }
     let down = r#"weir_upstream_up{upstream="gone"} 0"#;
-    until("the dead upstream to show", || weir.admin("/metrics").contains(down).then_some(()));
-    assert!(weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="one"} 1"#));
+    until("the dead upstream to show", || {
+        weir.admin("/metrics").contains(down).then_some(())
+    });
+    assert!(
+        weir.admin("/metrics")
+            .contains(r#"weir_upstream_up{upstream="one"} 1"#)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_go_on() {
-    // Lists that weigh something, so that what is measured is not what an idle process happens to have.
+    // Lists that weigh something, so that what is measured is not what an idle process happens to
+    // have.
     let long = "x".repeat(20_000);
-    let tools = (0..1000).map(|n| Tool::new(&format!("tool_{n:04}")).with("description", json!(long)));
-    let upstream = tools.fold(Mockup::modern().page_size(100), |server, tool| server.with(tool)).start().await;
+    let tools =
+        (0..1000).map(|n| Tool::new(&format!("tool_{n:04}")).with("description", json!(long)));
+    let upstream = tools
+        .fold(Mockup::modern().page_size(100), |server, tool| {
+            server.with(tool)
+        })
+        .start()
+        .await;
     let config = |memory: Option<usize>| {
         let limits = memory.map(|bytes| json!({ "memory": format!("{}KiB", bytes / 1024) }));
         json!({ "upstreams": { "one": { "url": upstream.url() } }, "limits": limits.unwrap_or(json!({})) })
     };
     let weir = Weir::with(config(None));
     let client = RawClient::new(&weir.url("/mcp")).modern();
-    let call = async || client.call("one__tool_0999", json!({ "n": 1 })).await.unwrap();
-    until_it("the list", async || (call().await.last()["result"]["content"][0]["text"] == r#"{"n":1}"#).then_some(()))
-        .await;
-    let mut stream = client.listen(json!({ "toolsListChanged": true })).await.unwrap();
-    assert_eq!(stream.next_message().await.unwrap().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    let call = async || {
+        client
+            .call("one__tool_0999", json!({ "n": 1 }))
+            .await
+            .unwrap()
+    };
+    until_it("the list", async || {
+        (call().await.last()["result"]["content"][0]["text"] == r#"{"n":1}"#).then_some(())
+    })
+    .await;
+    let mut stream = client
+        .listen(json!({ "toolsListChanged": true }))
+        .await
+        .unwrap();
+    assert_eq!(
+        stream.next_message().await.unwrap().unwrap()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     // Far less than it has: what an allocator gives back in the meantime does not end the shortage.
     weir.rewrite(config(Some(weir.memory() / 2)));
-    until("the shortage", || (weir.metric("weir_memory_shortage", &[]) == 2.0).then_some(()));
+    until("the shortage", || {
+        (weir.metric("weir_memory_shortage", &[]) == 2.0).then_some(())
+    });
     let before = upstream.total_executions();
     let refused = call().await;
-    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(
+        (refused.status.as_u16(), refused.header("retry-after")),
+        (503, Some("1"))
+    );
     assert_eq!(upstream.total_executions(), before);
     assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
     tokio::select! {
@@ -182,10 +270,15 @@ async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_g
         () = std::future::ready(()) => {}
     }
     weir.rewrite(config(Some(weir.memory() * 4)));
-    until("the end of it", || (weir.metric("weir_memory_shortage", &[]) == 0.0).then_some(()));
+    until("the end of it", || {
+        (weir.metric("weir_memory_shortage", &[]) == 0.0).then_some(())
+    });
     assert_eq!(call().await.text(), r#"{"n":1}"#);
     upstream.set_tools([Tool::new("tool_0999")]);
     upstream.notify_list_changed();
     let heard = stream.next_message().await.unwrap().unwrap();
-    assert_eq!(heard["method"], "notifications/tools/list_changed", "the stream was there all the time");
+    assert_eq!(
+        heard["method"], "notifications/tools/list_changed",
+        "the stream was there all the time"
+    );
 }

@@ -1,5 +1,5 @@
-//! weir as its users meet it: the binary, with clients and servers around it that we did not write, and fakes of every
-//! era where a fault has to be made.
+//! weir as its users meet it: the binary, with clients and servers around it that we did not write,
+//! and fakes of every era where a fault has to be made.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,10 @@
     unreachable_pub,
     reason = "a test may panic, and has no readers of its docs"
 )]
-#![allow(clippy::disallowed_methods, reason = "processes are polled from tests that have a thread of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "processes are polled from tests that have a thread of their own"
+)]
 
 mod abuse;
 mod admin;

@@ -1,5 +1,6 @@
-//! What takes long or measures time: left out by default, run by `cargo xtask prove` on a release build, one at a time.
-//! Two things are compared within one run; no absolute time is asserted but bounds far above any noise.
+//! What takes long or measures time: left out by default, run by `cargo xtask prove` on a release
+//! build, one at a time. Two things are compared within one run; no absolute time is asserted but
+//! bounds far above any noise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,23 +50,37 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
         beside = p99(&client, 1000) => beside,
         () = drip => unreachable!("it has no end"),
     };
-    println!("p99 of a call: {alone:?} alone, {beside:?} beside {SLOW} heads that grow a byte at a time");
-    assert!(beside < alone * 10 + Duration::from_millis(50), "{beside:?} against {alone:?}");
+    println!(
+        "p99 of a call: {alone:?} alone, {beside:?} beside {SLOW} heads that grow a byte at a time"
+    );
+    assert!(
+        beside < alone * 10 + Duration::from_millis(50),
+        "{beside:?} against {alone:?}"
+    );
     // Each is closed once its time is over.
     for mut stream in slow {
         let mut rest = Vec::new();
         let closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
-        tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap().ok();
+        tokio::time::timeout(Duration::from_secs(60), closed)
+            .await
+            .unwrap()
+            .ok();
     }
 }
 
-/// An upstream that comes and goes is asked now and then, however often it is called, and costs its neighbour nothing.
+/// An upstream that comes and goes is asked now and then, however often it is called, and costs its
+/// neighbour nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
-    let (good, mut flaps) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (good, mut flaps) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let between = Faultd::start(flaps.address()).await;
-    let weir = Weir::over(json!({ "one": { "url": good.url() }, "flaps": { "url": between.url("/mcp") } }));
+    let weir = Weir::over(
+        json!({ "one": { "url": good.url() }, "flaps": { "url": between.url("/mcp") } }),
+    );
     let client = RawClient::new(&weir.url("/mcp")).modern();
     p99(&client, 200).await;
     let alone = p99(&client, 1000).await;
@@ -98,14 +113,33 @@ async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
     let (took, attempts) = (begun.elapsed(), connected() - before);
     let [good_ones, failed] = [0, 1].map(|which| calls[which].load(Ordering::Relaxed));
     stormers.iter().for_each(tokio::task::JoinHandle::abort);
-    println!("{good_ones} calls went well and {failed} failed in {took:?} of flapping, over {attempts} connections");
-    println!("p99 of a call to the neighbour: {alone:?} before, {first:?} and {second:?} meanwhile");
-    assert!(good_ones > 0 && failed > 0, "it served while it was there, and only then");
-    assert!(usize::try_from(attempts).unwrap() < (good_ones + failed) / 2, "calls do not each try it anew");
-    assert!(first.min(second) < alone * 10 + Duration::from_millis(50), "{first:?}, {second:?} against {alone:?}");
+    println!(
+        "{good_ones} calls went well and {failed} failed in {took:?} of flapping, over {attempts} connections"
+    );
+    println!(
+        "p99 of a call to the neighbour: {alone:?} before, {first:?} and {second:?} meanwhile"
+    );
+    assert!(
+        good_ones > 0 && failed > 0,
+        "it served while it was there, and only then"
+    );
+    assert!(
+        usize::try_from(attempts).unwrap() < (good_ones + failed) / 2,
+        "calls do not each try it anew"
+    );
+    assert!(
+        first.min(second) < alone * 10 + Duration::from_millis(50),
+        "{first:?}, {second:?} against {alone:?}"
+    );
     // Once it stays it is served again, without a restart of anything.
     soon("it serves again", async {
-        while client.call("flaps__tool_0000", json!({})).await.unwrap().result()["isError"] == json!(true) {
+        while client
+            .call("flaps__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .result()["isError"]
+            == json!(true)
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
@@ -119,7 +153,11 @@ async fn d08_sessions_that_come_and_go_leave_no_memory() {
     let (_upstream, weir) = weir_over_one().await;
     let churn = async |sessions: usize| {
         for _ in 0..sessions {
-            let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+            let client = RawClient::new(&weir.url("/mcp"))
+                .legacy(Revision::NEWEST_LEGACY)
+                .initialize()
+                .await
+                .unwrap();
             assert!(client.delete().await.unwrap().status.is_success());
         }
     };
@@ -127,9 +165,17 @@ async fn d08_sessions_that_come_and_go_leave_no_memory() {
     let warm = weir.memory();
     churn(10_000).await;
     let after = weir.memory();
-    println!("{} KiB after 2,000 sessions, {} KiB after 12,000", warm / 1024, after / 1024);
+    println!(
+        "{} KiB after 2,000 sessions, {} KiB after 12,000",
+        warm / 1024,
+        after / 1024
+    );
     assert!(after < warm + (8 << 20), "{after} bytes against {warm}");
-    assert!(weir.admin("/metrics").lines().any(|line| line.starts_with("weir_sessions") && line.ends_with(" 0")));
+    assert!(
+        weir.admin("/metrics")
+            .lines()
+            .any(|line| line.starts_with("weir_sessions") && line.ends_with(" 0"))
+    );
 }
 
 /// Sessions that nobody ends.
@@ -137,11 +183,15 @@ const ABANDONED: usize = 1_000_000;
 /// Of so many one has a session of its own at the upstream, and a GET stream that its client drops.
 const HOLDING: usize = 100;
 
-/// Clients that leave without a word: their sessions expire, tens of thousands in one sweep, and all that hung on them goes.
+/// Clients that leave without a word: their sessions expire, tens of thousands in one sweep, and
+/// all that hung on them goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
 async fn d08_a_million_abandoned_sessions_leave_nothing() {
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
     let weir = Arc::new(Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url(), "limits": { "sessions": 10_000 } } },
         "limits": { "session_idle": "1s" },
@@ -159,10 +209,22 @@ async fn d08_a_million_abandoned_sessions_leave_nothing() {
                         return;
                     }
                     let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::NEWEST_LEGACY);
-                    let asks = if number % HOLDING == 0 { json!({ "elicitation": {} }) } else { json!({}) };
+                    let asks = if number % HOLDING == 0 {
+                        json!({ "elicitation": {} })
+                    } else {
+                        json!({})
+                    };
                     let (client, _) = client.initialize_with(asks).await.unwrap();
                     if number % HOLDING == 0 {
-                        assert_eq!(client.call("one__tool_0000", json!({})).await.unwrap().status.as_u16(), 200);
+                        assert_eq!(
+                            client
+                                .call("one__tool_0000", json!({}))
+                                .await
+                                .unwrap()
+                                .status
+                                .as_u16(),
+                            200
+                        );
                         drop(client.get_stream().await.unwrap());
                     }
                 }
@@ -171,9 +233,13 @@ async fn d08_a_million_abandoned_sessions_leave_nothing() {
         while let Some(client) = clients.join_next().await {
             client.unwrap();
         }
-        until("every session to expire", || (weir.metric("weir_sessions", &[]) == 0.0).then_some(()));
+        until("every session to expire", || {
+            (weir.metric("weir_sessions", &[]) == 0.0).then_some(())
+        });
         // Those of the watch stay.
-        until("sessions of the upstream to end", || (weir.metric("weir_upstream_sessions", &[]) <= 2.0).then_some(()));
+        until("sessions of the upstream to end", || {
+            (weir.metric("weir_upstream_sessions", &[]) <= 2.0).then_some(())
+        });
     };
     abandon(ABANDONED / 10).await;
     let warm = weir.memory();
@@ -199,7 +265,11 @@ async fn d08_a_million_abandoned_sessions_leave_nothing() {
 #[ignore = "measures time"]
 async fn t5b_a_hanging_upstream_costs_a_list_nothing() {
     let good = Mockup::modern().tools(50).start().await;
-    let hanging = Mockup::modern().tools(1).on("*", weir_testkit::Behaviour::hang()).start().await;
+    let hanging = Mockup::modern()
+        .tools(1)
+        .on("*", weir_testkit::Behaviour::hang())
+        .start()
+        .await;
     let time = async |weir: &Weir| {
         let client = RawClient::new(&weir.url("/mcp")).modern();
         let mut times = Vec::new();
@@ -212,9 +282,15 @@ async fn t5b_a_hanging_upstream_costs_a_list_nothing() {
         times[times.len() / 2]
     };
     let without = time(&Weir::over(json!({ "good": { "url": good.url() } }))).await;
-    let with = time(&Weir::over(json!({ "good": { "url": good.url() }, "hanging": { "url": hanging.url() } }))).await;
+    let with = time(&Weir::over(
+        json!({ "good": { "url": good.url() }, "hanging": { "url": hanging.url() } }),
+    ))
+    .await;
     println!("median of a list: {without:?} without, {with:?} with a hanging upstream");
-    assert!(with < without * 5 + Duration::from_millis(20), "{with:?} against {without:?}");
+    assert!(
+        with < without * 5 + Duration::from_millis(20),
+        "{with:?} against {without:?}"
+    );
 }
 
 /// What so many clients got in a while, each calling as soon as it has its answer.
@@ -230,10 +306,16 @@ impl Load {
         for _ in 0..clients {
             let client = client.clone();
             tasks.spawn(async move {
-                let mut load = Self { made: Vec::new(), refused: Vec::new() };
+                let mut load = Self {
+                    made: Vec::new(),
+                    refused: Vec::new(),
+                };
                 while Instant::now() < end {
                     let begun = Instant::now();
-                    let answer = client.call("one__tool_0000", json!({ "n": 1 })).await.unwrap();
+                    let answer = client
+                        .call("one__tool_0000", json!({ "n": 1 }))
+                        .await
+                        .unwrap();
                     match answer.status.as_u16() {
                         200 => load.made.push(begun.elapsed()),
                         503 => load.refused.push(begun.elapsed()),
@@ -243,7 +325,10 @@ impl Load {
                 load
             });
         }
-        let mut all = Self { made: Vec::new(), refused: Vec::new() };
+        let mut all = Self {
+            made: Vec::new(),
+            refused: Vec::new(),
+        };
         while let Some(load) = tasks.join_next().await {
             let load = load.unwrap();
             all.made.extend(load.made);
@@ -256,16 +341,19 @@ impl Load {
 
     /// The 99th percentile.
     fn slow(times: &[Duration]) -> Duration {
-        times.get(times.len() * 99 / 100).copied().unwrap_or_default()
+        times
+            .get(times.len() * 99 / 100)
+            .copied()
+            .unwrap_or_default()
     }
 }
 
 /// Places for requests, where load is to be shed.
 const PLACES: usize = 16;
 
-/// Four times as many clients as places: who is refused hears it at once, none of their calls reaches the upstream, and
-/// afterwards all is as before. How much is served meanwhile only clients on a processor of their own can say: that is the
-/// part `overload` of the benchmarks.
+/// Four times as many clients as places: who is refused hears it at once, none of their calls
+/// reaches the upstream, and afterwards all is as before. How much is served meanwhile only clients
+/// on a processor of their own can say: that is the part `overload` of the benchmarks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn f11_overload_is_shed_early_and_goes_by() {
@@ -281,11 +369,27 @@ async fn f11_overload_is_shed_early_and_goes_by() {
     let peak = Load::of(&client, PLACES, time).await;
     let over = Load::of(&client, PLACES * 4, time).await;
     let after = Load::of(&client, PLACES, time).await;
-    for (what, load) in [("as many as places", &peak), ("four times as many", &over), ("afterwards", &after)] {
+    for (what, load) in [
+        ("as many as places", &peak),
+        ("four times as many", &over),
+        ("afterwards", &after),
+    ] {
         let (made, refused) = (Load::slow(&load.made), Load::slow(&load.refused));
-        println!("{what}: {} made (p99 {made:?}), {} refused (p99 {refused:?})", load.made.len(), load.refused.len());
+        println!(
+            "{what}: {} made (p99 {made:?}), {} refused (p99 {refused:?})",
+            load.made.len(),
+            load.refused.len()
+        );
     }
     assert!(!over.refused.is_empty());
-    assert!(after.made.len() * 2 > peak.made.len(), "{} of {}: it did not recover", after.made.len(), peak.made.len());
-    assert_eq!(upstream.total_executions(), 500 + peak.made.len() + over.made.len() + after.made.len());
+    assert!(
+        after.made.len() * 2 > peak.made.len(),
+        "{} of {}: it did not recover",
+        after.made.len(),
+        peak.made.len()
+    );
+    assert_eq!(
+        upstream.total_executions(),
+        500 + peak.made.len() + over.made.len() + after.made.len()
+    );
 }

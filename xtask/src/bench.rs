@@ -43,11 +43,30 @@ fn generate(args: &[String]) -> anyhow::Result<()> {
     // The generator takes the weir that lies beside it.
     build_weir(&["--profile", "bench"])?;
     let mut bench = cargo()?;
-    checked(bench.args(["run", "--locked", "--package", "weir-benches", "--profile", "bench", "--"]).args(args))
+    checked(
+        bench
+            .args([
+                "run",
+                "--locked",
+                "--package",
+                "weir-benches",
+                "--profile",
+                "bench",
+                "--",
+            ])
+            .args(args),
+    )
 }
 
-/// Runs every part with tiny numbers and without optimization, so that the benchmarks work when they are needed.
+/// Runs every part with tiny numbers and without optimization, so that the benchmarks work when
+/// they are needed.
 pub(crate) fn smoke(weir: &Path) -> anyhow::Result<()> {
     let mut smoke = Command::new(build_with_tests("weir-bench")?);
-    checked(smoke.args(["smoke", "--weir"]).arg(weir).arg("--out").arg(target_dir()?.join("bench-smoke.json")))
+    checked(
+        smoke
+            .args(["smoke", "--weir"])
+            .arg(weir)
+            .arg("--out")
+            .arg(target_dir()?.join("bench-smoke.json")),
+    )
 }

@@ -1,5 +1,6 @@
-//! `cargo xtask compat`: which client revision reaches what of which server revision, from the results of the pairing
-//! matrix. Nobody writes a cell by hand: the tables in README.md and docs/compatibility.md are what the tests found.
+//! `cargo xtask compat`: which client revision reaches what of which server revision, from the
+//! results of the pairing matrix. Nobody writes a cell by hand: the tables in README.md and
+//! docs/compatibility.md are what the tests found.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 
@@ -9,10 +10,23 @@ use clap::Args;
 use crate::{run::root, test};
 
 /// The revisions of the protocol, oldest first.
-const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+const REVISIONS: [&str; 5] = [
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+    "2026-07-28",
+];
 
 /// What a server speaks, in the order of the columns: a revision, or both eras beside each other.
-const SERVERS: [&str; 6] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "both eras"];
+const SERVERS: [&str; 6] = [
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+    "2026-07-28",
+    "both eras",
+];
 
 /// A transport between weir and its servers.
 struct Transport {
@@ -53,20 +67,40 @@ const FEATURES: [Feature; 20] = [
     Feature("lists", "lists", "lists, with pages and changes"),
     Feature("calls", "calls", "tool calls, their results and errors"),
     Feature("calls", "batches", "batches of messages"),
-    Feature("library", "library", "prompts, resources, templates, completion"),
+    Feature(
+        "library",
+        "library",
+        "prompts, resources, templates, completion",
+    ),
     Feature("updates", "updates", "subscriptions to resources"),
     Feature("asks", "sampling", "sampling"),
     Feature("asks", "sampling_with_tools", "sampling with tools"),
     Feature("asks", "elicitation", "elicitation by form"),
     Feature("asks", "elicitation_url", "elicitation by URL"),
     Feature("asks", "roots", "roots"),
-    Feature("asks", "asked_beside", "what a server asks beside its call's own stream"),
-    Feature("asks", "asked_outside", "what a server asks while no call runs"),
+    Feature(
+        "asks",
+        "asked_beside",
+        "what a server asks beside its call's own stream",
+    ),
+    Feature(
+        "asks",
+        "asked_outside",
+        "what a server asks while no call runs",
+    ),
     Feature("tasks", "tasks", "tasks"),
-    Feature("tasks", "tasks_alone", "calls of tools that are tasks alone, by who asks for none"),
+    Feature(
+        "tasks",
+        "tasks_alone",
+        "calls of tools that are tasks alone, by who asks for none",
+    ),
     Feature("notes", "progress", "progress"),
     Feature("notes", "logs", "log messages"),
-    Feature("endings", "endings", "cancellation, deadlines, lost connections"),
+    Feature(
+        "endings",
+        "endings",
+        "cancellation, deadlines, lost connections",
+    ),
     Feature("resuming", "resuming", "resumption"),
 ];
 
@@ -102,11 +136,18 @@ pub(crate) struct Options {
 /// # Errors
 /// When a scenario of the matrix fails; the tables then say so all the same.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let outcome = if options.last { Ok(()) } else { test::run(&test::Options::only("matrix::")) };
+    let outcome = if options.last {
+        Ok(())
+    } else {
+        test::run(&test::Options::only("matrix::"))
+    };
     let results = Results::read()?;
     fs::write(root()?.join(DOCUMENT), results.document())?;
     let readme = root()?.join(README);
-    fs::write(&readme, spliced(&fs::read_to_string(&readme)?, &results.summary())?)?;
+    fs::write(
+        &readme,
+        spliced(&fs::read_to_string(&readme)?, &results.summary())?,
+    )?;
     outcome
 }
 
@@ -119,15 +160,21 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let readme = fs::read_to_string(root()?.join(README))?;
     let document = fs::read_to_string(root()?.join(DOCUMENT)).unwrap_or_default();
     if document != results.document() || readme != spliced(&readme, &results.summary())? {
-        bail!("the compatibility tables are not what the tests found: run `cargo xtask compat --last` and commit");
+        bail!(
+            "the compatibility tables are not what the tests found: run `cargo xtask compat --last` and commit"
+        );
     }
     Ok(())
 }
 
 /// `readme` with another text between the marks.
 fn spliced(readme: &str, text: &str) -> anyhow::Result<String> {
-    let (before, rest) = readme.split_once(BEGIN).with_context(|| format!("{README} has no `{}`", BEGIN.trim()))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{README} has no `{}`", END.trim()))?;
+    let (before, rest) = readme
+        .split_once(BEGIN)
+        .with_context(|| format!("{README} has no `{}`", BEGIN.trim()))?;
+    let (_, after) = rest
+        .split_once(END)
+        .with_context(|| format!("{README} has no `{}`", END.trim()))?;
     Ok(format!("{before}{BEGIN}{text}{END}{after}"))
 }
 
@@ -179,21 +226,35 @@ impl Results {
     fn read() -> anyhow::Result<Self> {
         // Its own folder stands below the tree, wherever build output goes.
         let file = root()?.join("target/nextest/default/junit.xml");
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("cannot read {}: the tables need a run of cargo-nextest", file.display()))?;
+        let text = fs::read_to_string(&file).with_context(|| {
+            format!(
+                "cannot read {}: the tables need a run of cargo-nextest",
+                file.display()
+            )
+        })?;
         Self::parse(&text)
     }
 
-    /// Reads the test runner's report: it writes one `testcase` a test, with a `failure` or `error` in it where it failed, and
-    /// else with what the test printed.
+    /// Reads the test runner's report: it writes one `testcase` a test, with a `failure` or `error`
+    /// in it where it failed, and else with what the test printed.
     fn parse(report: &str) -> anyhow::Result<Self> {
         let mut found = BTreeMap::new();
         for case in report.split("<testcase ").skip(1) {
-            let name = case.split_once("name=\"").and_then(|(_, rest)| rest.split_once('"')).map(|(name, _)| name);
-            let Some((name, (test, pairing))) = name.and_then(|name| Some((name, pairing(name)?))) else { continue };
+            let name = case
+                .split_once("name=\"")
+                .and_then(|(_, rest)| rest.split_once('"'))
+                .map(|(name, _)| name);
+            let Some((name, (test, pairing))) = name.and_then(|name| Some((name, pairing(name)?)))
+            else {
+                continue;
+            };
             let own = case.split_once("</testcase>").map_or(case, |(own, _)| own);
             let fails = own.contains("<failure") || own.contains("<error");
-            let told = if fails { BTreeMap::new() } else { told(own, &test)? };
+            let told = if fails {
+                BTreeMap::new()
+            } else {
+                told(own, &test)?
+            };
             for Feature(_, feature, _) in FEATURES.iter().filter(|Feature(of, ..)| *of == test) {
                 let state = match told.get(feature) {
                     _ if fails => Found::Fails,
@@ -203,17 +264,38 @@ impl Results {
                 found.insert((pairing.clone(), *feature), state);
             }
         }
-        if found.is_empty() { bail!("the last run of the tests had no pairing in it") } else { Ok(Self(found)) }
+        if found.is_empty() {
+            bail!("the last run of the tests had no pairing in it")
+        } else {
+            Ok(Self(found))
+        }
     }
 
-    fn get(&self, feature: &'static str, client: &str, server: &str, transport: &str) -> Option<Found> {
+    fn get(
+        &self,
+        feature: &'static str,
+        client: &str,
+        server: &str,
+        transport: &str,
+    ) -> Option<Found> {
         let [client, server, transport] = [client, server, transport].map(str::to_owned);
-        self.0.get(&(Pairing { client, server, transport }, feature)).copied()
+        self.0
+            .get(&(
+                Pairing {
+                    client,
+                    server,
+                    transport,
+                },
+                feature,
+            ))
+            .copied()
     }
 
     /// How many of the features that both sides of a pairing have work.
     fn pairing(&self, client: &str, server: &str, transport: &str) -> String {
-        let found = FEATURES.iter().map(|Feature(_, feature, _)| self.get(feature, client, server, transport));
+        let found = FEATURES
+            .iter()
+            .map(|Feature(_, feature, _)| self.get(feature, client, server, transport));
         let found: Vec<_> = found.flatten().collect();
         if found.is_empty() {
             return "not run".to_owned();
@@ -232,7 +314,9 @@ impl Results {
              feature, stdio and HTTP+SSE.\n\n",
             titles.join("; ")
         );
-        text += &grid(&SERVERS, |client, server| self.pairing(client, server, "http"));
+        text += &grid(&SERVERS, |client, server| {
+            self.pairing(client, server, "http")
+        });
         text
     }
 
@@ -247,7 +331,11 @@ impl Results {
             .to_owned();
         for transport in &TRANSPORTS {
             // Writing to a String cannot fail.
-            let _ = write!(text, "\n## Servers over {}\n\n{}\n", transport.title, transport.about);
+            let _ = write!(
+                text,
+                "\n## Servers over {}\n\n{}\n",
+                transport.title, transport.about
+            );
             for Feature(_, feature, title) in &FEATURES {
                 let _ = write!(text, "\n### {}\n\n", capital(title));
                 text += &grid(transport.servers, |client, server| {
@@ -262,7 +350,10 @@ impl Results {
 /// Clients down, servers across.
 fn grid(servers: &[&str], cell: impl Fn(&str, &str) -> String) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let head = std::iter::once("client \\ server").chain(servers.iter().copied()).map(str::to_owned).collect();
+    let head = std::iter::once("client \\ server")
+        .chain(servers.iter().copied())
+        .map(str::to_owned)
+        .collect();
     let rule = vec!["---".to_owned(); servers.len() + 1];
     let rows = REVISIONS.map(|client| {
         let cells = servers.iter().map(|server| cell(client, server));
@@ -273,10 +364,13 @@ fn grid(servers: &[&str], cell: impl Fn(&str, &str) -> String) -> String {
 
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }
 
-/// The test and the pairing of `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
+/// The test and the pairing of
+/// `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
 fn pairing(test: &str) -> Option<(String, Pairing)> {
     let mut parts = test.strip_prefix("matrix::upstream_")?.split("::");
     let (server, transport) = parts.next()?.rsplit_once('_')?;
@@ -290,18 +384,39 @@ fn pairing(test: &str) -> Option<(String, Pairing)> {
     };
     let words: Vec<&str> = scenario.split('_').skip_while(is_id).collect();
     let revision = |text: &str| text.replace('_', "-");
-    let server = if server == "both_eras" { "both eras".to_owned() } else { revision(server) };
-    Some((words.join("_"), Pairing { client: revision(client), server, transport: transport.to_owned() }))
+    let server = if server == "both_eras" {
+        "both eras".to_owned()
+    } else {
+        revision(server)
+    };
+    Some((
+        words.join("_"),
+        Pairing {
+            client: revision(client),
+            server,
+            transport: transport.to_owned(),
+        },
+    ))
 }
 
 /// The features in what a test printed: `compat FEATURE STATE`, wherever on a line that stands.
 fn told<'a>(output: &'a str, test: &str) -> anyhow::Result<BTreeMap<&'a str, Found>> {
     let lines = output.split("compat ").skip(1).map(|rest| {
         let mut words = rest.split_whitespace();
-        let (feature, state) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let is_known = FEATURES.iter().any(|Feature(of, name, _)| (*of, *name) == (test, feature));
+        let (feature, state) = (
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+        );
+        let is_known = FEATURES
+            .iter()
+            .any(|Feature(of, name, _)| (*of, *name) == (test, feature));
         let state = Found::parse(state).filter(|_| is_known);
-        Ok((feature, state.with_context(|| format!("`{test}` says of `{feature}` what no table has a place for"))?))
+        Ok((
+            feature,
+            state.with_context(|| {
+                format!("`{test}` says of `{feature}` what no table has a place for")
+            })?,
+        ))
     });
     lines.collect()
 }
@@ -332,11 +447,26 @@ compat pings NotInRevision
     #[test]
     fn a_report_is_read_by_pairing_and_feature() {
         let results = Results::parse(REPORT).unwrap();
-        assert_eq!(results.get("lists", "2026-07-28", "2024-11-05", "http"), Some(Found::Carried));
-        assert_eq!(results.get("logs", "2026-07-28", "2024-11-05", "http"), Some(Found::Fails));
-        assert_eq!(results.get("greeting", "2025-03-26", "both eras", "stdio"), Some(Found::Refused));
-        assert_eq!(results.get("pings", "2025-03-26", "both eras", "stdio"), Some(Found::NotInRevision));
-        assert_eq!(results.get("lists", "2025-03-26", "2025-11-25", "http"), None);
+        assert_eq!(
+            results.get("lists", "2026-07-28", "2024-11-05", "http"),
+            Some(Found::Carried)
+        );
+        assert_eq!(
+            results.get("logs", "2026-07-28", "2024-11-05", "http"),
+            Some(Found::Fails)
+        );
+        assert_eq!(
+            results.get("greeting", "2025-03-26", "both eras", "stdio"),
+            Some(Found::Refused)
+        );
+        assert_eq!(
+            results.get("pings", "2025-03-26", "both eras", "stdio"),
+            Some(Found::NotInRevision)
+        );
+        assert_eq!(
+            results.get("lists", "2025-03-26", "2025-11-25", "http"),
+            None
+        );
         assert!(Results::parse("<testsuites/>").is_err());
     }
 
@@ -348,7 +478,11 @@ compat pings NotInRevision
             ("compat lists Perhaps", "no table has a place for"),
             (of_another, "no table has a place for"),
         ] {
-            let said = if said == own { REPORT.replace(own, "") } else { REPORT.replace(own, said) };
+            let said = if said == own {
+                REPORT.replace(own, "")
+            } else {
+                REPORT.replace(own, said)
+            };
             let error = Results::parse(&said).unwrap_err().to_string();
             assert!(error.contains(wrong), "{error}");
         }
@@ -357,9 +491,18 @@ compat pings NotInRevision
     #[test]
     fn a_cell_says_what_holds_what_fails_and_what_was_not_run() {
         let results = Results::parse(REPORT).unwrap();
-        assert_eq!(results.pairing("2026-07-28", "2024-11-05", "http"), "1 of 3");
-        assert_eq!(results.pairing("2025-03-26", "both eras", "stdio"), "0 of 0");
-        assert_eq!(results.pairing("2026-07-28", "2025-11-25", "http"), "not run");
+        assert_eq!(
+            results.pairing("2026-07-28", "2024-11-05", "http"),
+            "1 of 3"
+        );
+        assert_eq!(
+            results.pairing("2025-03-26", "both eras", "stdio"),
+            "0 of 0"
+        );
+        assert_eq!(
+            results.pairing("2026-07-28", "2025-11-25", "http"),
+            "not run"
+        );
         let document = results.document();
         for row in [
             "| 2026-07-28 | NO | not run |",
@@ -374,7 +517,10 @@ compat pings NotInRevision
     #[test]
     fn the_table_stands_between_its_marks() {
         let readme = format!("a\n{BEGIN}old\n{END}b\n");
-        assert_eq!(spliced(&readme, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}b\n"));
+        assert_eq!(
+            spliced(&readme, "new\n").unwrap(),
+            format!("a\n{BEGIN}new\n{END}b\n")
+        );
         assert!(spliced("a\n", "new\n").is_err());
     }
 }

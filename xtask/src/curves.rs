@@ -1,5 +1,6 @@
-//! `cargo xtask bench --pictures`: the curves in `docs/benchmarks`, from the file that a run of the load generator left. It draws what was
-//! measured and nothing else: a part that is not in the file has no picture, and says so.
+//! `cargo xtask bench --pictures`: the curves in `docs/benchmarks`, from the file that a run of the
+//! load generator left. It draws what was measured and nothing else: a part that is not in the file
+//! has no picture, and says so.
 
 use std::{
     collections::BTreeMap,
@@ -98,7 +99,9 @@ const CURVES: [Curve; 5] = [
 /// Draws every curve that `file` has the numbers for, the newest result where none is named.
 pub(crate) fn draw(file: Option<&Path>) -> anyhow::Result<()> {
     let file = file.map_or_else(newest, |file| Ok(file.to_owned()))?;
-    let result: Value = serde_json::from_str(&fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
+    let result: Value = serde_json::from_str(
+        &fs::read_to_string(&file).with_context(|| file.display().to_string())?,
+    )?;
     let folder = root()?.join("docs/benchmarks");
     fs::create_dir_all(&folder)?;
     let mut drawn = 0;
@@ -108,7 +111,12 @@ pub(crate) fn draw(file: Option<&Path>) -> anyhow::Result<()> {
                 fs::write(folder.join(format!("{}.svg", curve.file)), picture)?;
                 drawn += 1;
             }
-            None => eprintln!("{} has no part `{}`: {}.svg stays as it is", file.display(), curve.part, curve.file),
+            None => eprintln!(
+                "{} has no part `{}`: {}.svg stays as it is",
+                file.display(),
+                curve.part,
+                curve.file
+            ),
         }
     }
     if drawn == 0 {
@@ -120,17 +128,24 @@ pub(crate) fn draw(file: Option<&Path>) -> anyhow::Result<()> {
 /// The last result in `bench-results`.
 fn newest() -> anyhow::Result<PathBuf> {
     let folder = root()?.join("bench-results");
-    let entries =
-        fs::read_dir(&folder).with_context(|| format!("{}: run `cargo xtask bench` first", folder.display()))?;
+    let entries = fs::read_dir(&folder)
+        .with_context(|| format!("{}: run `cargo xtask bench` first", folder.display()))?;
     let files = entries.filter_map(Result::ok).map(|entry| entry.path());
     // Their names are the times at which they began.
-    files.filter(|file| file.extension().is_some_and(|kind| kind == "json")).max().context("there is no result yet")
+    files
+        .filter(|file| file.extension().is_some_and(|kind| kind == "json"))
+        .max()
+        .context("there is no result yet")
 }
 
 impl Curve {
     fn picture(&self, result: &Value) -> Option<String> {
         let lines = self.lines(result);
-        let across: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x).collect();
+        let across: Vec<f64> = lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|(x, _)| *x)
+            .collect();
         if across.is_empty() {
             return None;
         }
@@ -141,7 +156,10 @@ impl Curve {
             title: self.title,
             unit: self.unit,
             style: Style::Lines,
-            below: ticks.iter().map(|at| (*at, format!("{at} {}", self.counted))).collect(),
+            below: ticks
+                .iter()
+                .map(|at| (*at, format!("{at} {}", self.counted)))
+                .collect(),
             scale: Scale::Doubling,
             most: None,
             mark: None,
@@ -149,19 +167,40 @@ impl Curve {
         };
         let (width, height) = (760.0, 420.0);
         let mut picture = Picture::new(width, height, self.title);
-        chart.draw(&mut picture, Area { x: 1.0, y: 1.0, width: width - 2.0, height: height - 2.0 });
+        chart.draw(
+            &mut picture,
+            Area {
+                x: 1.0,
+                y: 1.0,
+                width: width - 2.0,
+                height: height - 2.0,
+            },
+        );
         Some(picture.finish())
     }
 
     /// The rows, as lines.
     fn lines(&self, result: &Value) -> Vec<Line> {
-        let tables = result["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let rows =
-            tables.iter().filter(|table| table["name"] == self.part).filter_map(|table| table["rows"].as_array());
+        let tables = result["tables"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let rows = tables
+            .iter()
+            .filter(|table| table["name"] == self.part)
+            .filter_map(|table| table["rows"].as_array());
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        for row in rows.flatten().filter(|row| self.only.iter().all(|(key, value)| row[*key] == **value)) {
+        for row in rows
+            .flatten()
+            .filter(|row| self.only.iter().all(|(key, value)| row[*key] == **value))
+        {
             if let (Some(x), Some(y)) = (row[self.across].as_f64(), row[self.upward].as_f64()) {
-                let name = self.lines.iter().filter_map(|key| row[*key].as_str()).collect::<Vec<_>>().join(", ");
+                let name = self
+                    .lines
+                    .iter()
+                    .filter_map(|key| row[*key].as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 lines.entry(name).or_default().push((x, y * self.times));
             }
         }
@@ -169,7 +208,13 @@ impl Curve {
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             points
         };
-        lines.into_iter().map(|(name, points)| Line { name, points: sorted(points) }).collect()
+        lines
+            .into_iter()
+            .map(|(name, points)| Line {
+                name,
+                points: sorted(points),
+            })
+            .collect()
     }
 }
 
@@ -184,12 +229,30 @@ mod tests {
         let row = |target: &str, concurrency: u32, rate: f64| json!({ "target": target, "client": "modern", "upstream": "modern", "concurrency": concurrency, "per_second": rate });
         let mut other = row("weir", 1, 1.0);
         other["client"] = json!("legacy");
-        let rows = [row("weir", 32, 9.0), row("weir", 1, 5.0), row("pipe", 1, 7.0), other];
+        let rows = [
+            row("weir", 32, 9.0),
+            row("weir", 1, 5.0),
+            row("pipe", 1, 7.0),
+            other,
+        ];
         let result = json!({ "tables": [{ "name": "calls", "rows": rows }] });
         let lines = CURVES[0].lines(&result);
-        let found: Vec<_> = lines.iter().map(|line| (line.name.as_str(), line.points.clone())).collect();
-        assert_eq!(found, [("pipe", vec![(1.0, 7.0)]), ("weir", vec![(1.0, 5.0), (32.0, 9.0)])]);
-        assert!(CURVES[0].picture(&result).is_some_and(|picture| picture.contains("1 in flight")));
+        let found: Vec<_> = lines
+            .iter()
+            .map(|line| (line.name.as_str(), line.points.clone()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("pipe", vec![(1.0, 7.0)]),
+                ("weir", vec![(1.0, 5.0), (32.0, 9.0)])
+            ]
+        );
+        assert!(
+            CURVES[0]
+                .picture(&result)
+                .is_some_and(|picture| picture.contains("1 in flight"))
+        );
         assert_eq!(CURVES[3].picture(&result), None);
     }
 }

@@ -1,6 +1,7 @@
-//! `cargo xtask dashboards`: the pictures in `docs/dashboards`. The scene of the tests runs once more, longer; a real Prometheus watches
-//! it, and what it answers to every panel's query is drawn here. Not by Grafana, which no registry has: the layout, queries, units
-//! and legends are the dashboards' own, the strokes are ours.
+//! `cargo xtask dashboards`: the pictures in `docs/dashboards`. The scene of the tests runs once
+//! more, longer; a real Prometheus watches it, and what it answers to every panel's query is drawn
+//! here. Not by Grafana, which no registry has: the layout, queries, units and legends are the
+//! dashboards' own, the strokes are ours.
 
 use std::{collections::BTreeMap, env, fs};
 
@@ -27,12 +28,19 @@ pub(crate) fn run() -> anyhow::Result<()> {
     if env::var_os("WEIR_DASHBOARDS_AGAIN").is_none() {
         test::scene("r286_every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
     }
-    let data: Value = serde_json::from_str(&fs::read_to_string(&data).context("the scene left nothing to draw")?)?;
+    let data: Value = serde_json::from_str(
+        &fs::read_to_string(&data).context("the scene left nothing to draw")?,
+    )?;
     let folder = root()?.join("docs/dashboards");
     fs::create_dir_all(&folder)?;
     for name in BOARDS {
-        let board = serde_json::from_str(&fs::read_to_string(root()?.join(format!("deploy/grafana/{name}.json")))?)?;
-        fs::write(folder.join(format!("{name}.svg")), Scene::new(&data, name)?.picture(&board))?;
+        let board = serde_json::from_str(&fs::read_to_string(
+            root()?.join(format!("deploy/grafana/{name}.json")),
+        )?)?;
+        fs::write(
+            folder.join(format!("{name}.svg")),
+            Scene::new(&data, name)?.picture(&board),
+        )?;
     }
     Ok(())
 }
@@ -47,22 +55,47 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(data: &'a Value, name: &str) -> anyhow::Result<Self> {
-        let board = list(&data["boards"]).iter().find(|board| board["board"] == name);
+        let board = list(&data["boards"])
+            .iter()
+            .find(|board| board["board"] == name);
         let panels = list(&board.with_context(|| format!("nothing of {name}"))?["panels"]);
-        let panels = panels.iter().map(|panel| (panel["panel"].as_u64().unwrap_or_default(), list(&panel["targets"])));
+        let panels = panels.iter().map(|panel| {
+            (
+                panel["panel"].as_u64().unwrap_or_default(),
+                list(&panel["targets"]),
+            )
+        });
         let time = |key: &str| data[key].as_f64().with_context(|| format!("no time {key}"));
-        Ok(Self { panels: panels.collect(), begin: time("begin")?, end: time("end")?, broken: time("broken")? })
+        Ok(Self {
+            panels: panels.collect(),
+            begin: time("begin")?,
+            end: time("end")?,
+            broken: time("broken")?,
+        })
     }
 
     fn picture(&self, board: &Value) -> String {
         let panels = list(&board["panels"]);
         let place = |panel: &Value, key: &str| panel["gridPos"][key].as_f64().unwrap_or_default();
-        let bottom = panels.iter().map(|panel| place(panel, "y") + place(panel, "h")).fold(0.0, f64::max);
+        let bottom = panels
+            .iter()
+            .map(|panel| place(panel, "y") + place(panel, "h"))
+            .fold(0.0, f64::max);
         let title = text(board, "title");
         let width = COLUMN * 24.0 + 2.0 * GAP;
         let mut picture = Picture::new(width, HEAD + bottom * ROW + GAP, title);
-        picture.text((14.0, 27.0), title, (20.0, INK, "700"), (Anchor::Start, 800.0));
-        picture.text((14.0, 48.0), text(board, "description"), (12.5, PALE, "400"), (Anchor::Start, 1400.0));
+        picture.text(
+            (14.0, 27.0),
+            title,
+            (20.0, INK, "700"),
+            (Anchor::Start, 800.0),
+        );
+        picture.text(
+            (14.0, 48.0),
+            text(board, "description"),
+            (12.5, PALE, "400"),
+            (Anchor::Start, 1400.0),
+        );
         for panel in panels {
             let area = Area {
                 x: GAP + place(panel, "x") * COLUMN,
@@ -77,7 +110,10 @@ impl<'a> Scene<'a> {
 
     fn panel(&self, picture: &mut Picture, panel: &Value, area: Area) {
         let title = text(panel, "title");
-        let targets = panel["id"].as_u64().and_then(|id| self.panels.get(&id).copied()).unwrap_or_default();
+        let targets = panel["id"]
+            .as_u64()
+            .and_then(|id| self.panels.get(&id).copied())
+            .unwrap_or_default();
         match text(panel, "type") {
             "row" => {
                 let title = title.replace('$', "");
@@ -97,13 +133,16 @@ impl<'a> Scene<'a> {
     fn chart<'b>(&self, panel: &'b Value, targets: &[Value]) -> Chart<'b> {
         let settings = &panel["fieldConfig"]["defaults"];
         let custom = &settings["custom"];
-        let style =
-            match (text(custom, "drawStyle"), text(&custom["stacking"], "mode"), text(custom, "lineInterpolation")) {
-                ("bars", ..) => Style::Bars,
-                (_, "normal", _) => Style::Stacked,
-                (.., "stepAfter") => Style::Steps,
-                _ => Style::Lines,
-            };
+        let style = match (
+            text(custom, "drawStyle"),
+            text(&custom["stacking"], "mode"),
+            text(custom, "lineInterpolation"),
+        ) {
+            ("bars", ..) => Style::Bars,
+            (_, "normal", _) => Style::Stacked,
+            (.., "stepAfter") => Style::Steps,
+            _ => Style::Lines,
+        };
         let begin = self.begin;
         let below = (0..=6).map(|part| {
             let at = (self.end - begin) / 6.0 * f64::from(part);
@@ -123,15 +162,28 @@ impl<'a> Scene<'a> {
 
     fn figure<'b>(&self, panel: &'b Value, targets: &[Value]) -> Figure<'b> {
         let settings = &panel["fieldConfig"]["defaults"];
-        let before = lines(targets).into_iter().next().map(|line| line.points).unwrap_or_default();
-        let last = before.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
-        let word =
-            list(&settings["mappings"]).first().and_then(|map| map["options"][format!("{last:.0}")]["text"].as_str());
+        let before = lines(targets)
+            .into_iter()
+            .next()
+            .map(|line| line.points)
+            .unwrap_or_default();
+        let last = before
+            .iter()
+            .rev()
+            .map(|(_, y)| *y)
+            .find(|y| y.is_finite())
+            .unwrap_or(f64::NAN);
+        let word = list(&settings["mappings"])
+            .first()
+            .and_then(|map| map["options"][format!("{last:.0}")]["text"].as_str());
         let mut steps = list(&settings["thresholds"]["steps"]).iter();
         let reached = steps.rfind(|step| step["value"].as_f64().is_none_or(|from| last >= from));
         Figure {
             title: text(panel, "title"),
-            said: word.map_or_else(|| Unit::named(text(settings, "unit")).say(last), str::to_owned),
+            said: word.map_or_else(
+                || Unit::named(text(settings, "unit")).say(last),
+                str::to_owned,
+            ),
             colour: reached.map_or("blue", |step| text(step, "color")),
             before,
         }
@@ -140,14 +192,29 @@ impl<'a> Scene<'a> {
 
 /// The lines of all targets, named by their legends.
 fn lines(targets: &[Value]) -> Vec<Line> {
-    let all = targets.iter().flat_map(|target| list(&target["series"]).iter().map(move |series| (target, series)));
-    all.map(|(target, series)| Line { name: named(text(target, "legend"), &series["metric"]), points: points(series) })
-        .collect()
+    let all = targets.iter().flat_map(|target| {
+        list(&target["series"])
+            .iter()
+            .map(move |series| (target, series))
+    });
+    all.map(|(target, series)| Line {
+        name: named(text(target, "legend"), &series["metric"]),
+        points: points(series),
+    })
+    .collect()
 }
 
 fn points(series: &Value) -> Vec<(f64, f64)> {
-    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(f64::NAN);
-    list(&series["values"]).iter().map(|pair| (number(&pair[0]), number(&pair[1]))).collect()
+    let number = |value: &Value| {
+        value
+            .as_f64()
+            .or_else(|| value.as_str()?.parse().ok())
+            .unwrap_or(f64::NAN)
+    };
+    list(&series["values"])
+        .iter()
+        .map(|pair| (number(&pair[0]), number(&pair[1])))
+        .collect()
 }
 
 /// A legend with the labels filled in; those that a series does not have are empty.
@@ -167,9 +234,12 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
     for (number, target) in targets.iter().enumerate() {
         for series in list(&target["series"]) {
             let labels = series["metric"].as_object().into_iter().flatten();
-            let key =
-                labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
-            let row = rows.entry(key).or_insert_with(|| vec![f64::NAN; targets.len()]);
+            let key = labels
+                .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+                .collect();
+            let row = rows
+                .entry(key)
+                .or_insert_with(|| vec![f64::NAN; targets.len()]);
             row[number] = points(series).last().map_or(f64::NAN, |(_, value)| *value);
         }
     }
@@ -177,10 +247,14 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
         .iter()
         .map(|one| Unit::named(one["properties"][0]["value"].as_str().unwrap_or_default()))
         .collect();
-    let labels =
-        rows.keys().map(|key| key.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).max_by_key(Vec::len);
+    let labels = rows
+        .keys()
+        .map(|key| key.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>())
+        .max_by_key(Vec::len);
     let labels = labels.unwrap_or_default();
-    let values = list(&panel["fieldConfig"]["overrides"]).iter().map(|one| text(&one["matcher"], "options").to_owned());
+    let values = list(&panel["fieldConfig"]["overrides"])
+        .iter()
+        .map(|one| text(&one["matcher"], "options").to_owned());
     Table {
         title: text(panel, "title"),
         heads: labels.iter().cloned().chain(values).collect(),
@@ -188,9 +262,15 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
             .iter()
             .map(|(key, values)| {
                 let word = |label: &String| {
-                    key.iter().find(|(name, _)| name == label).map(|(_, value)| value.clone()).unwrap_or_default()
+                    key.iter()
+                        .find(|(name, _)| name == label)
+                        .map(|(_, value)| value.clone())
+                        .unwrap_or_default()
                 };
-                let said = values.iter().zip(&units).map(|(value, unit)| unit.say(*value));
+                let said = values
+                    .iter()
+                    .zip(&units)
+                    .map(|(value, unit)| unit.say(*value));
                 labels.iter().map(word).chain(said).collect()
             })
             .collect(),
@@ -213,9 +293,18 @@ mod tests {
 
     #[test]
     fn a_legend_is_filled_in_by_labels() {
-        assert_eq!(named("{{upstream}}/{{tool}}", &json!({ "upstream": "files", "tool": "read" })), "files/read");
+        assert_eq!(
+            named(
+                "{{upstream}}/{{tool}}",
+                &json!({ "upstream": "files", "tool": "read" })
+            ),
+            "files/read"
+        );
         assert_eq!(named("p99", &json!({})), "p99");
-        assert_eq!(named("{{kind}} ({{era}})", &json!({ "kind": "tools" })), "tools");
+        assert_eq!(
+            named("{{kind}} ({{era}})", &json!({ "kind": "tools" })),
+            "tools"
+        );
     }
 
     #[test]
@@ -225,8 +314,10 @@ mod tests {
             { "matcher": { "options": "p99" }, "properties": [{ "value": "s" }] },
         ] } });
         let series = |tool: &str, value: &str| json!({ "metric": { "tool": tool }, "values": [[1, "9"], [2, value]] });
-        let targets =
-            [json!({ "series": [series("a", "1"), series("b", "2")] }), json!({ "series": [series("a", "0.5")] })];
+        let targets = [
+            json!({ "series": [series("a", "1"), series("b", "2")] }),
+            json!({ "series": [series("a", "0.5")] }),
+        ];
         let table = table(&panel, &targets);
         assert_eq!(table.heads, ["tool", "Calls", "p99"]);
         assert_eq!(table.rows, [["a", "1", "500 ms"], ["b", "2", "-"]]);

@@ -1,5 +1,5 @@
-//! Pictures for the docs: charts, figures and tables as SVG, drawn from numbers that a run gave. Not a plotting library: it has what the
-//! dashboards and the benchmarks need.
+//! Pictures for the docs: charts, figures and tables as SVG, drawn from numbers that a run gave.
+//! Not a plotting library: it has what the dashboards and the benchmarks need.
 
 pub(crate) mod axis;
 pub(crate) mod chart;
@@ -14,8 +14,10 @@ pub(crate) use svg::{Anchor, Area, Picture};
 pub(crate) use unit::Unit;
 
 /// Colours that are told apart on white, in the order in which lines take them.
-pub(crate) const PALETTE: [&str; 10] =
-    ["#3274d9", "#e0a30b", "#2c9c46", "#d44a3a", "#8f3bb8", "#0b9aa5", "#e26b0a", "#6b7380", "#b5485d", "#6f8f00"];
+pub(crate) const PALETTE: [&str; 10] = [
+    "#3274d9", "#e0a30b", "#2c9c46", "#d44a3a", "#8f3bb8", "#0b9aa5", "#e26b0a", "#6b7380",
+    "#b5485d", "#6f8f00",
+];
 
 /// What is read first.
 pub(crate) const INK: &str = "#1f2430";

@@ -1,4 +1,5 @@
-//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against weir as it is released.
+//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against weir
+//! as it is released.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 
@@ -12,14 +13,23 @@ use crate::{
     test::environment,
 };
 
-/// Every attack, wherever it stands: those over the binary, and those that need one of its crates alone (frames and window of
-/// HTTP/2, interim answers).
+/// Every attack, wherever it stands: those over the binary, and those that need one of its crates
+/// alone (frames and window of HTTP/2, interim answers).
 const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|abuse|limits::flood)::|^pain::large::d09_/) \
      | package(weir-front) & test(/^http2::(a1[0-2]|d09)_/) | package(weir-upstream) & test(/endless_interim|bounded::/)";
 const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
 /// The same by parts of names, for the runner that knows no expressions.
-const NAMES: [&str; 9] =
-    ["hostile::", "abuse::", "limits::flood::", "d09_", "a10_", "a11_", "a12_", "endless_interim", "bounded::"];
+const NAMES: [&str; 9] = [
+    "hostile::",
+    "abuse::",
+    "limits::flood::",
+    "d09_",
+    "a10_",
+    "a11_",
+    "a12_",
+    "endless_interim",
+    "bounded::",
+];
 
 /// Which attacks to run.
 #[derive(Args)]
@@ -28,28 +38,72 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
-/// Builds weir as it is released, runs every attack, the ignored ones included, one at a time (each watches the memory, the
-/// descriptors or the processor time of the one that it attacks), and prints what the attacks cost.
+/// Builds weir as it is released, runs every attack, the ignored ones included, one at a time (each
+/// watches the memory, the descriptors or the processor time of the one that it attacks), and
+/// prints what the attacks cost.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = peers::install()?;
     let weir = build_weir(&["--release"])?;
     let figures = empty_folder("hostile")?.join("figures.jsonl");
     let mut suite = cargo()?;
-    let packages = PACKAGES.into_iter().flat_map(|package| ["--package", package]);
+    let packages = PACKAGES
+        .into_iter()
+        .flat_map(|package| ["--package", package]);
     if has_cargo_command("nextest")? {
-        let wanted: Vec<_> = options.names.iter().map(|name| format!("test(/{name}/)")).collect();
-        let only = if wanted.is_empty() { String::new() } else { format!(" & ({})", wanted.join(" | ")) };
-        suite.args(["nextest", "run", "--profile", "prove", "--run-ignored", "all", "--no-fail-fast"]);
-        suite.args(["-E", &format!("({ATTACKS}){only}"), "--locked", "--lib", "--test", "it"]).args(packages);
+        let wanted: Vec<_> = options
+            .names
+            .iter()
+            .map(|name| format!("test(/{name}/)"))
+            .collect();
+        let only = if wanted.is_empty() {
+            String::new()
+        } else {
+            format!(" & ({})", wanted.join(" | "))
+        };
+        suite.args([
+            "nextest",
+            "run",
+            "--profile",
+            "prove",
+            "--run-ignored",
+            "all",
+            "--no-fail-fast",
+        ]);
+        suite
+            .args([
+                "-E",
+                &format!("({ATTACKS}){only}"),
+                "--locked",
+                "--lib",
+                "--test",
+                "it",
+            ])
+            .args(packages);
     } else {
-        suite.args(["test", "--locked", "--no-fail-fast", "--lib", "--test", "it"]).args(packages);
+        suite
+            .args([
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "--lib",
+                "--test",
+                "it",
+            ])
+            .args(packages);
         suite.args(["--", "--include-ignored", "--test-threads", "1"]);
         let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
-        suite.args(if names.is_empty() { &NAMES } else { names.as_slice() });
+        suite.args(if names.is_empty() {
+            &NAMES
+        } else {
+            names.as_slice()
+        });
     }
     environment(&mut suite, &weir, Some(&peers))?;
     let ran = checked(suite.env("WEIR_PROVE", "1").env("WEIR_FIGURES", &figures));
-    println!("{}", table(&fs::read_to_string(&figures).unwrap_or_default())?);
+    println!(
+        "{}",
+        table(&fs::read_to_string(&figures).unwrap_or_default())?
+    );
     ran
 }
 
@@ -71,7 +125,8 @@ struct Figures {
 fn table(lines: &str) -> anyhow::Result<String> {
     let mut rows = BTreeMap::new();
     for line in lines.lines() {
-        let figures: Figures = serde_json::from_str(line).with_context(|| format!("these are no figures: {line}"))?;
+        let figures: Figures =
+            serde_json::from_str(line).with_context(|| format!("these are no figures: {line}"))?;
         rows.insert(figures.attack.clone(), figures);
     }
     let mut out = String::from(
@@ -79,7 +134,17 @@ fn table(lines: &str) -> anyhow::Result<String> {
          |---|---|---|---|---|---|---|---|---|",
     );
     for (attack, row) in rows {
-        let Figures { calls, refused, p99_ms, memory, descriptors, log, audit, processor, .. } = row;
+        let Figures {
+            calls,
+            refused,
+            p99_ms,
+            memory,
+            descriptors,
+            log,
+            audit,
+            processor,
+            ..
+        } = row;
         let memory = memory >> 20;
         write!(
             out,
@@ -103,11 +168,23 @@ mod tests {
                 "descriptors": 24, "log": 1234.0, "audit": 0.0, "processor": 0.25,
             })
         };
-        let table = table(&format!("{}\n{}\n{}\n", row("b", 1.0), row("a", 2.5), row("b", 3.0))).unwrap();
+        let table = table(&format!(
+            "{}\n{}\n{}\n",
+            row("b", 1.0),
+            row("a", 2.5),
+            row("b", 3.0)
+        ))
+        .unwrap();
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 4, "{table}");
-        assert_eq!(lines[2], "| a | 100 | 0 | 2.5 ms | 47 MiB | 24 | 1234 B/s | 0 B/s | 0.25 |");
-        assert!(lines[3].starts_with("| b | 100 | 0 | 3.0 ms |"), "the last run counts: {table}");
+        assert_eq!(
+            lines[2],
+            "| a | 100 | 0 | 2.5 ms | 47 MiB | 24 | 1234 B/s | 0 B/s | 0.25 |"
+        );
+        assert!(
+            lines[3].starts_with("| b | 100 | 0 | 3.0 ms |"),
+            "the last run counts: {table}"
+        );
         assert!(super::table("nonsense").is_err());
     }
 }

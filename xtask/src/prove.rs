@@ -1,5 +1,6 @@
-//! `cargo xtask prove`: what takes minutes or measures time: the tests that are ignored by default, then the benchmarks.
-//! Each prints its figures and compares two things within its own run, so that it means the same on any machine.
+//! `cargo xtask prove`: what takes minutes or measures time: the tests that are ignored by default,
+//! then the benchmarks. Each prints its figures and compares two things within its own run, so that
+//! it means the same on any machine.
 
 use clap::Args;
 
@@ -10,7 +11,8 @@ use crate::{
     test::environment,
 };
 
-/// The packages with ignored tests. Optimizing and linking the tests of all others would take longer than the proofs.
+/// The packages with ignored tests. Optimizing and linking the tests of all others would take
+/// longer than the proofs.
 const PACKAGES: [&str; 4] = ["weir-core", "weir-policy", "weir-upstream", "weir-tests"];
 
 const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
@@ -31,15 +33,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let weir = build_weir(&["--release"])?;
     let mut prove = cargo()?;
     if has_cargo_command("nextest")? {
-        prove.args(["nextest", "run", "--profile", "prove", "--run-ignored", "only"]).args(SCOPE).args(selected());
+        prove
+            .args([
+                "nextest",
+                "run",
+                "--profile",
+                "prove",
+                "--run-ignored",
+                "only",
+            ])
+            .args(SCOPE)
+            .args(selected());
         prove.args(&options.args);
     } else {
         prove.arg("test").args(SCOPE).args(selected());
-        prove.args(["--", "--ignored", "--test-threads", "1"]).args(&options.args);
+        prove
+            .args(["--", "--ignored", "--test-threads", "1"])
+            .args(&options.args);
     }
     environment(&mut prove, &weir, Some(&peers))?;
     checked(prove.env("WEIR_PROVE", "1"))?;
-    if options.args.is_empty() { bench::measure() } else { Ok(()) }
+    if options.args.is_empty() {
+        bench::measure()
+    } else {
+        Ok(())
+    }
 }
 
 fn selected() -> impl Iterator<Item = &'static str> {
@@ -58,13 +76,23 @@ mod tests {
     fn ignoring(folder: &Path, found: &mut Vec<String>) {
         for entry in folder.read_dir().unwrap().map(Result::unwrap) {
             let path = entry.path();
-            let skipped = ["node_modules", "target"].iter().any(|name| path.ends_with(name));
+            let skipped = ["node_modules", "target"]
+                .iter()
+                .any(|name| path.ends_with(name));
             if path.is_dir() && !path.is_symlink() && !skipped {
                 ignoring(&path, found);
             } else if path.extension().is_some_and(|kind| kind == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                if text.lines().any(|line| line.starts_with("#[ignore") || line.starts_with("    #[ignore")) {
-                    found.push(path.strip_prefix(root().unwrap()).unwrap().display().to_string());
+                if text
+                    .lines()
+                    .any(|line| line.starts_with("#[ignore") || line.starts_with("    #[ignore"))
+                {
+                    found.push(
+                        path.strip_prefix(root().unwrap())
+                            .unwrap()
+                            .display()
+                            .to_string(),
+                    );
                 }
             }
         }
@@ -79,12 +107,18 @@ mod tests {
         assert!(!found.is_empty(), "there are none at all");
         let places = PACKAGES.map(|package| match package {
             "weir-tests" => vec!["tests/it/".to_owned()],
-            other => {
-                ["src", "tests/it"].map(|part| format!("crates/{}/{part}/", other.trim_start_matches("weir-"))).into()
-            }
+            other => ["src", "tests/it"]
+                .map(|part| format!("crates/{}/{part}/", other.trim_start_matches("weir-")))
+                .into(),
         });
         let places = places.concat();
-        let left: Vec<_> = found.iter().filter(|file| !places.iter().any(|place| file.starts_with(place))).collect();
-        assert!(left.is_empty(), "`cargo xtask prove` would not run those of {left:?}");
+        let left: Vec<_> = found
+            .iter()
+            .filter(|file| !places.iter().any(|place| file.starts_with(place)))
+            .collect();
+        assert!(
+            left.is_empty(),
+            "`cargo xtask prove` would not run those of {left:?}"
+        );
     }
 }

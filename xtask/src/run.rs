@@ -11,9 +11,12 @@ use serde::Deserialize;
 
 /// The root of the work tree.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
-    // Cargo says at run time where xtask is, so that a binary built in another tree never works on that one.
+    // Cargo says at run time where xtask is, so that a binary built in another tree never works on
+    // that one.
     let own = env::var_os("CARGO_MANIFEST_DIR").context("start this with `cargo xtask`")?;
-    let parent = Path::new(&own).parent().context("xtask has no parent folder")?;
+    let parent = Path::new(&own)
+        .parent()
+        .context("xtask has no parent folder")?;
     Ok(parent.to_owned())
 }
 
@@ -27,7 +30,8 @@ pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
 pub(crate) fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
     let folder = target_dir()?.join(name);
     if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+        fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -44,7 +48,10 @@ pub(crate) fn cargo() -> anyhow::Result<Command> {
 pub(crate) fn checked(command: &mut Command) -> anyhow::Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
-    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{shown}`"))?;
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed: {status}");
     }
@@ -53,8 +60,15 @@ pub(crate) fn checked(command: &mut Command) -> anyhow::Result<()> {
 
 /// What `command` prints, or `None` where the program is missing or fails.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Whether `cargo NAME` exists on this machine.
@@ -62,21 +76,39 @@ pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
     Ok(output_of(cargo()?.args([name, "--version"])).is_some())
 }
 
-/// Builds the binary `weir` alone, as it is shipped, and says where it is. `flags` choose the profile.
+/// Builds the binary `weir` alone, as it is shipped, and says where it is. `flags` choose the
+/// profile.
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
-    build.args(["build", "--locked", "--package", "weir-gateway", "--bin", "weir"]).args(flags);
+    build
+        .args([
+            "build",
+            "--locked",
+            "--package",
+            "weir-gateway",
+            "--bin",
+            "weir",
+        ])
+        .args(flags);
     built(&mut build, "weir")
 }
 
 /// Builds a program of the workspace as the tests build it, and says where it is.
 ///
-/// Built for its package alone, with the features that only this package asks for, much of what is beneath it would be
-/// compiled once more.
+/// Built for its package alone, with the features that only this package asks for, much of what is
+/// beneath it would be compiled once more.
 pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
     // A test among the targets is what makes cargo choose the features of the tests.
-    build.args(["build", "--workspace", "--locked", "--test", "it", "--bin", program]);
+    build.args([
+        "build",
+        "--workspace",
+        "--locked",
+        "--test",
+        "it",
+        "--bin",
+        program,
+    ]);
     built(&mut build, program)
 }
 
@@ -84,7 +116,11 @@ pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
 fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
     build.arg("--message-format=json-render-diagnostics");
     eprintln!("$ {}", shown(build));
-    let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    let output = build
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
     if !output.status.success() {
         bail!("{binary} does not build");
     }
@@ -104,5 +140,8 @@ struct Artifact {
 
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
 }

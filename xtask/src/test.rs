@@ -1,5 +1,5 @@
-//! `cargo xtask test`: the tests of the workspace with everything they need around them, the examples in the docs, a
-//! smoke run of the benchmarks, and the conformance suite.
+//! `cargo xtask test`: the tests of the workspace with everything they need around them, the
+//! examples in the docs, a smoke run of the benchmarks, and the conformance suite.
 
 use std::{
     env,
@@ -17,15 +17,17 @@ use crate::{
     run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
 };
 
-/// What `--quick` runs: the crates' own tests, and the pairings of each era's newest revision. The rest of the integration
-/// tests wait for peers and deadlines, which takes longer than anybody waits while writing.
+/// What `--quick` runs: the crates' own tests, and the pairings of each era's newest revision. The
+/// rest of the integration tests wait for peers and deadlines, which takes longer than anybody
+/// waits while writing.
 const QUICK: &str = "not package(weir-tests) or \
      test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
 
 /// What to test.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only the crates' own tests and the newest pairings: no npm, no Python, under a minute once built
+    /// Only the crates' own tests and the newest pairings: no npm, no Python, under a minute once
+    /// built
     #[arg(long)]
     quick: bool,
     /// Filters and further arguments of the test runner; only the tests are then run
@@ -36,7 +38,10 @@ pub(crate) struct Options {
 impl Options {
     /// The tests whose name contains `filter`, with all peers.
     pub(crate) fn only(filter: &str) -> Self {
-        Self { quick: false, args: vec![filter.to_owned()] }
+        Self {
+            quick: false,
+            args: vec![filter.to_owned()],
+        }
     }
 }
 
@@ -44,30 +49,58 @@ impl Options {
 ///
 /// The rest also runs after a failed test, so that one run tells everything.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let peers = if options.quick { None } else { Some(peers::install()?) };
+    let peers = if options.quick {
+        None
+    } else {
+        Some(peers::install()?)
+    };
     let weir = build_weir(&[])?;
     let emitted = peers.as_ref().map(Emitted::empty).transpose()?;
     let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
     let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));
-    let Some(peers) = peers.filter(|_| options.args.is_empty()) else { return tests.and(types) };
+    let Some(peers) = peers.filter(|_| options.args.is_empty()) else {
+        return tests.and(types);
+    };
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
     // Only a whole run has every pairing in it, and only this runner reports.
-    let tables = if has_cargo_command("nextest")? && tests.is_ok() { compat::check() } else { Ok(()) };
-    tests.and(types).and(examples).and(smoke).and(suite).and(tables)
+    let tables = if has_cargo_command("nextest")? && tests.is_ok() {
+        compat::check()
+    } else {
+        Ok(())
+    };
+    tests
+        .and(types)
+        .and(examples)
+        .and(smoke)
+        .and(suite)
+        .and(tables)
 }
 
 /// Runs one test for what it leaves in a file, whose place it is told by `variable`.
 pub(crate) fn scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
     let (peers, weir) = (peers::install()?, build_weir(&[])?);
     let mut scene = cargo()?;
-    scene.args(["test", "--workspace", "--locked", "--test", "it", "--", test]);
+    scene.args([
+        "test",
+        "--workspace",
+        "--locked",
+        "--test",
+        "it",
+        "--",
+        test,
+    ]);
     environment(&mut scene, &weir, Some(&peers))?;
     checked(scene.env(variable, file))
 }
 
-fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<&Emitted<'_>>) -> anyhow::Result<()> {
+fn tests(
+    options: &Options,
+    weir: &Path,
+    peers: Option<&Peers>,
+    emitted: Option<&Emitted<'_>>,
+) -> anyhow::Result<()> {
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
@@ -97,8 +130,8 @@ fn at_a_time() -> usize {
     2 * available_parallelism().map_or(1, NonZero::get)
 }
 
-/// What weir says while the tests run, held against the types of the official Python SDK and, for tasks of the extension, of
-/// npm's `@modelcontextprotocol/ext-tasks`.
+/// What weir says while the tests run, held against the types of the official Python SDK and, for
+/// tasks of the extension, of npm's `@modelcontextprotocol/ext-tasks`.
 struct Emitted<'a> {
     peers: &'a Peers,
     folder: PathBuf,
@@ -107,10 +140,14 @@ struct Emitted<'a> {
 impl<'a> Emitted<'a> {
     /// Forgets what an earlier run left.
     fn empty(peers: &'a Peers) -> anyhow::Result<Self> {
-        Ok(Self { peers, folder: empty_folder("emitted")? })
+        Ok(Self {
+            peers,
+            folder: empty_folder("emitted")?,
+        })
     }
 
-    /// Fails where a message breaks the types of its revision; after a run of all tests also where hardly any was kept.
+    /// Fails where a message breaks the types of its revision; after a run of all tests also where
+    /// hardly any was kept.
     fn check(self, whole: bool) -> anyhow::Result<()> {
         let (python, node) = (self.peers.dir.join("python"), self.peers.dir.join("node"));
         let mut check = Command::new(python.join(".venv2/bin/python"));
@@ -131,15 +168,26 @@ fn examples() -> anyhow::Result<()> {
     }
 }
 
-/// Tells the tests where things are: `WEIR_BIN`; `WEIR_PEERS` and `WEIR_NODE22`, or else `WEIR_QUICK`; `MCP_SCHEMAS`.
-pub(crate) fn environment(tests: &mut Command, weir: &Path, peers: Option<&Peers>) -> anyhow::Result<()> {
+/// Tells the tests where things are: `WEIR_BIN`; `WEIR_PEERS` and `WEIR_NODE22`, or else
+/// `WEIR_QUICK`; `MCP_SCHEMAS`.
+pub(crate) fn environment(
+    tests: &mut Command,
+    weir: &Path,
+    peers: Option<&Peers>,
+) -> anyhow::Result<()> {
     tests.env("WEIR_BIN", weir);
     match peers {
         Some(peers) => {
-            tests.env_remove("WEIR_QUICK").env("WEIR_PEERS", &peers.dir).env("WEIR_NODE22", &peers.node);
+            tests
+                .env_remove("WEIR_QUICK")
+                .env("WEIR_PEERS", &peers.dir)
+                .env("WEIR_NODE22", &peers.node);
         }
         None => {
-            tests.env("WEIR_QUICK", "1").env_remove("WEIR_PEERS").env_remove("WEIR_NODE22");
+            tests
+                .env("WEIR_QUICK", "1")
+                .env_remove("WEIR_PEERS")
+                .env_remove("WEIR_NODE22");
         }
     }
     // Tests run in the folder of their package, so a relative path would mean another place there.

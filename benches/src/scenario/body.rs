@@ -1,7 +1,7 @@
 //! Peak memory against the size of a request body, one request at a time on a fresh process.
 //!
-//! The answer is small (a length and a sum), so that what is measured is the request alone. A body that the target
-//! refuses is measured all the same: refusing must not cost more than serving.
+//! The answer is small (a length and a sum), so that what is measured is the request alone. A body
+//! that the target refuses is measured all the same: refusing must not cost more than serving.
 
 use super::settle;
 use crate::client::Client;
@@ -15,7 +15,8 @@ use crate::upstream::{Shape, measure};
 use anyhow::Result;
 use serde::Serialize;
 
-/// weir's default limit of a body; beyond it, and for arrays, which have another limit, a refusal is a right answer.
+/// weir's default limit of a body; beyond it, and for arrays, which have another limit, a refusal
+/// is a right answer.
 const SERVED: usize = 1 << 20;
 /// Small calls before the baseline is read.
 const WARM: u64 = 50;
@@ -61,7 +62,11 @@ struct Row {
 /// # Errors
 /// A process or a connection that does not start, or ends.
 pub(crate) async fn run(settings: &Settings) -> Result<Table> {
-    let mut table = Table::new("body", "peak of resident memory while one request is served".to_owned(), COLUMNS);
+    let mut table = Table::new(
+        "body",
+        "peak of resident memory while one request is served".to_owned(),
+        COLUMNS,
+    );
     for kind in [Kind::Weir, Kind::Pipe] {
         if !settings.has(kind) {
             continue;
@@ -82,9 +87,19 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-async fn one(settings: &Settings, kind: Kind, era: Era, filling: Filling, size: usize) -> Result<Row> {
+async fn one(
+    settings: &Settings,
+    kind: Kind,
+    era: Era,
+    filling: Filling,
+    size: usize,
+) -> Result<Row> {
     let upstreams = Upstream::many(era, 1);
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
     let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
     let site = stage.site(kind, &upstreams[0], "measure")?;
     let mut client = Client::connect(site.addr, &site.path, era).await?;
@@ -127,7 +142,10 @@ impl Filling {
     fn arguments(self, size: usize) -> String {
         match self {
             Self::Text => format!(r#"{{"text":"{}"}}"#, "x".repeat(size.saturating_sub(11))),
-            Self::Array => format!(r#"{{"items":[{}0]}}"#, "0,".repeat(size.saturating_sub(13) / 2)),
+            Self::Array => format!(
+                r#"{{"items":[{}0]}}"#,
+                "0,".repeat(size.saturating_sub(13) / 2)
+            ),
         }
     }
 }
@@ -143,7 +161,11 @@ mod tests {
         for filling in [Filling::Text, Filling::Array] {
             let arguments = filling.arguments(5_000);
             serde_json::from_str::<serde_json::Value>(&arguments).unwrap();
-            assert!((4_990..=5_000).contains(&arguments.len()), "{}", arguments.len());
+            assert!(
+                (4_990..=5_000).contains(&arguments.len()),
+                "{}",
+                arguments.len()
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Throughput and latency of `tools/call`: weir, the raw pipe and the upstream in turns.
 //!
-//! Where client and upstream differ in era, the pipe and the upstream are called in the upstream's era: that is what a
-//! client who needs no weir would do.
+//! Where client and upstream differ in era, the pipe and the upstream are called in the upstream's
+//! era: that is what a client who needs no weir would do.
 
 use crate::load::{Crew, Lane, Work, in_turns};
 use crate::protocol::Era;
@@ -63,9 +63,18 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     );
     let mut table = Table::new("calls", title, COLUMNS);
     let upstreams = Upstream::of_each_era();
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
-    let mut stage =
-        Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
+    let mut stage = Stage::start(
+        settings,
+        &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct],
+        shape,
+        &upstreams,
+    )
+    .await?;
     for (client, era) in &settings.pairs {
         for concurrency in &settings.concurrency {
             let upstream = &upstreams[usize::from(*era == Era::Legacy)];
@@ -77,22 +86,46 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     }
     stage.stop().await;
     table.note("added: above the upstream itself in the same round; cpu: of the target's process, for one call");
-    table.note("aims: weir at 0.80 of the pipe or more, added p50 under 100 us at one call in flight");
+    table.note(
+        "aims: weir at 0.80 of the pipe or more, added p50 under 100 us at one call in flight",
+    );
     Ok(table)
 }
 
-async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstream, size: usize) -> Result<Vec<Row>> {
+async fn cell(
+    settings: &Settings,
+    stage: &Stage,
+    client: Era,
+    upstream: &Upstream,
+    size: usize,
+) -> Result<Vec<Row>> {
     let kinds = stage.kinds(settings);
     let mut lanes = Vec::new();
     for kind in &kinds {
-        let era = if matches!(kind, Kind::Weir | Kind::Before) { client } else { upstream.era };
+        let era = if matches!(kind, Kind::Weir | Kind::Before) {
+            client
+        } else {
+            upstream.era
+        };
         let sites = [stage.site(*kind, upstream, "echo")?].into();
-        let crew = Crew::open(Work { sites, era, sessions: 1, payload: settings.payload }, size).await?;
+        let crew = Crew::open(
+            Work {
+                sites,
+                era,
+                sessions: 1,
+                payload: settings.payload,
+            },
+            size,
+        )
+        .await?;
         lanes.push(Lane::new(crew, stage.process(*kind)?));
     }
     in_turns(&mut lanes, settings).await?;
     let named: Vec<_> = kinds.into_iter().zip(&lanes).collect();
-    let rows = named.iter().map(|lane| row(*lane, &named, client, upstream.era, size)).collect();
+    let rows = named
+        .iter()
+        .map(|lane| row(*lane, &named, client, upstream.era, size))
+        .collect();
     for lane in lanes {
         lane.close().await?;
     }
@@ -102,9 +135,17 @@ async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstre
 /// A target and its lane.
 type Named<'a> = (Kind, &'a Lane<'a>);
 
-fn row((target, lane): Named<'_>, lanes: &[Named<'_>], client: Era, upstream: Era, concurrency: usize) -> Row {
+fn row(
+    (target, lane): Named<'_>,
+    lanes: &[Named<'_>],
+    client: Era,
+    upstream: Era,
+    concurrency: usize,
+) -> Row {
     let against = |kind: Kind, compare: fn(&Round, &Round) -> f64| {
-        let (_, other) = lanes.iter().find(|(other, _)| *other == kind && target != kind)?;
+        let (_, other) = lanes
+            .iter()
+            .find(|(other, _)| *other == kind && target != kind)?;
         lane.against(other, compare)
     };
     Row {
@@ -113,9 +154,13 @@ fn row((target, lane): Named<'_>, lanes: &[Named<'_>], client: Era, upstream: Er
         concurrency,
         target,
         medians: lane.medians(),
-        of_before: against(Kind::Before, |ours, theirs| ours.per_second / theirs.per_second),
+        of_before: against(Kind::Before, |ours, theirs| {
+            ours.per_second / theirs.per_second
+        }),
         cpu_of_before: against(Kind::Before, |ours, theirs| ours.cpu_us / theirs.cpu_us),
-        of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second),
+        of_pipe: against(Kind::Pipe, |ours, theirs| {
+            ours.per_second / theirs.per_second
+        }),
         added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
         added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),
         error: lane.error.clone(),

@@ -1,7 +1,8 @@
 //! Calls in thousands of legacy sessions on a server that speaks both eras.
 //!
-//! Such a server is spoken to in the era of its caller, so a legacy session has a session of its own on the server. Here
-//! stands what that costs: the first call of each session, calls after that, descriptors and memory.
+//! Such a server is spoken to in the era of its caller, so a legacy session has a session of its
+//! own on the server. Here stands what that costs: the first call of each session, calls after
+//! that, descriptors and memory.
 
 use super::settle;
 use crate::load::{Crew, Lane, Work, in_turns};
@@ -68,10 +69,23 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         settings.rounds, settings.round_ms
     );
     let mut table = Table::new("dual", title, COLUMNS);
-    let upstream = Upstream { both: true, ..Upstream::one("u", Era::Legacy) };
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let upstream = Upstream {
+        both: true,
+        ..Upstream::one("u", Era::Legacy)
+    };
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
     let upstreams = std::slice::from_ref(&upstream);
-    let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Direct], shape, upstreams).await?;
+    let mut stage = Stage::start(
+        settings,
+        &[Kind::Weir, Kind::Before, Kind::Direct],
+        shape,
+        upstreams,
+    )
+    .await?;
     let kinds = stage.kinds(settings);
     let (mut lanes, mut openings) = (Vec::new(), Vec::new());
     for kind in &kinds {
@@ -87,8 +101,11 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
             target: *target,
             opening,
             medians: lane.medians(),
-            of_before: before
-                .and_then(|at| lane.against(&lanes[at], |ours, theirs| ours.per_second / theirs.per_second)),
+            of_before: before.and_then(|at| {
+                lane.against(&lanes[at], |ours, theirs| {
+                    ours.per_second / theirs.per_second
+                })
+            }),
             descriptors: stage.process(*target)?.descriptors()?,
             error: lane.error.clone(),
         })?;
@@ -100,12 +117,22 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-async fn open(settings: &Settings, stage: &Stage, upstream: &Upstream, kind: Kind) -> Result<(Crew, Opening)> {
+async fn open(
+    settings: &Settings,
+    stage: &Stage,
+    upstream: &Upstream,
+    kind: Kind,
+) -> Result<(Crew, Opening)> {
     let process = stage.process(kind)?;
     let connections = CONNECTIONS.min(settings.dual_sessions);
     let each = settings.dual_sessions / connections;
     let sites = [stage.site(kind, upstream, "echo")?].into();
-    let work = Work { sites, era: Era::Legacy, sessions: each, payload: settings.payload };
+    let work = Work {
+        sites,
+        era: Era::Legacy,
+        sessions: each,
+        payload: settings.payload,
+    };
     let before = process.resident()?;
     let start = Instant::now();
     let mut crew = Crew::open(work, connections).await?;

@@ -1,6 +1,8 @@
-//! From a change of an upstream to the last of thousands of listening clients, and what an open stream costs.
+//! From a change of an upstream to the last of thousands of listening clients, and what an open
+//! stream costs.
 //!
-//! Measured on weir and on the upstream itself, which tells its own listeners without any catalog: the floor.
+//! Measured on weir and on the upstream itself, which tells its own listeners without any catalog:
+//! the floor.
 
 use super::settle;
 use crate::client::Client;
@@ -70,7 +72,10 @@ struct Row {
 /// # Errors
 /// A process that does not start, or ends.
 pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
-    let title = format!("from an upstream's change to its listeners, medians of {} changes", given.changes);
+    let title = format!(
+        "from an upstream's change to its listeners, medians of {} changes",
+        given.changes
+    );
     let mut table = Table::new("fanout", title, COLUMNS);
     let most = machine.connections();
     for wanted in &given.listeners {
@@ -83,7 +88,10 @@ pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
         }
         let settings = roomy(given, listeners);
         if settings.weir_config_extra != given.weir_config_extra {
-            table.note(format!("weir ran with limits.connections raised to {} for {listeners}", listeners + BESIDE));
+            table.note(format!(
+                "weir ran with limits.connections raised to {} for {listeners}",
+                listeners + BESIDE
+            ));
         }
         for era in [Era::Modern, Era::Legacy] {
             for kind in [Kind::Weir, Kind::Direct] {
@@ -94,27 +102,39 @@ pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
         }
     }
     table.note("direct: the upstream tells its listeners itself, without a catalog to refresh");
-    table.note("kernel memory of sockets is not in KiB/stream; a legacy stream includes its session");
+    table.note(
+        "kernel memory of sockets is not in KiB/stream; a legacy stream includes its session",
+    );
     table.note("aims: 19,000 told in under 500 ms at p99, at most 24 KiB a stream");
     Ok(table)
 }
 
-/// The settings, with weir's limit of connections raised where the listeners need it and the run did not set limits itself.
+/// The settings, with weir's limit of connections raised where the listeners need it and the run
+/// did not set limits itself.
 fn roomy(given: &Settings, listeners: usize) -> Settings {
     let mut settings = given.clone();
     if listeners + BESIDE > ALLOWED && !settings.weir_config_extra.contains("limits:") {
-        settings.weir_config_extra += &format!("limits: {{ connections: {} }}\n", listeners + BESIDE);
+        settings.weir_config_extra +=
+            &format!("limits: {{ connections: {} }}\n", listeners + BESIDE);
     }
     settings
 }
 
 async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Result<Row> {
     let upstreams = Upstream::many(era, 1);
-    let shape = Shape { servers: 1, tools: 50, page: 100 };
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 100,
+    };
     let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
     let (addr, path) = stage.everything(kind, &upstreams[0])?;
-    let args =
-        ["fleet".to_owned(), format!("--addr={addr}"), format!("--path={path}"), format!("--era={}", era.word())];
+    let args = [
+        "fleet".to_owned(),
+        format!("--addr={addr}"),
+        format!("--path={path}"),
+        format!("--era={}", era.word()),
+    ];
     let mut fleet = Process::this("fleet", args, &stage.file("fleet.log"))?;
     let warm = WARM.min(listeners / 2);
     ask(&mut fleet, &format!("open {warm}")).await?;
@@ -128,7 +148,9 @@ async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Res
         client: era,
         listeners,
         open_s: opened.as_secs_f64(),
-        stream_kib: as_float(after.saturating_sub(before)) / 1024.0 / as_float((listeners - warm) as u64),
+        stream_kib: as_float(after.saturating_sub(before))
+            / 1024.0
+            / as_float((listeners - warm) as u64),
         p50_ms: 0.0,
         p99_ms: 0.0,
         last_ms: 0.0,
@@ -157,7 +179,12 @@ async fn open(fleet: &mut Process, mut count: usize) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-async fn changes(settings: &Settings, stage: &Stage, fleet: &mut Process, row: &mut Row) -> Result<()> {
+async fn changes(
+    settings: &Settings,
+    stage: &Stage,
+    fleet: &mut Process,
+    row: &mut Row,
+) -> Result<()> {
     let mut told = Vec::new();
     for _ in 0..settings.changes {
         sleep(Duration::from_millis(settings.change_gap_ms)).await;
@@ -174,32 +201,52 @@ async fn changes(settings: &Settings, stage: &Stage, fleet: &mut Process, row: &
         told.push((at, now));
     }
     let millis = |pick: fn(&Told) -> u64| -> Vec<f64> {
-        told.iter().map(|(at, told)| as_float(pick(told).saturating_sub(*at)) / 1_000.0).collect()
+        told.iter()
+            .map(|(at, told)| as_float(pick(told).saturating_sub(*at)) / 1_000.0)
+            .collect()
     };
     row.p50_ms = median(millis(|told| told.p50_at));
     row.p99_ms = median(millis(|told| told.p99_at));
     row.last_ms = median(millis(|told| told.last_at));
     row.worst_ms = millis(|told| told.last_at).into_iter().fold(0.0, f64::max);
     if row.missing > 0 {
-        row.error.get_or_insert_with(|| format!("{} listeners were not told within {WAIT:?}", row.missing));
+        row.error.get_or_insert_with(|| {
+            format!("{} listeners were not told within {WAIT:?}", row.missing)
+        });
     }
     Ok(())
 }
 
 /// Who was told must find the new tool.
-async fn check_listed(stage: &Stage, kind: Kind, upstream: &Upstream, changes: usize, row: &mut Row) -> Result<()> {
+async fn check_listed(
+    stage: &Stage,
+    kind: Kind,
+    upstream: &Upstream,
+    changes: usize,
+    row: &mut Row,
+) -> Result<()> {
     let (addr, path) = stage.everything(kind, upstream)?;
     let mut client = Client::connect(addr, &path, row.client).await?;
     let fresh = format!("fresh_{changes}");
-    if !client.names().await?.iter().any(|name| name.ends_with(&fresh)) {
+    if !client
+        .names()
+        .await?
+        .iter()
+        .any(|name| name.ends_with(&fresh))
+    {
         row.errors += 1;
-        row.error.get_or_insert_with(|| format!("{fresh} is not listed after the change was told"));
+        row.error
+            .get_or_insert_with(|| format!("{fresh} is not listed after the change was told"));
     }
     client.close().await
 }
 
 async fn ask(fleet: &mut Process, command: &str) -> Result<Told> {
     let told: Told = serde_json::from_str(&fleet.ask(command).await?)?;
-    ensure!(told.open > 0, "no stream is open: {}", told.error.as_deref().unwrap_or("no reason given"));
+    ensure!(
+        told.open > 0,
+        "no stream is open: {}",
+        told.error.as_deref().unwrap_or("no reason given")
+    );
     Ok(told)
 }

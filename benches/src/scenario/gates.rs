@@ -1,8 +1,8 @@
-//! What the gates cost: one weir that asks nothing of anybody, and one with OAuth tokens, 1,000 rules, limits, schema checks
-//! and an audit file, called in turns.
+//! What the gates cost: one weir that asks nothing of anybody, and one with OAuth tokens, 1,000
+//! rules, limits, schema checks and an audit file, called in turns.
 //!
-//! The tokens are signed here by a provider on loopback, and looked at by weir once: what is measured is the call, as it is
-//! after the first.
+//! The tokens are signed here by a provider on loopback, and looked at by weir once: what is
+//! measured is the call, as it is after the first.
 
 use super::pair::{Half, Measured, Pair};
 use crate::report::Table;
@@ -56,17 +56,36 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         return Ok(table);
     }
     let idp = Idp::start().await;
-    let halves =
-        [Half { credential: None, config: OPEN }, Half { credential: Some(credential(&idp)?), config: &guarded(&idp) }];
+    let halves = [
+        Half {
+            credential: None,
+            config: OPEN,
+        },
+        Half {
+            credential: Some(credential(&idp)?),
+            config: &guarded(&idp),
+        },
+    ];
     let mut weirs = Pair::start(settings, halves).await?;
     weirs
         .measure(settings, |[open, all], of_open| {
-            table.row(&Row { gates: "open", measured: open, of_open: None })?;
-            table.row(&Row { gates: "all", measured: all, of_open })
+            table.row(&Row {
+                gates: "open",
+                measured: open,
+                of_open: None,
+            })?;
+            table.row(&Row {
+                gates: "all",
+                measured: all,
+                of_open,
+            })
         })
         .await?;
     let records = weirs.with().file("audit.jsonl");
-    ensure!(std::fs::metadata(&records).is_ok_and(|file| file.len() > 0), "nothing was recorded");
+    ensure!(
+        std::fs::metadata(&records).is_ok_and(|file| file.len() > 0),
+        "nothing was recorded"
+    );
     weirs.stop().await;
     table.note("aim: 0.75 of the throughput without gates");
     Ok(table)
@@ -80,8 +99,10 @@ fn guarded(idp: &Idp) -> String {
     let mut rules = String::new();
     for team in 0..RULES - 2 {
         // Writing into a String cannot fail.
-        let _ =
-            writeln!(rules, "    permit(principal in Group::\"team-{team}\", action, resource in Upstream::\"m\");");
+        let _ = writeln!(
+            rules,
+            "    permit(principal in Group::\"team-{team}\", action, resource in Upstream::\"m\");"
+        );
     }
     format!(
         "auth: {{ mode: oauth, issuers: [{{ issuer: \"{}\", audience: [\"{AUDIENCE}\"] }}] }}\n\

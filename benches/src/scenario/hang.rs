@@ -1,7 +1,7 @@
 //! Calls to healthy upstreams while one of them hangs, against the same while none does.
 //!
-//! A steady trickle of calls goes to upstream 0 in both halves, each on its own connection and given up after a while, so
-//! that the halves differ in one thing only: whether upstream 0 answers.
+//! A steady trickle of calls goes to upstream 0 in both halves, each on its own connection and
+//! given up after a while, so that the halves differ in one thing only: whether upstream 0 answers.
 
 use crate::client::{Client, Site};
 use crate::load::{Crew, Work, message};
@@ -17,7 +17,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
-/// Clients that call the healthy upstreams: few, so that latency is the server's and not that of a queue for the CPU.
+/// Clients that call the healthy upstreams: few, so that latency is the server's and not that of a
+/// queue for the CPU.
 const CLIENTS: usize = 4;
 /// How often a call to upstream 0 begins.
 const EVERY: Duration = Duration::from_millis(10);
@@ -44,7 +45,8 @@ struct Row {
     upstreams: usize,
     #[serde(flatten)]
     medians: Round,
-    /// p99 above that of the round without a hanging upstream that went before, the median of these.
+    /// p99 above that of the round without a hanging upstream that went before, the median of
+    /// these.
     added_p99_us: Option<f64>,
     /// Calls to upstream 0 that were not answered in time.
     given_up: u64,
@@ -74,28 +76,55 @@ struct Trickle {
 /// A process or a connection that does not start, or ends.
 pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     let count = settings.hang_upstreams;
-    let title = format!("calls to {} healthy upstreams beside one that hangs, {CLIENTS} in flight", count - 1);
+    let title = format!(
+        "calls to {} healthy upstreams beside one that hangs, {CLIENTS} in flight",
+        count - 1
+    );
     let mut table = Table::new("hang", title, COLUMNS);
     let upstreams = Upstream::many(Era::Modern, count);
-    let shape = Shape { servers: count, tools: 50, page: 50 };
+    let shape = Shape {
+        servers: count,
+        tools: 50,
+        page: 50,
+    };
     let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Direct], shape, &upstreams).await?;
     for kind in stage.kinds(settings) {
         let [calm, hung] = halves(settings, &stage, kind, &upstreams).await?;
-        let added = calm.rounds.iter().zip(&hung.rounds).map(|(calm, hung)| hung.p99_us - calm.p99_us).collect();
+        let added = calm
+            .rounds
+            .iter()
+            .zip(&hung.rounds)
+            .map(|(calm, hung)| hung.p99_us - calm.p99_us)
+            .collect();
         table.row(&calm.row(kind, 0, count, None))?;
         table.row(&hung.row(kind, 1, count, Some(median(added))))?;
         stage.check()?;
     }
     stage.stop().await;
-    table.note(format!("upstream 0 gets a call every {EVERY:?}, given up after {GIVE_UP:?}, hanging or not"));
+    table.note(format!(
+        "upstream 0 gets a call every {EVERY:?}, given up after {GIVE_UP:?}, hanging or not"
+    ));
     table.note("aim: nothing measurable added");
     Ok(table)
 }
 
-async fn halves(settings: &Settings, stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<[Half; 2]> {
-    let sites = upstreams.iter().map(|upstream| stage.site(kind, upstream, "echo")).collect::<Result<Vec<_>>>()?;
+async fn halves(
+    settings: &Settings,
+    stage: &Stage,
+    kind: Kind,
+    upstreams: &[Upstream],
+) -> Result<[Half; 2]> {
+    let sites = upstreams
+        .iter()
+        .map(|upstream| stage.site(kind, upstream, "echo"))
+        .collect::<Result<Vec<_>>>()?;
     let (first, healthy) = (sites[0].clone(), &sites[1..]);
-    let work = Work { sites: healthy.into(), era: Era::Modern, sessions: 1, payload: settings.payload };
+    let work = Work {
+        sites: healthy.into(),
+        era: Era::Modern,
+        sessions: 1,
+        payload: settings.payload,
+    };
     let mut crew = Crew::open(work, CLIENTS).await?;
     let length = Duration::from_millis(settings.round_ms);
     let mut halves = [Half::default(), Half::default()];
@@ -103,7 +132,10 @@ async fn halves(settings: &Settings, stage: &Stage, kind: Kind, upstreams: &[Ups
     for _ in 0..settings.rounds {
         for (half, verb) in halves.iter_mut().zip(["wake", "hang"]) {
             stage.control(verb, 0).await?;
-            let (trickle, round) = tokio::join!(trickle(&first, length), crew.round(length, stage.process(kind)?));
+            let (trickle, round) = tokio::join!(
+                trickle(&first, length),
+                crew.round(length, stage.process(kind)?)
+            );
             half.add(round?, trickle, verb == "wake");
         }
         stage.control("wake", 0).await?;
@@ -119,7 +151,8 @@ impl Half {
         let error = outcome.error.or(trickle.error);
         if answers && trickle.given_up > 0 {
             outcome.round.errors += trickle.given_up;
-            self.error.get_or_insert_with(|| "upstream 0 was slow though it did not hang".to_owned());
+            self.error
+                .get_or_insert_with(|| "upstream 0 was slow though it did not hang".to_owned());
         }
         self.error = self.error.take().or(error);
         self.rounds.push(outcome.round);
@@ -128,8 +161,21 @@ impl Half {
     fn row(self, target: Kind, hanging: usize, upstreams: usize, added_p99_us: Option<f64>) -> Row {
         let mut medians = Round::medians(&self.rounds);
         medians.errors = medians.errors.max(u64::from(self.error.is_some()));
-        let Self { rounds, given_up, error } = self;
-        Row { target, hanging, upstreams, medians, added_p99_us, given_up, error, rounds }
+        let Self {
+            rounds,
+            given_up,
+            error,
+        } = self;
+        Row {
+            target,
+            hanging,
+            upstreams,
+            medians,
+            added_p99_us,
+            given_up,
+            error,
+            rounds,
+        }
     }
 }
 
@@ -166,6 +212,7 @@ async fn one(site: &Site, number: u64) -> Result<()> {
 impl Trickle {
     fn failed(&mut self, error: &anyhow::Error) {
         self.errors += 1;
-        self.error.get_or_insert_with(|| format!("a call to upstream 0: {error:#}"));
+        self.error
+            .get_or_insert_with(|| format!("a call to upstream 0: {error:#}"));
     }
 }

@@ -1,4 +1,5 @@
-//! `tools/list` over one and over many upstreams: what a page costs, and that every tool is on exactly one.
+//! `tools/list` over one and over many upstreams: what a page costs, and that every tool is on
+//! exactly one.
 
 use crate::client::Client;
 use crate::protocol::Era;
@@ -71,17 +72,28 @@ struct Walk {
 /// # Errors
 /// A process or a connection that does not start, or ends.
 pub(crate) async fn run(settings: &Settings) -> Result<Table> {
-    let title = format!("tools/list over modern upstreams with {TOOLS} tools each, {} walks", settings.walks);
+    let title = format!(
+        "tools/list over modern upstreams with {TOOLS} tools each, {} walks",
+        settings.walks
+    );
     let mut table = Table::new("lists", title, COLUMNS);
     for count in &settings.upstreams {
         // Only weir lists many upstreams; the others are the floor under its first row.
-        let kinds: &[Kind] = if *count == 1 { &[Kind::Weir, Kind::Pipe, Kind::Direct] } else { &[Kind::Weir] };
+        let kinds: &[Kind] = if *count == 1 {
+            &[Kind::Weir, Kind::Pipe, Kind::Direct]
+        } else {
+            &[Kind::Weir]
+        };
         if *count > 1 && !settings.has(Kind::Weir) {
             table.note(format!("{count} upstreams: only weir lists more than one"));
             continue;
         }
         let upstreams = Upstream::many(Era::Modern, *count);
-        let shape = Shape { servers: *count, tools: TOOLS, page: TOOLS };
+        let shape = Shape {
+            servers: *count,
+            tools: TOOLS,
+            page: TOOLS,
+        };
         let mut stage = Stage::start(settings, kinds, shape, &upstreams).await?;
         for client in [Era::Modern, Era::Legacy] {
             for row in walks(settings, &stage, kinds, client, &upstreams).await? {
@@ -91,7 +103,9 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         stage.check()?;
         stage.stop().await;
     }
-    table.note("page p50: request to whole page at one client; cpu: of the target's process, for one page");
+    table.note(
+        "page p50: request to whole page at one client; cpu: of the target's process, for one page",
+    );
     table.note(
         "server: from a request's head to its page given to the socket's writer, mean of all, by weir's own metrics",
     );
@@ -107,9 +121,17 @@ async fn walks(
     upstreams: &[Upstream],
 ) -> Result<Vec<Row>> {
     let mut lanes = Vec::new();
-    for kind in stage.kinds(settings).into_iter().filter(|kind| kinds.contains(kind)) {
-        // The upstream of this part is modern only, so the floor of a legacy client is a legacy server.
-        let upstream = Upstream { era: client, ..upstreams[0].clone() };
+    for kind in stage
+        .kinds(settings)
+        .into_iter()
+        .filter(|kind| kinds.contains(kind))
+    {
+        // The upstream of this part is modern only, so the floor of a legacy client is a legacy
+        // server.
+        let upstream = Upstream {
+            era: client,
+            ..upstreams[0].clone()
+        };
         let (addr, path) = stage.everything(kind, &upstream)?;
         let client = Client::connect(addr, &path, client).await?;
         lanes.push(Lane::new(kind, client));
@@ -144,7 +166,11 @@ fn expected(stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<BTreeSe
             };
             // The aggregate is listed whichever endpoint is called elsewhere.
             let prefixed = || format!("{}__{tool}", upstream.id);
-            names.insert(if kind == Kind::Weir { prefixed() } else { stage.site(kind, upstream, &tool)?.tool });
+            names.insert(if kind == Kind::Weir {
+                prefixed()
+            } else {
+                stage.site(kind, upstream, &tool)?.tool
+            });
         }
     }
     Ok(names)
@@ -192,7 +218,11 @@ impl Lane {
 
     /// What weir has listed until now, and how long it took.
     async fn served(&self, stage: &Stage) -> Result<Served> {
-        if self.kind == Kind::Weir { stage.served("tools/list").await } else { Ok(Served::default()) }
+        if self.kind == Kind::Weir {
+            stage.served("tools/list").await
+        } else {
+            Ok(Served::default())
+        }
     }
 
     async fn walk(&mut self, expected: &BTreeSet<String>) -> Result<Walk> {
@@ -217,8 +247,16 @@ impl Lane {
         }
         let listed = names.len();
         let distinct: BTreeSet<String> = names.into_iter().collect();
-        ensure!(listed == distinct.len(), "{} names are listed twice", listed - distinct.len());
-        ensure!(distinct == *expected, "{listed} names listed, {} expected, or others", expected.len());
+        ensure!(
+            listed == distinct.len(),
+            "{} names are listed twice",
+            listed - distinct.len()
+        );
+        ensure!(
+            distinct == *expected,
+            "{listed} names listed, {} expected, or others",
+            expected.len()
+        );
         Ok(walk)
     }
 
@@ -229,8 +267,11 @@ impl Lane {
             client,
             target: self.kind,
             pages: self.walk.pages,
-            page_kib: as_float(self.walk.bytes as u64) / 1024.0 / as_float(self.walk.pages.max(1) as u64),
-            server_us: (self.kind == Kind::Weir).then(|| self.served.seconds * 1e6 / self.served.requests.max(1.0)),
+            page_kib: as_float(self.walk.bytes as u64)
+                / 1024.0
+                / as_float(self.walk.pages.max(1) as u64),
+            server_us: (self.kind == Kind::Weir)
+                .then(|| self.served.seconds * 1e6 / self.served.requests.max(1.0)),
             measured: self.latencies.round(self.spent, self.cpu, self.errors),
             error: self.error.clone(),
         }

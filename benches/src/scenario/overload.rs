@@ -1,9 +1,11 @@
-//! Goodput under overload: calls arrive at twice the rate of the peak. weir has one processor for itself, the generator and
-//! the upstream have another, so that refused calls and their retries take no time of weir's.
+//! Goodput under overload: calls arrive at twice the rate of the peak. weir has one processor for
+//! itself, the generator and the upstream have another, so that refused calls and their retries
+//! take no time of weir's.
 //!
-//! The peak is what as many clients as weir has places get, each calling as soon as it has its answer. The overload is
-//! open-loop: calls arrive at twice that rate, whether earlier calls have ended or not, and a call waits for a connection if none
-//! is free. Latencies are from the moment a call was due.
+//! The peak is what as many clients as weir has places get, each calling as soon as it has its
+//! answer. The overload is open-loop: calls arrive at twice that rate, whether earlier calls have
+//! ended or not, and a call waits for a connection if none is free. Latencies are from the moment a
+//! call was due.
 
 use crate::bare::{Bare, Called};
 use crate::cores;
@@ -72,7 +74,8 @@ struct Load {
     made_p99_us: f64,
     refused: f64,
     refused_p99_us: f64,
-    /// The part of its processor's time that weir used. A low value means that the generator was the bottleneck.
+    /// The part of its processor's time that weir used. A low value means that the generator was
+    /// the bottleneck.
     busy: f64,
     errors: u64,
     #[serde(skip)]
@@ -102,15 +105,20 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         let mut settings = settings.clone();
         settings.weir_config_extra.push_str(config);
         let [peak, over] = measure(&settings).await?;
-        let of_peak = peak.iter().zip(&over).map(|(peak, over)| over.made / peak.made).collect();
+        let of_peak = peak
+            .iter()
+            .zip(&over)
+            .map(|(peak, over)| over.made / peak.made)
+            .collect();
         let left = median(of_peak);
         table.row(&row(name, "as many clients as places", peak, None))?;
         let mut row = row(name, "twice the peak", over, Some(left));
         // A smoke run is too short to say anything.
         if left < AIM && !settings.smoke {
             row.errors += 1;
-            row.error
-                .get_or_insert_with(|| format!("{left:.2} of the peak is served under overload, {AIM} is the least"));
+            row.error.get_or_insert_with(|| {
+                format!("{left:.2} of the peak is served under overload, {AIM} is the least")
+            });
         }
         table.row(&row)?;
     }
@@ -120,7 +128,11 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 
 async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
     let upstreams = [Upstream::one("m", Era::Modern)];
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
     let mut stage = Stage::start(settings, &[Kind::Weir], shape, &upstreams).await?;
     let weir = stage.process(Kind::Weir)?;
     let site = stage.site(Kind::Weir, &upstreams[0], "echo")?;
@@ -143,7 +155,12 @@ async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
     Ok(loads)
 }
 
-fn row(in_flight: &'static str, load: &'static str, rounds: Vec<Load>, of_peak: Option<f64>) -> Row {
+fn row(
+    in_flight: &'static str,
+    load: &'static str,
+    rounds: Vec<Load>,
+    of_peak: Option<f64>,
+) -> Row {
     let over = |pick: fn(&Load) -> f64| median(rounds.iter().map(pick).collect());
     Row {
         in_flight,
@@ -178,13 +195,25 @@ async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> 
         connections.push(connection?);
     }
     let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
-    Ok(Load { offered: load.made + load.refused, ..load })
+    Ok(Load {
+        offered: load.made + load.refused,
+        ..load
+    })
 }
 
-/// Calls arrive `rate` times a second; each takes whichever connection is free, and waits where none is.
-async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration, weir: &Process) -> Result<Load> {
+/// Calls arrive `rate` times a second; each takes whichever connection is free, and waits where
+/// none is.
+async fn overload(
+    connections: &mut Vec<Bare>,
+    rate: f64,
+    length: Duration,
+    weir: &Process,
+) -> Result<Load> {
     let tally = Arc::new(Tally::default());
-    let due = Arc::new(Arrivals { waiting: Semaphore::new(0), since: Mutex::default() });
+    let due = Arc::new(Arrivals {
+        waiting: Semaphore::new(0),
+        since: Mutex::default(),
+    });
     let mut calling = JoinSet::new();
     for mut connection in connections.drain(..) {
         let (tally, due) = (tally.clone(), due.clone());
@@ -203,18 +232,26 @@ async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration, weir
     while begun.elapsed() < length {
         tick.tick().await;
         let now = begun.elapsed().min(length);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of some thousands")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of some thousands"
+        )]
         let by_now = (now.as_secs_f64() * rate) as u64;
         due.arrive(by_now - arrived);
         arrived = by_now;
     }
-    // What is answered from now on is answered without the load, and what still waits for a connection never began.
+    // What is answered from now on is answered without the load, and what still waits for a
+    // connection never began.
     let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
     due.waiting.close();
     while let Some(connection) = calling.join_next().await {
         connections.push(connection?);
     }
-    Ok(Load { offered: as_float(arrived) / length.as_secs_f64(), ..load })
+    Ok(Load {
+        offered: as_float(arrived) / length.as_secs_f64(),
+        ..load
+    })
 }
 
 /// Calls that are due and wait for a connection.
@@ -226,14 +263,20 @@ struct Arrivals {
 impl Arrivals {
     fn arrive(&self, count: u64) {
         let (now, count) = (Instant::now(), usize::try_from(count).unwrap_or(usize::MAX));
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).extend(std::iter::repeat_n(now, count));
+        self.since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(std::iter::repeat_n(now, count));
         self.waiting.add_permits(count);
     }
 
     /// When the next one was due; `None` once no more is begun.
     async fn next(&self) -> Option<Instant> {
         self.waiting.acquire().await.ok()?.forget();
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
     }
 }
 
@@ -246,7 +289,11 @@ struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { made: Latencies::new(), refused: Latencies::new(), errors: Mutex::default() }
+        Self {
+            made: Latencies::new(),
+            refused: Latencies::new(),
+            errors: Mutex::default(),
+        }
     }
 }
 
@@ -267,7 +314,11 @@ impl Tally {
     }
 
     fn load(&self, elapsed: Duration, cpu_nanos: u64) -> Load {
-        let (errors, error) = self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (errors, error) = self
+            .errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         Load {
             offered: 0.0,
             made: as_float(self.made.count()) / elapsed.as_secs_f64(),

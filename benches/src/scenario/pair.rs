@@ -40,7 +40,10 @@ impl Pair {
     /// A process that does not start.
     pub(crate) async fn start(settings: &Settings, halves: [Half<'_>; 2]) -> Result<Self> {
         let [without, with] = halves;
-        Ok(Self([stage(settings, without).await?, stage(settings, with).await?]))
+        Ok(Self([
+            stage(settings, without).await?,
+            stage(settings, with).await?,
+        ]))
     }
 
     /// The weir with it.
@@ -48,8 +51,9 @@ impl Pair {
         &self.0[1]
     }
 
-    /// Calls both in turns, in both eras at every concurrency; `row` is told what came of each cell: what was measured
-    /// without and with it, and the throughput with it over that without in the same round, the median of these.
+    /// Calls both in turns, in both eras at every concurrency; `row` is told what came of each
+    /// cell: what was measured without and with it, and the throughput with it over that without in
+    /// the same round, the median of these.
     ///
     /// # Errors
     /// A connection that does not open, a process that ended, or what `row` says.
@@ -70,20 +74,43 @@ impl Pair {
         Ok(())
     }
 
-    async fn cell(&self, settings: &Settings, era: Era, concurrency: usize) -> Result<([Measured; 2], Option<f64>)> {
+    async fn cell(
+        &self,
+        settings: &Settings,
+        era: Era,
+        concurrency: usize,
+    ) -> Result<([Measured; 2], Option<f64>)> {
         let upstream = &Upstream::of_each_era()[usize::from(era == Era::Legacy)];
         let mut lanes = Vec::new();
         for stage in &self.0 {
             let sites = [stage.site(Kind::Weir, upstream, "echo")?].into();
-            let crew = Crew::open(Work { sites, era, sessions: 1, payload: settings.payload }, concurrency).await?;
+            let crew = Crew::open(
+                Work {
+                    sites,
+                    era,
+                    sessions: 1,
+                    payload: settings.payload,
+                },
+                concurrency,
+            )
+            .await?;
             lanes.push(Lane::new(crew, stage.process(Kind::Weir)?));
         }
         in_turns(&mut lanes, settings).await?;
-        let ratio = lanes[1].against(&lanes[0], |with, without| with.per_second / without.per_second);
+        let ratio = lanes[1].against(&lanes[0], |with, without| {
+            with.per_second / without.per_second
+        });
         let measured = [0, 1].map(|at| {
             let lane: &Lane<'_> = &lanes[at];
-            let (medians, error, rounds) = (lane.medians(), lane.error.clone(), lane.rounds.clone());
-            Measured { era, concurrency, medians, error, rounds }
+            let (medians, error, rounds) =
+                (lane.medians(), lane.error.clone(), lane.rounds.clone());
+            Measured {
+                era,
+                concurrency,
+                medians,
+                error,
+                rounds,
+            }
         });
         for lane in lanes {
             lane.close().await?;
@@ -102,6 +129,17 @@ impl Pair {
 async fn stage(settings: &Settings, half: Half<'_>) -> Result<Stage> {
     let mut settings = settings.clone();
     settings.weir_config_extra.push_str(half.config);
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
-    Stage::start_for(half.credential, &settings, &[Kind::Weir], shape, &Upstream::of_each_era()).await
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
+    Stage::start_for(
+        half.credential,
+        &settings,
+        &[Kind::Weir],
+        shape,
+        &Upstream::of_each_era(),
+    )
+    .await
 }

@@ -40,13 +40,27 @@ struct Row {
 /// # Errors
 /// A process that does not start, or ends.
 pub(crate) async fn run(settings: &Settings) -> Result<Table> {
-    let mut table = Table::new("sessions", "idle legacy sessions, without a stream".to_owned(), COLUMNS);
+    let mut table = Table::new(
+        "sessions",
+        "idle legacy sessions, without a stream".to_owned(),
+        COLUMNS,
+    );
     if !settings.has(Kind::Weir) {
         table.note("only weir keeps sessions: not measured");
         return Ok(table);
     }
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
-    let mut stage = Stage::start(settings, &[Kind::Weir], shape, &Upstream::many(Era::Modern, 1)).await?;
+    let shape = Shape {
+        servers: 1,
+        tools: 50,
+        page: 50,
+    };
+    let mut stage = Stage::start(
+        settings,
+        &[Kind::Weir],
+        shape,
+        &Upstream::many(Era::Modern, 1),
+    )
+    .await?;
     // Tables and pools grow to their working size first.
     let warm = open(&stage, settings.sessions / 20).await;
     settle(settings).await;
@@ -86,7 +100,10 @@ async fn open(stage: &Stage, count: usize) -> Result<()> {
         // The first session of a connection comes with it.
         let mut client = Client::connect(addr, path, Era::Legacy).await?;
         for opened in 1..share {
-            client.initialize().await.with_context(|| format!("session {opened} of a connection"))?;
+            client
+                .initialize()
+                .await
+                .with_context(|| format!("session {opened} of a connection"))?;
         }
         anyhow::Ok(())
     };

@@ -1,5 +1,5 @@
-//! What telemetry costs: one weir that measures nothing, and one that measures everything, tells of one request in a hundred and
-//! pushes both to a collector on loopback, called in turns.
+//! What telemetry costs: one weir that measures nothing, and one that measures everything, tells of
+//! one request in a hundred and pushes both to a collector on loopback, called in turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,14 +62,27 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         return Ok(table);
     }
     let sink = Sink::start().await?;
-    let told =
-        format!("telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 1s }} }}\n", sink.url);
-    let halves = [SILENT, &told].map(|config| Half { credential: None, config });
+    let told = format!(
+        "telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 1s }} }}\n",
+        sink.url
+    );
+    let halves = [SILENT, &told].map(|config| Half {
+        credential: None,
+        config,
+    });
     let mut weirs = Pair::start(settings, halves).await?;
     weirs
         .measure(settings, |[off, on], of_silent| {
-            table.row(&Row { telemetry: "off", measured: off, of_silent: None })?;
-            table.row(&Row { telemetry: "on", measured: on, of_silent })
+            table.row(&Row {
+                telemetry: "off",
+                measured: off,
+                of_silent: None,
+            })?;
+            table.row(&Row {
+                telemetry: "on",
+                measured: on,
+                of_silent,
+            })
         })
         .await?;
     // A short run is over before the first push is due.
@@ -84,7 +97,9 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     weirs.stop().await;
     let requests = sink.requests.load(Ordering::Relaxed);
     ensure!(requests > 0, "nothing was pushed");
-    table.note(format!("{requests} requests to the collector; aim: 0.95 of the throughput without telemetry"));
+    table.note(format!(
+        "{requests} requests to the collector; aim: 0.95 of the throughput without telemetry"
+    ));
     Ok(table)
 }
 

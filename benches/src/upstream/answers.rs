@@ -1,7 +1,7 @@
 //! What a server of the upstream process answers to a POST.
 //!
-//! The envelope is read once with borrowed payloads and the arguments are echoed as raw text, so that the upstream
-//! costs as little as it can of the machine it shares with what is measured.
+//! The envelope is read once with borrowed payloads and the arguments are echoed as raw text, so
+//! that the upstream costs as little as it can of the machine it shares with what is measured.
 
 use super::streams::{self, Body, State};
 use super::{Shape, status};
@@ -82,7 +82,10 @@ fn call(id: &str, era: Era, params: &str) -> Response<Body> {
         _ => return failure(StatusCode::OK, id, -32602, "no such tool"),
     };
     let complete = complete(era);
-    result(id, &format!(r#"{{{complete}"content":[{{"type":"text","text":{text}}}]}}"#))
+    result(
+        id,
+        &format!(r#"{{{complete}"content":[{{"type":"text","text":{text}}}]}}"#),
+    )
 }
 
 /// What `measure` says about these bytes of arguments.
@@ -92,7 +95,9 @@ pub(crate) fn measure(arguments: &str) -> String {
 }
 
 fn list(id: &str, era: Era, params: &str, shape: Shape, changes: u64) -> Response<Body> {
-    let cursor = serde_json::from_str::<List<'_>>(params).unwrap_or_default().cursor;
+    let cursor = serde_json::from_str::<List<'_>>(params)
+        .unwrap_or_default()
+        .cursor;
     let Ok(from) = cursor.unwrap_or("0").parse::<usize>() else {
         return failure(StatusCode::OK, id, -32602, "no such cursor");
     };
@@ -167,12 +172,15 @@ const fn complete(era: Era) -> &'static str {
 }
 
 fn result(id: &str, result: &str) -> Response<Body> {
-    streams::json(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    streams::json(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+    ))
 }
 
 fn failure(code: StatusCode, id: &str, error: i32, message: &str) -> Response<Body> {
-    let mut response =
-        streams::json(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{error},"message":"{message}"}}}}"#));
+    let mut response = streams::json(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{error},"message":"{message}"}}}}"#
+    ));
     *response.status_mut() = code;
     response
 }
@@ -194,18 +202,35 @@ mod tests {
     }
 
     fn state() -> State {
-        State::new(Shape { servers: 1, tools: 5, page: 2 })
+        State::new(Shape {
+            servers: 1,
+            tools: 5,
+            page: 2,
+        })
     }
 
     #[tokio::test]
     async fn echo_says_the_message_back_and_measure_counts_it() {
         let state = state();
         for era in [Era::Modern, Era::Legacy] {
-            let (_, answer) = asked(&state, era, &protocol::call(era, 3, "echo", r#"{"message":"a\"b"}"#)).await;
+            let (_, answer) = asked(
+                &state,
+                era,
+                &protocol::call(era, 3, "echo", r#"{"message":"a\"b"}"#),
+            )
+            .await;
             assert_eq!(answer["id"], json!(3));
             assert_eq!(answer["result"]["content"][0]["text"], json!("a\"b"));
-            let (_, answer) = asked(&state, era, &protocol::call(era, 4, "measure", r#"{"a":1}"#)).await;
-            assert_eq!(answer["result"]["content"][0]["text"], json!(measure(r#"{"a":1}"#)));
+            let (_, answer) = asked(
+                &state,
+                era,
+                &protocol::call(era, 4, "measure", r#"{"a":1}"#),
+            )
+            .await;
+            assert_eq!(
+                answer["result"]["content"][0]["text"],
+                json!(measure(r#"{"a":1}"#))
+            );
         }
     }
 
@@ -215,24 +240,52 @@ mod tests {
         state.change(0);
         let (mut names, mut cursor) = (Vec::new(), Value::Null);
         for _ in 0..5 {
-            let params = cursor.as_str().map_or_else(String::new, |cursor| format!(r#""cursor":"{cursor}""#));
-            let (_, answer) =
-                asked(&state, Era::Modern, &protocol::request(Era::Modern, 1, "tools/list", &params)).await;
-            names.extend(answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()));
+            let params = cursor
+                .as_str()
+                .map_or_else(String::new, |cursor| format!(r#""cursor":"{cursor}""#));
+            let (_, answer) = asked(
+                &state,
+                Era::Modern,
+                &protocol::request(Era::Modern, 1, "tools/list", &params),
+            )
+            .await;
+            names.extend(
+                answer["result"]["tools"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|tool| tool["name"].clone()),
+            );
             cursor = answer["result"]["nextCursor"].clone();
             if cursor.is_null() {
                 break;
             }
         }
-        assert_eq!(names, ["echo", "measure", "tool_0002", "tool_0003", "tool_0004", "fresh_1"]);
+        assert_eq!(
+            names,
+            [
+                "echo",
+                "measure",
+                "tool_0002",
+                "tool_0003",
+                "tool_0004",
+                "fresh_1"
+            ]
+        );
     }
 
     #[tokio::test]
     async fn a_modern_probe_of_a_legacy_server_gets_no_modern_code() {
         let probe = protocol::request(Era::Modern, 1, "server/discover", "");
         let (code, answer) = asked(&state(), Era::Legacy, &probe).await;
-        assert_eq!((code, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32000)));
+        assert_eq!(
+            (code, &answer["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!(-32000))
+        );
         let (code, answer) = asked(&state(), Era::Modern, &probe).await;
-        assert_eq!((code, &answer["result"]["supportedVersions"]), (StatusCode::OK, &json!(["2026-07-28"])));
+        assert_eq!(
+            (code, &answer["result"]["supportedVersions"]),
+            (StatusCode::OK, &json!(["2026-07-28"]))
+        );
     }
 }

@@ -30,8 +30,14 @@ struct Server {
 impl State {
     /// Servers that have not changed and do not hang.
     pub(super) fn new(shape: Shape) -> Self {
-        let server = || Server { changes: watch::Sender::new(0), hanging: watch::Sender::new(false) };
-        Self { shape, servers: (0..shape.servers).map(|_| server()).collect() }
+        let server = || Server {
+            changes: watch::Sender::new(0),
+            hanging: watch::Sender::new(false),
+        };
+        Self {
+            shape,
+            servers: (0..shape.servers).map(|_| server()).collect(),
+        }
     }
 
     /// How many servers there are.
@@ -51,7 +57,9 @@ impl State {
 
     /// Changes the list of a server and wakes its listeners.
     pub(super) fn change(&self, index: usize) {
-        self.servers[index].changes.send_modify(|changes| *changes += 1);
+        self.servers[index]
+            .changes
+            .send_modify(|changes| *changes += 1);
     }
 
     /// Stops or resumes a server. Open streams stay open.
@@ -74,33 +82,51 @@ impl State {
 /// The stream of a legacy client's GET: nothing until the list changes.
 pub(super) fn legacy(state: &State, index: usize) -> Response<Body> {
     let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\"}}\n\n");
-    events(Bytes::from_static(b": open\n\n"), note.into(), state.subscribe(index))
+    events(
+        Bytes::from_static(b": open\n\n"),
+        note.into(),
+        state.subscribe(index),
+    )
 }
 
-/// The stream of a modern `subscriptions/listen` with this (raw JSON) id: the acknowledgement, then one event a change.
+/// The stream of a modern `subscriptions/listen` with this (raw JSON) id: the acknowledgement, then
+/// one event a change.
 pub(super) fn modern(state: &State, index: usize, id: &str) -> Response<Body> {
     let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
     let acknowledged = format!(
         "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"notifications\":{{\"toolsListChanged\":true}},{meta}}}}}\n\n"
     );
-    let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\",\"params\":{{{meta}}}}}\n\n");
+    let note = format!(
+        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\",\"params\":{{{meta}}}}}\n\n"
+    );
     events(acknowledged.into(), note.into(), state.subscribe(index))
 }
 
 fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<Body> {
-    let frames = stream::unfold((Some(first), note, changes), |(first, note, mut changes)| async move {
-        let frame = match first {
-            Some(first) => first,
-            None => {
-                changes.changed().await.ok()?;
-                note.clone()
-            }
-        };
-        Some((Ok::<_, Infallible>(Frame::data(frame)), (None, note, changes)))
-    });
+    let frames = stream::unfold(
+        (Some(first), note, changes),
+        |(first, note, mut changes)| async move {
+            let frame = match first {
+                Some(first) => first,
+                None => {
+                    changes.changed().await.ok()?;
+                    note.clone()
+                }
+            };
+            Some((
+                Ok::<_, Infallible>(Frame::data(frame)),
+                (None, note, changes),
+            ))
+        },
+    );
     let mut response = Response::new(Either::Right(UnsyncBoxBody::new(StreamBody::new(frames))));
-    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/event-stream"));
-    response.headers_mut().insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        http::HeaderValue::from_static("text/event-stream"),
+    );
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
     response
 }
 
@@ -112,7 +138,10 @@ pub(super) fn full(bytes: Bytes) -> Body {
 /// A JSON answer.
 pub(super) fn json(text: String) -> Response<Body> {
     let mut response = text_body(text);
-    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
     response
 }
 

@@ -1,9 +1,10 @@
 //! Bidirectional controls and their partners.
 //!
-//! PDI ends the innermost isolate and every embedding in it; PDF ends the innermost embedding of the same isolate (UAX #9, BD9 and X5a to
-//! X7). A character without partner goes. Whether an opening one has a partner is known only later, so everything behind it is held,
-//! for [`WINDOW`] characters at most: an opening control that is not closed by then counts as one without partner. The rule is the
-//! same for a text that is whole, so that both forms agree.
+//! PDI ends the innermost isolate and every embedding in it; PDF ends the innermost embedding of
+//! the same isolate (UAX #9, BD9 and X5a to X7). A character without partner goes. Whether an
+//! opening one has a partner is known only later, so everything behind it is held, for [`WINDOW`]
+//! characters at most: an opening control that is not closed by then counts as one without partner.
+//! The rule is the same for a text that is whole, so that both forms agree.
 
 use std::collections::VecDeque;
 
@@ -70,7 +71,10 @@ impl BidiControls {
     /// Bytes of plain characters, however many.
     pub(crate) fn run<T: Target>(&mut self, mut raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
         while let Some(oldest) = self.open.front() {
-            let (len, chars) = prefix(raw.bytes, (oldest.at + WINDOW + 1).saturating_sub(self.chars));
+            let (len, chars) = prefix(
+                raw.bytes,
+                (oldest.at + WINDOW + 1).saturating_sub(self.chars),
+            );
             let (before, rest) = raw.split_at(len);
             self.chars += chars;
             self.hold(Part::Plain, before, outlet);
@@ -84,12 +88,23 @@ impl BidiControls {
     }
 
     /// A unit that no rule of this step is about: one character, or more that stay together.
-    pub(crate) fn part<T: Target>(&mut self, part: Part, chars: u64, raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn part<T: Target>(
+        &mut self,
+        part: Part,
+        chars: u64,
+        raw: Raw<'_>,
+        outlet: &mut Outlet<'_, T>,
+    ) {
         self.count(chars, outlet);
         self.hold(part, raw, outlet);
     }
 
-    pub(crate) fn opening<T: Target>(&mut self, kind: Opening, bytes: &[u8], outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn opening<T: Target>(
+        &mut self,
+        kind: Opening,
+        bytes: &[u8],
+        outlet: &mut Outlet<'_, T>,
+    ) {
         self.count(1, outlet);
         let mut piece = None;
         if kind == Opening::Override {
@@ -123,7 +138,11 @@ impl BidiControls {
             outlet.counts.bidi += 1;
             return;
         }
-        while self.open.back().is_some_and(|opener| opener.kind != Opening::Isolate) {
+        while self
+            .open
+            .back()
+            .is_some_and(|opener| opener.kind != Opening::Isolate)
+        {
             if let Some(opener) = self.open.pop_back() {
                 self.remove(&opener, outlet);
             }
@@ -150,7 +169,8 @@ impl BidiControls {
         self.release(outlet);
     }
 
-    /// Counts characters that come next; opening controls that are too far behind them have no partner.
+    /// Counts characters that come next; opening controls that are too far behind them have no
+    /// partner.
     fn count<T: Target>(&mut self, chars: u64, outlet: &mut Outlet<'_, T>) {
         if self.open.is_empty() {
             self.chars = 0;
@@ -162,7 +182,11 @@ impl BidiControls {
 
     fn expire<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
         let before = self.open.len();
-        while self.open.front().is_some_and(|opener| opener.at + WINDOW < self.chars) {
+        while self
+            .open
+            .front()
+            .is_some_and(|opener| opener.at + WINDOW < self.chars)
+        {
             if let Some(opener) = self.open.pop_front() {
                 self.isolates -= usize::from(opener.kind == Opening::Isolate);
                 self.remove(&opener, outlet);
@@ -181,7 +205,9 @@ impl BidiControls {
     }
 
     fn decide(&mut self, opener: &Opener, fate: Fate) {
-        let place = opener.piece.and_then(|piece| usize::try_from(piece - self.first).ok());
+        let place = opener
+            .piece
+            .and_then(|piece| usize::try_from(piece - self.first).ok());
         if let Some(piece) = place.and_then(|place| self.pieces.get_mut(place)) {
             piece.fate = fate;
         }
@@ -200,8 +226,13 @@ impl BidiControls {
     fn push(&mut self, fate: Fate, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
         match self.pieces.back_mut() {
-            Some(last) if last.fate == fate && fate == Fate::Kept(Part::Plain) => last.len += bytes.len(),
-            _ => self.pieces.push_back(Piece { fate, len: bytes.len() }),
+            Some(last) if last.fate == fate && fate == Fate::Kept(Part::Plain) => {
+                last.len += bytes.len()
+            }
+            _ => self.pieces.push_back(Piece {
+                fate,
+                len: bytes.len(),
+            }),
         }
     }
 

@@ -12,16 +12,18 @@ use crate::stops::{plain_run, text_run};
 use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
 use crate::walker::Walker;
 
-/// The most bytes of its input that a [`Cleaner`] holds back: the longest stretch between an opening bidirectional control and its partner,
-/// of characters in their longest spelling (twelve bytes, two escapes), and a few that are not decided for other reasons.
+/// The most bytes of its input that a [`Cleaner`] holds back: the longest stretch between an
+/// opening bidirectional control and its partner, of characters in their longest spelling (twelve
+/// bytes, two escapes), and a few that are not decided for other reasons.
 ///
 /// That much is held behind an opening bidirectional control only; otherwise at most 72 bytes are.
 pub const HELD_MAX: usize = (WINDOW as usize + 16) * 12;
 
 /// Cleans one JSON text that comes in chunks.
 ///
-/// The output is the same for every division into chunks, and that of [`clean`](crate::clean). Nothing of it fails: bytes that are no JSON
-/// pass, or lose what looks like a string of the document. Chunks may end anywhere, within characters and escapes too.
+/// The output is the same for every division into chunks, and that of [`clean`](crate::clean).
+/// Nothing of it fails: bytes that are no JSON pass, or lose what looks like a string of the
+/// document. Chunks may end anywhere, within characters and escapes too.
 #[derive(Debug)]
 pub struct Cleaner {
     walker: Walker,
@@ -36,10 +38,16 @@ impl Cleaner {
     /// A cleaner for one text of this kind.
     #[must_use]
     pub fn new(document: Document) -> Self {
-        Self { walker: Walker::new(document), unit: Unit::default(), unit_start: None, filter: Filter::default() }
+        Self {
+            walker: Walker::new(document),
+            unit: Unit::default(),
+            unit_start: None,
+            filter: Filter::default(),
+        }
     }
 
-    /// Takes the next chunk, and emits what is decided. Bytes that stay pass as ranges of the chunk.
+    /// Takes the next chunk, and emits what is decided. Bytes that stay pass as ranges of the
+    /// chunk.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) {
         self.chunk(chunk, Shared { chunk, sink: out });
     }
@@ -55,9 +63,13 @@ impl Cleaner {
         self.filter.counts()
     }
 
-    /// Ends the text, and emits what is still held: nothing, if it was JSON. Returns what was removed.
+    /// Ends the text, and emits what is still held: nothing, if it was JSON. Returns what was
+    /// removed.
     pub fn finish(self, out: &mut impl Sink) -> Counts {
-        self.end(Shared { chunk: &Bytes::new(), sink: out })
+        self.end(Shared {
+            chunk: &Bytes::new(),
+            sink: out,
+        })
     }
 
     /// [`Cleaner::finish`] into a buffer.
@@ -73,7 +85,10 @@ impl Cleaner {
                 pos = self.text(bytes, pos, &mut port);
             } else {
                 let len = self.walker.advance(&bytes[pos..]);
-                port.emit(Raw { bytes: &bytes[pos..pos + len], start: Some(pos) });
+                port.emit(Raw {
+                    bytes: &bytes[pos..pos + len],
+                    start: Some(pos),
+                });
                 pos += len;
             }
         }
@@ -85,7 +100,8 @@ impl Cleaner {
     fn end(mut self, target: impl Target) -> Counts {
         let mut port = Port::new(target);
         if !self.unit.is_empty() {
-            self.filter.unit(NOT_A_CHARACTER, Raw::copy(self.unit.bytes()), &mut port);
+            self.filter
+                .unit(NOT_A_CHARACTER, Raw::copy(self.unit.bytes()), &mut port);
         }
         self.filter.end(&mut port);
         port.flush();
@@ -96,10 +112,20 @@ impl Cleaner {
     fn text<T: Target>(&mut self, bytes: &[u8], mut pos: usize, port: &mut Port<T>) -> usize {
         while pos < bytes.len() {
             if self.unit.is_empty() && !self.filter.reads_all() {
-                let run = if self.filter.is_idle() { text_run } else { plain_run };
+                let run = if self.filter.is_idle() {
+                    text_run
+                } else {
+                    plain_run
+                };
                 let len = run(&bytes[pos..]);
                 if len > 0 {
-                    self.filter.run(Raw { bytes: &bytes[pos..pos + len], start: Some(pos) }, port);
+                    self.filter.run(
+                        Raw {
+                            bytes: &bytes[pos..pos + len],
+                            start: Some(pos),
+                        },
+                        port,
+                    );
                     pos += len;
                     continue;
                 }
@@ -108,7 +134,10 @@ impl Cleaner {
                 if bytes[pos] == b'"' {
                     self.filter.end(port);
                     self.walker.end_text();
-                    port.emit(Raw { bytes: b"\"", start: Some(pos) });
+                    port.emit(Raw {
+                        bytes: b"\"",
+                        start: Some(pos),
+                    });
                     return pos + 1;
                 }
                 self.unit_start = Some(pos);
@@ -118,7 +147,8 @@ impl Cleaner {
         pos
     }
 
-    /// Takes a byte into the character that is being read. Returns 0 for one that does not belong to it.
+    /// Takes a byte into the character that is being read. Returns 0 for one that does not belong
+    /// to it.
     fn byte<T: Target>(&mut self, byte: u8, port: &mut Port<T>) -> usize {
         let progress = self.unit.push(byte);
         let code = match progress {
@@ -126,7 +156,10 @@ impl Cleaner {
             Progress::Complete(code) => code,
             Progress::Broken => NOT_A_CHARACTER,
         };
-        let raw = Raw { bytes: self.unit.bytes(), start: self.unit_start };
+        let raw = Raw {
+            bytes: self.unit.bytes(),
+            start: self.unit_start,
+        };
         self.filter.unit(code, raw, port);
         self.unit.clear();
         usize::from(progress != Progress::Broken)

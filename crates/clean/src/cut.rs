@@ -24,28 +24,48 @@ pub struct Cut {
 #[error("the result is too large without its text blocks, and nothing else of it can be cut")]
 pub struct TooLarge;
 
-/// Cuts the text blocks of a `tools/call` result, so that all of it has at most `limit` bytes, as it is spelled. `None` where it has no more.
+/// Cuts the text blocks of a `tools/call` result, so that all of it has at most `limit` bytes, as
+/// it is spelled. `None` where it has no more.
 ///
-/// The block that reaches beyond the limit ends at the last whole character within it, and what `note` says of the bytes that are gone follows on
-/// a line of its own; where nothing of the block has room, the note is a block. Text blocks behind are left out. All else stays,
+/// The block that reaches beyond the limit ends at the last whole character within it, and what
+/// `note` says of the bytes that are gone follows on a line of its own; where nothing of the block
+/// has room, the note is a block. Text blocks behind are left out. All else stays,
 /// `structuredContent` too: half of a value is none.
 ///
-/// Expects checked JSON ([`scan::check`]); of anything else the result is arbitrary. A longer number must not make a shorter note.
+/// Expects checked JSON ([`scan::check`]); of anything else the result is arbitrary. A longer
+/// number must not make a shorter note.
 ///
 /// # Errors
 /// What cannot be cut is too large.
-pub fn cut(result: &[u8], limit: usize, note: impl Fn(usize) -> String) -> Result<Option<Cut>, TooLarge> {
+pub fn cut(
+    result: &[u8],
+    limit: usize,
+    note: impl Fn(usize) -> String,
+) -> Result<Option<Cut>, TooLarge> {
     if result.len() <= limit {
         return Ok(None);
     }
     let content = scan::find(result, "content").ok_or(TooLarge)?;
-    let blocks: Vec<Range<usize>> =
-        scan::elements(&result[content.clone()]).map(|at| content.start + at.start..content.start + at.end).collect();
-    let of_text = || blocks.iter().map(|at| &result[at.clone()]).filter(|block| has_text(block));
+    let blocks: Vec<Range<usize>> = scan::elements(&result[content.clone()])
+        .map(|at| content.start + at.start..content.start + at.end)
+        .collect();
+    let of_text = || {
+        blocks
+            .iter()
+            .map(|at| &result[at.clone()])
+            .filter(|block| has_text(block))
+    };
     // With the comma in front.
-    let fixed = result.len() - of_text().map(|block| block.len() + 1).sum::<usize>().min(result.len());
+    let fixed = result.len()
+        - of_text()
+            .map(|block| block.len() + 1)
+            .sum::<usize>()
+            .min(result.len());
     let longest_note = quoted(&note(result.len())).len() + NOTE_BLOCK.concat().len() + 1;
-    let room = limit.checked_sub(fixed + longest_note).filter(|_| of_text().next().is_some()).ok_or(TooLarge)?;
+    let room = limit
+        .checked_sub(fixed + longest_note)
+        .filter(|_| of_text().next().is_some())
+        .ok_or(TooLarge)?;
     let kept = Kept::within(room, of_text());
     let removed = of_text().map(text_len).sum::<usize>() - kept.text;
     let mut bytes = Vec::with_capacity(limit);
@@ -82,7 +102,11 @@ struct Kept {
 
 impl Kept {
     fn within<'a>(mut room: usize, blocks: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut kept = Self { whole: 0, part: None, text: 0 };
+        let mut kept = Self {
+            whole: 0,
+            part: None,
+            text: 0,
+        };
         for block in blocks {
             let text = text_len(block);
             if let Some(left) = room.checked_sub(block.len() + 1) {
@@ -92,17 +116,22 @@ impl Kept {
                 continue;
             }
             kept.part = room.checked_sub(block.len() - text + 1);
-            kept.text += kept.part.map_or(0, |left| pieces(block, left).map(|(_, kept)| kept).sum());
+            kept.text += kept
+                .part
+                .map_or(0, |left| pieces(block, left).map(|(_, kept)| kept).sum());
             break;
         }
         kept
     }
 }
 
-/// The strings that are a block's text, with their quotes. Where a key stands twice, readers differ: both are.
+/// The strings that are a block's text, with their quotes. Where a key stands twice, readers
+/// differ: both are.
 fn texts(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let members = scan::members(block).filter(|member| member.key.eq_str("text"));
-    members.map(|member| member.value).filter(|value| block.get(value.start) == Some(&b'"'))
+    members
+        .map(|member| member.value)
+        .filter(|value| block.get(value.start) == Some(&b'"'))
 }
 
 fn has_text(block: &[u8]) -> bool {
@@ -110,7 +139,9 @@ fn has_text(block: &[u8]) -> bool {
 }
 
 fn text_len(block: &[u8]) -> usize {
-    texts(block).map(|place| place.len().saturating_sub(2)).sum()
+    texts(block)
+        .map(|place| place.len().saturating_sub(2))
+        .sum()
 }
 
 /// The places of a block's texts, without their quotes, and how much of each fits.
@@ -200,11 +231,16 @@ mod tests {
         assert_eq!(after(&result, result.len()), Ok(None));
         let mut seen = std::collections::BTreeSet::new();
         for limit in 0..result.len() {
-            let Ok(cut) = after(&result, limit) else { continue };
+            let Ok(cut) = after(&result, limit) else {
+                continue;
+            };
             let (cut, removed) = cut.unwrap();
             assert!(cut.len() <= limit);
             let value: Value = serde_json::from_str(&cut).unwrap();
-            assert_eq!((&value["a"], &value["structuredContent"]["x"]), (&json!(1), &json!("aaaa")));
+            assert_eq!(
+                (&value["a"], &value["structuredContent"]["x"]),
+                (&json!(1), &json!("aaaa"))
+            );
             let said = value["content"][0]["text"].as_str().unwrap().to_owned();
             let (kept, said) = said.rsplit_once('\n').unwrap_or(("", &said));
             assert_eq!(said, note(removed));
@@ -241,20 +277,33 @@ mod tests {
             r#"{{"content":[{{"type":"text","text":"aaaa"}},{{"type":"text","text":"bbbb","_meta":{{"y":"{annotations}"}}}}]}}"#
         );
         let (cut, removed) = less(&result, 150);
-        let expected = r#"{"content":[{"type":"text","text":"aaaa"},{"type":"text","text":"[4 \"gone\"]"}]}"#;
+        let expected =
+            r#"{"content":[{"type":"text","text":"aaaa"},{"type":"text","text":"[4 \"gone\"]"}]}"#;
         assert_eq!((cut.as_str(), removed), (expected, 4));
     }
 
     #[test]
     fn a_text_that_stands_twice_counts_twice() {
         let (long, filler) = ("b".repeat(100), "f".repeat(200));
-        let twice = format!(r#"{{"content":[{{"text":"{long}","text":"{long}"}}],"f":"{filler}"}}"#);
+        let twice =
+            format!(r#"{{"content":[{{"text":"{long}","text":"{long}"}}],"f":"{filler}"}}"#);
         let (cut, removed) = less(&twice, twice.len() - 90);
-        assert_eq!((cut.matches("gone").count(), cut.matches("\"text\":").count()), (1, 2), "{cut}");
+        assert_eq!(
+            (
+                cut.matches("gone").count(),
+                cut.matches("\"text\":").count()
+            ),
+            (1, 2),
+            "{cut}"
+        );
         assert!(removed > 100, "{cut}");
-        let result = format!(r#"{{"content":[{{"text":"aaaa","\u0074ext":"{long}"}}],"f":"{filler}"}}"#);
+        let result =
+            format!(r#"{{"content":[{{"text":"aaaa","\u0074ext":"{long}"}}],"f":"{filler}"}}"#);
         let (cut, removed) = less(&result, result.len() - 1);
-        assert!(removed < 100 && cut.starts_with(r#"{"content":[{"text":"aaaa","\u0074ext":"bb"#), "{cut}");
+        assert!(
+            removed < 100 && cut.starts_with(r#"{"content":[{"text":"aaaa","\u0074ext":"bb"#),
+            "{cut}"
+        );
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The strings that are cleaned, by kind of document: a table of members.
 //!
-//! Where a string stands decides, never a member beside it, whose place in the text is arbitrary. A content block is cleaned in its `text`
-//! whatever its `type`: only text blocks have such a member (images and audio have `data`, embedded resources `resource`).
+//! Where a string stands decides, never a member beside it, whose place in the text is arbitrary. A
+//! content block is cleaned in its `text` whatever its `type`: only text blocks have such a member
+//! (images and audio have `data`, embedded resources `resource`).
 //!
 //! Keys are compared without regard to ASCII case, since some readers do.
 
-/// The kinds of JSON texts that can be cleaned. Each is one object, without the envelope of JSON-RPC around it.
+/// The kinds of JSON texts that can be cleaned. Each is one object, without the envelope of
+/// JSON-RPC around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Document {
     /// The result of `tools/call` or `tasks/result`: also one that asks for input or says a task.
@@ -22,13 +24,15 @@ pub enum Document {
     Error,
     /// The `params` of `elicitation/create` or `sampling/createMessage`.
     Question,
-    /// The `params` of `notifications/message`, `notifications/progress` or `notifications/tasks/status`.
+    /// The `params` of `notifications/message`, `notifications/progress` or
+    /// `notifications/tasks/status`.
     Notification,
     /// The result of `tasks/get`, `tasks/list` or `tasks/cancel`.
     Task,
     /// The state of one task without its result, which is a [`Document::ToolResult`] of its own.
     TaskState,
-    /// The `arguments` of a tool. They come from the client and are not cleaned: for [`Patterns`](crate::Patterns).
+    /// The `arguments` of a tool. They come from the client and are not cleaned: for
+    /// [`Patterns`](crate::Patterns).
     Arguments,
 }
 
@@ -98,7 +102,8 @@ const TOOL_RESULT: Members = &[
     ("statusMessage", Node::Text),
     ("task", Node::Task),
 ];
-// Title and description are those of links to resources; content and structuredContent those of tool results in sampling.
+// Title and description are those of links to resources; content and structuredContent those of
+// tool results in sampling.
 const BLOCK: Members = &[
     ("text", Node::Text),
     ("title", Node::Text),
@@ -106,8 +111,11 @@ const BLOCK: Members = &[
     ("content", Node::Block),
     ("structuredContent", Node::Values),
 ];
-const PROMPT_RESULT: Members =
-    &[("description", Node::Text), ("messages", Node::Message), ("inputRequests", Node::Questions)];
+const PROMPT_RESULT: Members = &[
+    ("description", Node::Text),
+    ("messages", Node::Message),
+    ("inputRequests", Node::Questions),
+];
 const MESSAGE: Members = &[("content", Node::Block)];
 const DEFINITIONS: Members = &[
     ("tools", Node::Definition),
@@ -124,8 +132,8 @@ const DEFINITION: Members = &[
     ("outputSchema", Node::Schema),
 ];
 const ANNOTATIONS: Members = &[("title", Node::Text)];
-/// The keywords that hold texts for readers, and those that hold schemas. Not `enum`, `const`, `default`, `examples` and `pattern`: they are
-/// values that arguments are compared with.
+/// The keywords that hold texts for readers, and those that hold schemas. Not `enum`, `const`,
+/// `default`, `examples` and `pattern`: they are values that arguments are compared with.
 const SCHEMA: Members = &[
     ("title", Node::Text),
     ("description", Node::Text),
@@ -153,7 +161,10 @@ const SCHEMA: Members = &[
     ("then", Node::Schema),
     ("else", Node::Schema),
 ];
-const INSTRUCTIONS: Members = &[("instructions", Node::Text), ("serverInfo", Node::Implementation)];
+const INSTRUCTIONS: Members = &[
+    ("instructions", Node::Text),
+    ("serverInfo", Node::Implementation),
+];
 const IMPLEMENTATION: Members = &[("title", Node::Text), ("description", Node::Text)];
 const ERROR: Members = &[("message", Node::Text), ("data", Node::ErrorData)];
 /// Members of `data` that clients use as they are, at any depth of it.
@@ -173,7 +184,11 @@ const QUESTION: Members = &[
     ("tools", Node::Definition),
 ];
 const KEYED_QUESTION: Members = &[("params", Node::Question)];
-const NOTIFICATION: Members = &[("message", Node::Text), ("data", Node::Values), ("statusMessage", Node::Text)];
+const NOTIFICATION: Members = &[
+    ("message", Node::Text),
+    ("data", Node::Values),
+    ("statusMessage", Node::Text),
+];
 const TASK: Members = &[
     ("statusMessage", Node::Text),
     ("tasks", Node::Task),
@@ -182,8 +197,11 @@ const TASK: Members = &[
     ("inputRequests", Node::Questions),
 ];
 
-const TASK_STATE: Members =
-    &[("statusMessage", Node::Text), ("error", Node::Error), ("inputRequests", Node::Questions)];
+const TASK_STATE: Members = &[
+    ("statusMessage", Node::Text),
+    ("error", Node::Error),
+    ("inputRequests", Node::Questions),
+];
 
 /// The length of the longest key in the tables above.
 pub(crate) const LONGEST_KEY: usize = 21;
@@ -207,10 +225,14 @@ impl Node {
         }
     }
 
-    /// The node of a member of an object at this node, by its decoded key; `None` for a key that is too long for the tables.
+    /// The node of a member of an object at this node, by its decoded key; `None` for a key that is
+    /// too long for the tables.
     pub(crate) fn member(self, key: Option<&[u8]>) -> Self {
-        let named =
-            key.and_then(|key| self.members().iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(key)));
+        let named = key.and_then(|key| {
+            self.members()
+                .iter()
+                .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(key))
+        });
         named.map_or(self.others(), |(_, node)| *node)
     }
 
@@ -273,7 +295,11 @@ mod tests {
             TASK,
             TASK_STATE,
         ];
-        let longest = tables.iter().flat_map(|table| table.iter()).map(|(key, _)| key.len()).max();
+        let longest = tables
+            .iter()
+            .flat_map(|table| table.iter())
+            .map(|(key, _)| key.len())
+            .max();
         assert_eq!(longest, Some(LONGEST_KEY));
     }
 }

@@ -1,11 +1,13 @@
 //! Escape sequences of terminals, a character at a time.
 //!
-//! The states are those of the usual parser of terminals (ECMA-48, as xterm reads it). A sequence never reaches beyond its string, nor
-//! beyond [`LONGEST_SEQUENCE`] characters; what follows is text again.
+//! The states are those of the usual parser of terminals (ECMA-48, as xterm reads it). A sequence
+//! never reaches beyond its string, nor beyond [`LONGEST_SEQUENCE`] characters; what follows is
+//! text again.
 
 use crate::kind::Counts;
 
-/// The most characters that an escape sequence takes along, its introducer included: what begins one and is never ended hides no more.
+/// The most characters that an escape sequence takes along, its introducer included: what begins
+/// one and is never ended hides no more.
 pub const LONGEST_SEQUENCE: u32 = 4096;
 
 const BEL: u32 = 0x07;
@@ -18,7 +20,8 @@ const ST: u32 = 0x9c;
 enum State {
     #[default]
     Outside,
-    /// Behind ESC. One that interrupted a control string is perhaps the first half of its terminator.
+    /// Behind ESC. One that interrupted a control string is perhaps the first half of its
+    /// terminator.
     Escape { perhaps_terminator: bool },
     /// Behind ESC and an intermediate character.
     Intermediate,
@@ -46,7 +49,8 @@ impl EscapeSequence {
         self.state = State::Outside;
     }
 
-    /// Whether the character is part of a sequence and goes. Sequences are counted where they begin.
+    /// Whether the character is part of a sequence and goes. Sequences are counted where they
+    /// begin.
     pub(crate) fn takes(&mut self, code: u32, counts: &mut Counts) -> bool {
         if self.is_open() {
             if self.left == 0 {
@@ -60,7 +64,9 @@ impl EscapeSequence {
                 self.state = State::Outside;
             }
         }
-        let Some(state) = introduced(code) else { return false };
+        let Some(state) = introduced(code) else {
+            return false;
+        };
         counts.escapes += 1;
         (self.state, self.left) = (state, LONGEST_SEQUENCE - 1);
         true
@@ -69,31 +75,45 @@ impl EscapeSequence {
     /// The state behind a character of the sequence; `None` for one that is not part of it.
     fn next(&mut self, code: u32, counts: &mut Counts) -> Option<State> {
         match (self.state, code) {
-            (State::Text { is_osc: true }, BEL) | (State::Text { .. }, ST) | (_, CAN | SUB) => Some(State::Outside),
+            (State::Text { is_osc: true }, BEL) | (State::Text { .. }, ST) | (_, CAN | SUB) => {
+                Some(State::Outside)
+            }
             (State::Text { .. }, ESC) => {
                 // Perhaps the beginning of another.
                 self.left = LONGEST_SEQUENCE - 1;
-                Some(State::Escape { perhaps_terminator: true })
+                Some(State::Escape {
+                    perhaps_terminator: true,
+                })
             }
             (State::Text { .. }, _) if introduced(code).is_some() => None,
             (State::Text { .. }, _) => Some(self.state),
-            // In the midst of other sequences terminals carry controls out and read on. TAB, LF and CR are text.
+            // In the midst of other sequences terminals carry controls out and read on. TAB, LF and
+            // CR are text.
             (_, ESC | 0x09 | 0x0a | 0x0d) => None,
             (_, 0x00..=0x1f | 0x7f) => Some(self.state),
-            (State::Escape { perhaps_terminator: true }, 0x5c) => Some(State::Outside),
+            (
+                State::Escape {
+                    perhaps_terminator: true,
+                },
+                0x5c,
+            ) => Some(State::Outside),
             (State::Escape { perhaps_terminator }, 0x20..=0x7e) => {
                 counts.escapes += u64::from(perhaps_terminator);
                 Some(match code {
                     0x20..=0x2f => State::Intermediate,
                     // '[', and the letters of DCS, SOS, OSC, PM and APC.
                     0x5b => State::Sequence,
-                    0x50 | 0x58 | 0x5d..=0x5f => State::Text { is_osc: code == 0x5d },
+                    0x50 | 0x58 | 0x5d..=0x5f => State::Text {
+                        is_osc: code == 0x5d,
+                    },
                     _ => State::Outside,
                 })
             }
             (State::Intermediate, 0x20..=0x2f) => Some(State::Intermediate),
             (State::Sequence, 0x20..=0x3f) => Some(State::Sequence),
-            (State::Intermediate, 0x30..=0x7e) | (State::Sequence, 0x40..=0x7e) => Some(State::Outside),
+            (State::Intermediate, 0x30..=0x7e) | (State::Sequence, 0x40..=0x7e) => {
+                Some(State::Outside)
+            }
             _ => None,
         }
     }
@@ -102,9 +122,13 @@ impl EscapeSequence {
 /// The state behind a character that begins a sequence.
 const fn introduced(code: u32) -> Option<State> {
     match code {
-        ESC => Some(State::Escape { perhaps_terminator: false }),
+        ESC => Some(State::Escape {
+            perhaps_terminator: false,
+        }),
         0x9b => Some(State::Sequence),
-        0x90 | 0x98 | 0x9d..=0x9f => Some(State::Text { is_osc: code == 0x9d }),
+        0x90 | 0x98 | 0x9d..=0x9f => Some(State::Text {
+            is_osc: code == 0x9d,
+        }),
         _ => None,
     }
 }
@@ -115,7 +139,10 @@ mod tests {
 
     fn cleaned(text: &str) -> (String, u64) {
         let (mut sequence, mut counts) = (EscapeSequence::default(), Counts::default());
-        let kept = text.chars().filter(|character| !sequence.takes(u32::from(*character), &mut counts)).collect();
+        let kept = text
+            .chars()
+            .filter(|character| !sequence.takes(u32::from(*character), &mut counts))
+            .collect();
         (kept, counts.escapes)
     }
 
@@ -126,10 +153,22 @@ mod tests {
             ("\u{9b}1;2Hx", "x", 1),
             ("\u{1b}[?25l\u{1b}[38:2:1:2:3mx\u{1b}[ q", "x", 3),
             ("\u{1b}]0;title\u{7}x", "x", 1),
-            ("\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link", 2),
+            (
+                "\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\",
+                "link",
+                2,
+            ),
             ("\u{9d}0;a\u{9c}x\u{1b}]0;b\u{9c}y", "xy", 2),
-            ("\u{1b}Pq#0\u{7}still\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\", "x", 4),
-            ("\u{90}a\u{9c}\u{98}a\u{9c}\u{9e}a\u{9c}\u{9f}a\u{9c}x", "x", 4),
+            (
+                "\u{1b}Pq#0\u{7}still\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\",
+                "x",
+                4,
+            ),
+            (
+                "\u{90}a\u{9c}\u{98}a\u{9c}\u{9e}a\u{9c}\u{9f}a\u{9c}x",
+                "x",
+                4,
+            ),
             ("\u{1b}cx\u{1b}(By\u{1b}#8z\u{1b}7", "xyz", 4),
             ("\u{1b}\u{1b}[1mx", "x", 2),
             ("\u{1b}[1\u{0}\u{8}mx", "x", 1),

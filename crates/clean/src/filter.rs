@@ -5,9 +5,10 @@
 //! 3. Bidirectional controls without partner.
 //! 4. Private-use characters in long runs, and halves of surrogate pairs that a removal would join.
 //!
-//! What a step removes is not there for the next one. So no later removal brings anything together that an earlier step would remove, and
-//! cleaning twice is cleaning once: the first step leaves nothing that begins a sequence; flags are whole and stay so; pairs are nested as
-//! they were; runs are looked at last.
+//! What a step removes is not there for the next one. So no later removal brings anything together
+//! that an earlier step would remove, and cleaning twice is cleaning once: the first step leaves
+//! nothing that begins a sequence; flags are whole and stay so; pairs are nested as they were; runs
+//! are looked at last.
 
 use crate::bidi::{BidiControls, Opening};
 use crate::escape::EscapeSequence;
@@ -37,7 +38,11 @@ pub(crate) struct Filter {
 
 macro_rules! outlet {
     ($filter:expr, $port:expr) => {
-        &mut Outlet { state: &mut $filter.outlet, counts: &mut $filter.counts, port: $port }
+        &mut Outlet {
+            state: &mut $filter.outlet,
+            counts: &mut $filter.counts,
+            port: $port,
+        }
     };
 }
 
@@ -75,15 +80,31 @@ impl Filter {
         if let (Some(high), 0xdc00..=0xdfff) = (&self.high, code) {
             let mut bytes = [0; 12];
             bytes[..6].copy_from_slice(&high.bytes);
-            bytes[6..].iter_mut().zip(raw.bytes).for_each(|(place, byte)| *place = *byte);
-            let start = high.start.filter(|start| raw.start == Some(start + high.bytes.len()));
+            bytes[6..]
+                .iter_mut()
+                .zip(raw.bytes)
+                .for_each(|(place, byte)| *place = *byte);
+            let start = high
+                .start
+                .filter(|start| raw.start == Some(start + high.bytes.len()));
             let code = 0x1_0000 + ((high.code - 0xd800) << 10) + (code - 0xdc00);
             self.high = None;
-            return self.character(code, Raw { bytes: &bytes, start }, port);
+            return self.character(
+                code,
+                Raw {
+                    bytes: &bytes,
+                    start,
+                },
+                port,
+            );
         }
         self.release_high(port);
         if let (0xd800..=0xdbff, Ok(bytes)) = (code, <[u8; 6]>::try_from(raw.bytes)) {
-            self.high = Some(HighSurrogate { code, bytes, start: raw.start });
+            self.high = Some(HighSurrogate {
+                code,
+                bytes,
+                start: raw.start,
+            });
         } else {
             self.character(code, raw, port);
         }
@@ -111,7 +132,14 @@ impl Filter {
 
     fn release_high<T: Target>(&mut self, port: &mut Port<T>) {
         if let Some(high) = self.high.take() {
-            self.character(high.code, Raw { bytes: &high.bytes, start: high.start }, port);
+            self.character(
+                high.code,
+                Raw {
+                    bytes: &high.bytes,
+                    start: high.start,
+                },
+                port,
+            );
         }
     }
 
@@ -141,7 +169,12 @@ impl Filter {
     fn tag<T: Target>(&mut self, code: u32, raw: Raw<'_>, port: &mut Port<T>) {
         if let Tag::CompletesFlag = self.flag.tag(code, raw.bytes, &mut self.counts) {
             let tags = self.flag.take();
-            self.bidi.part(Part::Plain, FLAG_TAGS as u64, Raw::copy(&tags), outlet!(self, port));
+            self.bidi.part(
+                Part::Plain,
+                FLAG_TAGS as u64,
+                Raw::copy(&tags),
+                outlet!(self, port),
+            );
         }
     }
 }

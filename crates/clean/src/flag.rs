@@ -2,7 +2,8 @@
 
 use crate::kind::Counts;
 
-/// The regions of the sequences that are recommended for general interchange (RGI): England, Scotland and Wales.
+/// The regions of the sequences that are recommended for general interchange (RGI): England,
+/// Scotland and Wales.
 const REGIONS: [&[u8]; 3] = [b"gbeng", b"gbsct", b"gbwls"];
 const REGION_LEN: usize = 5;
 /// The last character of such a flag, U+E007F.
@@ -44,10 +45,16 @@ impl FlagTags {
                 self.is_open = false;
                 return Tag::CompletesFlag;
             }
-            if let (Some(place), Ok(letter)) = (self.letters.get_mut(self.len), u8::try_from(code - FIRST_TAG)) {
+            if let (Some(place), Ok(letter)) = (
+                self.letters.get_mut(self.len),
+                u8::try_from(code - FIRST_TAG),
+            ) {
                 *place = letter;
                 self.len += 1;
-                if REGIONS.iter().any(|region| region.starts_with(&self.letters[..self.len])) {
+                if REGIONS
+                    .iter()
+                    .any(|region| region.starts_with(&self.letters[..self.len]))
+                {
                     self.held.extend_from_slice(bytes);
                     return Tag::Taken;
                 }

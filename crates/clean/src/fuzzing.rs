@@ -1,15 +1,21 @@
 //! The body of the fuzz target, as a plain function: see `weir_wire::fuzzing`. Not part of the API.
 #![doc(hidden)]
-#![allow(clippy::missing_panics_doc, reason = "panicking is what a fuzz target is for")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "panicking is what a fuzz target is for"
+)]
 
 use bytes::{Bytes, BytesMut};
 use weir_wire::{Limits, scan};
 
 use crate::{Cleaned, Cleaner, Counts, Document, clean, cut};
 
-/// Any bytes: no panic, the same for every division into chunks; of JSON always JSON, and nothing to remove a second time.
+/// Any bytes: no panic, the same for every division into chunks; of JSON always JSON, and nothing
+/// to remove a second time.
 pub fn clean_any(data: &[u8]) {
-    let (first, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    let (first, data) = data
+        .split_first()
+        .map_or((0, data), |(first, rest)| (*first, rest));
     let documents = [
         Document::ToolResult,
         Document::PromptResult,
@@ -34,13 +40,19 @@ pub fn clean_any(data: &[u8]) {
         assert_eq!(in_chunks, whole, "in chunks of {step}");
         assert_eq!(counts, removed, "in chunks of {step}");
     }
-    let limits = Limits { max_depth: 200, ..Limits::upstream() };
+    let limits = Limits {
+        max_depth: 200,
+        ..Limits::upstream()
+    };
     if scan::check(data, &limits).is_ok() {
         assert!(scan::check(whole, &limits).is_ok(), "broken by cleaning");
         assert!(clean(document, whole).is_none(), "something was left");
         let limit = data.len() / 4 * 3;
         if let Ok(Some(cut)) = cut(data, limit, |removed| format!("\"{removed}\"")) {
-            assert!(scan::check(&cut.bytes, &limits).is_ok(), "broken by cutting");
+            assert!(
+                scan::check(&cut.bytes, &limits).is_ok(),
+                "broken by cutting"
+            );
             assert!(cut.bytes.len() <= limit, "too long");
         }
     }

@@ -39,7 +39,13 @@ pub const REMOVALS: [Removal; 6] = [
     Removal {
         kind: Kind::Escape,
         name: "escapes",
-        characters: &[0x1b..=0x1b, 0x90..=0x90, 0x98..=0x98, 0x9b..=0x9b, 0x9d..=0x9f],
+        characters: &[
+            0x1b..=0x1b,
+            0x90..=0x90,
+            0x98..=0x98,
+            0x9b..=0x9b,
+            0x9d..=0x9f,
+        ],
         removed: "whole escape sequences of terminals: CSI, OSC, DCS, SOS, PM and APC, with ESC or their C1 control, and ESC with one or more characters",
         kept: "what follows an unfinished sequence",
     },
@@ -83,7 +89,8 @@ pub const REMOVALS: [Removal; 6] = [
 /// The shortest run of private-use characters that is removed.
 pub(crate) const PRIVATE_RUN: u64 = 4;
 
-/// The number of removals of each kind. A sequence of [`Kind::Escape`] counts as one, whatever its length; all others count characters.
+/// The number of removals of each kind. A sequence of [`Kind::Escape`] counts as one, whatever its
+/// length; all others count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Escape sequences.
@@ -180,7 +187,9 @@ mod tests {
     #[test]
     fn classes_are_those_of_the_table() {
         for code in 0..=0x11_0000 {
-            let in_table = REMOVALS.iter().any(|row| row.characters.iter().any(|range| range.contains(&code)));
+            let in_table = REMOVALS
+                .iter()
+                .any(|row| row.characters.iter().any(|range| range.contains(&code)));
             let plain = matches!(classify(code), Class::Plain | Class::Flag);
             assert_eq!(in_table, !plain, "U+{code:04X}");
         }
@@ -188,10 +197,23 @@ mod tests {
 
     #[test]
     fn a_sum_is_that_of_the_kinds() {
-        let mut counts = Counts { escapes: 1, controls: 2, tags: 4, variation: 8, bidi: 16, private: 32 };
+        let mut counts = Counts {
+            escapes: 1,
+            controls: 2,
+            tags: 4,
+            variation: 8,
+            bidi: 16,
+            private: 32,
+        };
         assert_eq!(counts.total(), 63);
-        assert_eq!(REMOVALS.map(|row| counts.of(row.kind)), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(
+            REMOVALS.map(|row| counts.of(row.kind)),
+            [1, 2, 4, 8, 16, 32]
+        );
         counts += counts;
-        assert_eq!(REMOVALS.map(|row| counts.of(row.kind)), [2, 4, 8, 16, 32, 64]);
+        assert_eq!(
+            REMOVALS.map(|row| counts.of(row.kind)),
+            [2, 4, 8, 16, 32, 64]
+        );
     }
 }

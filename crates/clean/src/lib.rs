@@ -1,14 +1,17 @@
 //! Hidden characters removed from what servers say.
 //!
-//! A tool's result is read by a model and often shown in a terminal. Characters that a reader does not see, or that steer what shows
-//! them, are removed from the strings that are for readers; names, addresses, data and everything else pass as bytes. [`REMOVALS`] is the
-//! table of characters, [`Document`] the one of strings.
+//! A tool's result is read by a model and often shown in a terminal. Characters that a reader does
+//! not see, or that steer what shows them, are removed from the strings that are for readers;
+//! names, addresses, data and everything else pass as bytes. [`REMOVALS`] is the table of
+//! characters, [`Document`] the one of strings.
 //!
-//! [`clean`] takes a whole text and [`Cleaner`] one in chunks; they do the same. Cleaning is total (any bytes are taken), idempotent, leaves a text
-//! alone that has nothing to remove, and makes of JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters,
-//! without a look at its structure.
+//! [`clean`] takes a whole text and [`Cleaner`] one in chunks; they do the same. Cleaning is total
+//! (any bytes are taken), idempotent, leaves a text alone that has nothing to remove, and makes of
+//! JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters, without
+//! a look at its structure.
 //!
-//! [`cut()`] bounds the size of a result at the cost of its text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
+//! [`cut()`] bounds the size of a result at the cost of its text, and [`Patterns`] find secrets in
+//! the same strings. This crate does no IO and holds no clock.
 
 mod bidi;
 mod cleaner;
@@ -58,5 +61,8 @@ pub fn clean(document: Document, bytes: &[u8]) -> Option<Cleaned> {
     let mut cleaned = Vec::with_capacity(bytes.len());
     cleaner.feed_slice(bytes, &mut cleaned);
     let removed = cleaner.finish_slice(&mut cleaned);
-    (removed.total() > 0).then_some(Cleaned { bytes: cleaned, removed })
+    (removed.total() > 0).then_some(Cleaned {
+        bytes: cleaned,
+        removed,
+    })
 }

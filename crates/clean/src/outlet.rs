@@ -45,7 +45,9 @@ impl<T: Target> Outlet<'_, T> {
         match part {
             Part::Private => return self.private(raw.bytes),
             // Two halves that were apart would be one character, perhaps one of the table.
-            Part::LowHalf if self.state.after_half && self.state.held.is_empty() => return self.counts.controls += 1,
+            Part::LowHalf if self.state.after_half && self.state.held.is_empty() => {
+                return self.counts.controls += 1;
+            }
             Part::Plain | Part::HighHalf | Part::LowHalf => {}
         }
         self.end_run();
@@ -64,7 +66,11 @@ impl<T: Target> Outlet<'_, T> {
         if self.state.run < PRIVATE_RUN {
             self.state.held.extend_from_slice(bytes);
         } else {
-            self.counts.private += if self.state.run == PRIVATE_RUN { PRIVATE_RUN } else { 1 };
+            self.counts.private += if self.state.run == PRIVATE_RUN {
+                PRIVATE_RUN
+            } else {
+                1
+            };
             self.state.held.clear();
         }
     }

@@ -21,9 +21,11 @@ const LONGEST_NAME: usize = 64;
 /// One pattern as an operator writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The name in the mask, in metrics and in the audit: 1 to 64 ASCII letters, digits, `-`, `_` and `.`.
+    /// The name in the mask, in metrics and in the audit: 1 to 64 ASCII letters, digits, `-`, `_`
+    /// and `.`.
     pub name: String,
-    /// The expression, in the syntax of the crate `regex`. Of one with a group named `secret` that group alone is masked.
+    /// The expression, in the syntax of the crate `regex`. Of one with a group named `secret` that
+    /// group alone is masked.
     pub regex: String,
 }
 
@@ -57,14 +59,16 @@ impl PatternError {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
-            Self::Name(name) | Self::Twice(name) | Self::Empty(name) | Self::Regex { name, .. } => Some(name),
+            Self::Name(name) | Self::Twice(name) | Self::Empty(name) | Self::Regex { name, .. } => {
+                Some(name)
+            }
             Self::TooLarge => None,
         }
     }
 }
 
-/// Compiled patterns. Finding out that a string has no match takes linear time, whatever the expressions. Those are equal that have the
-/// same names and expressions in the same order.
+/// Compiled patterns. Finding out that a string has no match takes linear time, whatever the
+/// expressions. Those are equal that have the same names and expressions in the same order.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     /// Answers for most strings that there is nothing to find.
@@ -75,7 +79,10 @@ pub struct Patterns {
 impl PartialEq for Patterns {
     fn eq(&self, other: &Self) -> bool {
         let each = |all: &Self| {
-            all.each.iter().map(|(name, regex)| (name.clone(), regex.as_str().to_owned())).collect::<Vec<_>>()
+            all.each
+                .iter()
+                .map(|(name, regex)| (name.clone(), regex.as_str().to_owned()))
+                .collect::<Vec<_>>()
         };
         each(self) == each(other)
     }
@@ -109,7 +116,8 @@ impl Patterns {
     pub fn new(patterns: &[Pattern]) -> Result<Self, PatternError> {
         let mut each: Vec<(String, Regex)> = Vec::with_capacity(patterns.len());
         for Pattern { name, regex } in patterns {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+            let is_plain =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_plain) {
                 return Err(PatternError::Name(name.clone()));
             }
@@ -117,16 +125,23 @@ impl Patterns {
                 return Err(PatternError::Twice(name.clone()));
             }
             let compiled = RegexBuilder::new(regex).size_limit(SIZE_LIMIT).build();
-            let compiled =
-                compiled.map_err(|error| PatternError::Regex { name: name.clone(), reason: reason(&error) })?;
+            let compiled = compiled.map_err(|error| PatternError::Regex {
+                name: name.clone(),
+                reason: reason(&error),
+            })?;
             if compiled.is_match("") {
                 return Err(PatternError::Empty(name.clone()));
             }
             each.push((name.clone(), compiled));
         }
         let expressions = patterns.iter().map(|pattern| &pattern.regex);
-        let set = RegexSetBuilder::new(expressions).size_limit(SET_SIZE_LIMIT).build();
-        Ok(Self { set: set.map_err(|_too_large| PatternError::TooLarge)?, each })
+        let set = RegexSetBuilder::new(expressions)
+            .size_limit(SET_SIZE_LIMIT)
+            .build();
+        Ok(Self {
+            set: set.map_err(|_too_large| PatternError::TooLarge)?,
+            each,
+        })
     }
 
     /// The names of the patterns.
@@ -140,7 +155,10 @@ impl Patterns {
         let mut texts = Texts::new(document, bytes);
         texts.find_map(|place| {
             let secrets = self.secrets(&decode(&bytes[place.clone()]));
-            secrets.first().map(|(_, name)| Found { name, at: place.start })
+            secrets.first().map(|(_, name)| Found {
+                name,
+                at: place.start,
+            })
         })
     }
 
@@ -150,20 +168,33 @@ impl Patterns {
         !self.secrets(text).is_empty()
     }
 
-    /// Puts `[masked: NAME]` in the place of every secret in the strings of the document. `None` where there is none.
+    /// Puts `[masked: NAME]` in the place of every secret in the strings of the document. `None`
+    /// where there is none.
     ///
-    /// Strings are matched as they are decoded, so no spelling hides a secret; one that is spread over several strings is not found.
+    /// Strings are matched as they are decoded, so no spelling hides a secret; one that is spread
+    /// over several strings is not found.
     #[must_use]
     pub fn mask(&self, document: Document, bytes: &[u8]) -> Option<Masked<'_>> {
-        let mut masked = Masked { bytes: Vec::new(), found: BTreeMap::new() };
+        let mut masked = Masked {
+            bytes: Vec::new(),
+            found: BTreeMap::new(),
+        };
         let mut copied = 0;
         for place in Texts::new(document, bytes) {
             let spelled = &bytes[place.clone()];
             let secrets = self.secrets(&decode(spelled));
-            let mut spelling = Spelling { rest: Characters(spelled), decoded: 0, at: place.start };
+            let mut spelling = Spelling {
+                rest: Characters(spelled),
+                decoded: 0,
+                at: place.start,
+            };
             for (secret, name) in secrets {
-                masked.bytes.extend_from_slice(&bytes[copied..spelling.seek(secret.start)]);
-                masked.bytes.extend_from_slice(format!("[masked: {name}]").as_bytes());
+                masked
+                    .bytes
+                    .extend_from_slice(&bytes[copied..spelling.seek(secret.start)]);
+                masked
+                    .bytes
+                    .extend_from_slice(format!("[masked: {name}]").as_bytes());
                 copied = spelling.seek(secret.end);
                 *masked.found.entry(name).or_default() += 1;
             }
@@ -179,9 +210,12 @@ impl Patterns {
     fn secrets(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut found = Vec::new();
         for which in &self.set.matches(text) {
-            let Some((name, regex)) = self.each.get(which) else { continue };
+            let Some((name, regex)) = self.each.get(which) else {
+                continue;
+            };
             let matches = regex.captures_iter(text);
-            let secrets = matches.filter_map(|groups| groups.name(SECRET).or_else(|| groups.get(0)));
+            let secrets =
+                matches.filter_map(|groups| groups.name(SECRET).or_else(|| groups.get(0)));
             found.extend(secrets.map(|secret| (secret.range(), name.as_str())));
         }
         found.retain(|(place, _)| !place.is_empty());
@@ -215,7 +249,9 @@ impl Spelling<'_> {
     /// The place of a later one.
     fn seek(&mut self, decoded: usize) -> usize {
         while self.decoded < decoded {
-            let Some(character) = self.rest.next() else { break };
+            let Some(character) = self.rest.next() else {
+                break;
+            };
             self.decoded += character.decoded_len();
             self.at += character.raw.len();
         }
@@ -229,19 +265,29 @@ mod tests {
     use super::*;
 
     fn pattern(name: &str, regex: &str) -> Pattern {
-        Pattern { name: name.to_owned(), regex: regex.to_owned() }
+        Pattern {
+            name: name.to_owned(),
+            regex: regex.to_owned(),
+        }
     }
 
     fn patterns() -> Patterns {
         let key = pattern("key", "AKIA[0-9A-Z]{4}");
-        let password = pattern("password", r#"(?i)password["']?\s*[:=]\s*["']?(?<secret>[^\s"']+)"#);
+        let password = pattern(
+            "password",
+            r#"(?i)password["']?\s*[:=]\s*["']?(?<secret>[^\s"']+)"#,
+        );
         Patterns::new(&[key, password, pattern("umlaut", "gehe[iî]m-ü+")]).unwrap()
     }
 
     fn masked(json: &str) -> Option<(String, Vec<(String, u64)>)> {
         let patterns = patterns();
         let masked = patterns.mask(Document::ToolResult, json.as_bytes())?;
-        let found = masked.found.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let found = masked
+            .found
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect();
         Some((String::from_utf8(masked.bytes).unwrap(), found))
     }
 
@@ -250,15 +296,28 @@ mod tests {
         for (text, expected) in [
             ("a AKIA12AB b", "a [masked: key] b"),
             (r"\u0041KIA12A\u0042\n", r"[masked: key]\n"),
-            (r#"{\"password\": \"hunter2\"}"#, r#"{\"password\": \"[masked: password]\"}"#),
+            (
+                r#"{\"password\": \"hunter2\"}"#,
+                r#"{\"password\": \"[masked: password]\"}"#,
+            ),
             ("PASSWORD=AKIA12ABcd é", "PASSWORD=[masked: password] é"),
             (r"x geheim-\u00fcü\u00FC.", "x [masked: umlaut]."),
             ("AKIA12ABAKIA12AB", "[masked: key][masked: key]"),
         ] {
-            let json = format!(r#"{{"content":[{{"text":"{text}","type":"text"}}],"_meta":{{"k":"AKIA12AB"}}}}"#);
+            let json = format!(
+                r#"{{"content":[{{"text":"{text}","type":"text"}}],"_meta":{{"k":"AKIA12AB"}}}}"#
+            );
             let expected = json.replace(text, expected);
-            assert_eq!(masked(&json).map(|(json, _)| json), Some(expected), "{text}");
-            assert!(patterns().find(Document::ToolResult, json.as_bytes()).is_some());
+            assert_eq!(
+                masked(&json).map(|(json, _)| json),
+                Some(expected),
+                "{text}"
+            );
+            assert!(
+                patterns()
+                    .find(Document::ToolResult, json.as_bytes())
+                    .is_some()
+            );
         }
     }
 
@@ -269,15 +328,20 @@ mod tests {
         assert_eq!(found, [("key".to_owned(), 2), ("password".to_owned(), 1)]);
         let expected = r#"{"structuredContent":{"AKIA00AA":["[masked: key]","[masked: key]",7]},"content":[{"text":"password: [masked: password]"},{"data":"AKIA12AB"}]}"#;
         assert_eq!(cleaned, expected);
-        for json in
-            ["{}", r#"{"content":[{"text":"nothing"},{"data":"AKIA12AB"}]}"#, r#"{"content":[{"text":"AKIA12AB"#]
-        {
+        for json in [
+            "{}",
+            r#"{"content":[{"text":"nothing"},{"data":"AKIA12AB"}]}"#,
+            r#"{"content":[{"text":"AKIA12AB"#,
+        ] {
             assert_eq!(masked(json), None);
             assert_eq!(patterns().find(Document::ToolResult, json.as_bytes()), None);
         }
         assert_eq!(
             patterns().find(Document::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#),
-            Some(Found { name: "key", at: 12 })
+            Some(Found {
+                name: "key",
+                at: 12
+            })
         );
         assert!(patterns().has_match("AKIA12AB") && !patterns().has_match("AKIA"));
     }
@@ -288,7 +352,10 @@ mod tests {
         assert_eq!(of("a", "x"), of("a", "x"));
         assert_ne!(of("a", "x"), of("b", "x"));
         assert_ne!(of("a", "x"), of("a", "y"));
-        assert_eq!(patterns().names().collect::<Vec<_>>(), ["key", "password", "umlaut"]);
+        assert_eq!(
+            patterns().names().collect::<Vec<_>>(),
+            ["key", "password", "umlaut"]
+        );
     }
 
     #[test]
@@ -299,6 +366,11 @@ mod tests {
         assert_eq!(error(&[pattern("a", "(")]), "pattern 'a': unclosed group");
         assert!(error(&[pattern("a", "x*")]).contains("empty text"));
         assert!(error(&[pattern("a", r"\w{1000}{1000}")]).starts_with("pattern 'a'"));
-        assert!(Patterns::new(&[]).unwrap().mask(Document::ToolResult, b"{}").is_none());
+        assert!(
+            Patterns::new(&[])
+                .unwrap()
+                .mask(Document::ToolResult, b"{}")
+                .is_none()
+        );
     }
 }

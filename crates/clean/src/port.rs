@@ -60,7 +60,16 @@ impl<'a> Raw<'a> {
 
     pub(crate) fn split_at(self, middle: usize) -> (Self, Self) {
         let (bytes, rest) = self.bytes.split_at(middle);
-        (Self { bytes, start: self.start }, Self { bytes: rest, start: self.start.map(|start| start + middle) })
+        (
+            Self {
+                bytes,
+                start: self.start,
+            },
+            Self {
+                bytes: rest,
+                start: self.start.map(|start| start + middle),
+            },
+        )
     }
 }
 
@@ -72,7 +81,10 @@ pub(crate) struct Port<T> {
 
 impl<T: Target> Port<T> {
     pub(crate) const fn new(target: T) -> Self {
-        Self { passed: 0..0, target }
+        Self {
+            passed: 0..0,
+            target,
+        }
     }
 
     pub(crate) fn emit(&mut self, raw: Raw<'_>) {

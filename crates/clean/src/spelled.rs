@@ -16,7 +16,11 @@ pub(crate) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     pub(crate) fn new(document: Document, bytes: &'a [u8]) -> Self {
-        Self { bytes, walker: Walker::new(document), pos: 0 }
+        Self {
+            bytes,
+            walker: Walker::new(document),
+            pos: 0,
+        }
     }
 }
 
@@ -92,11 +96,16 @@ fn unit(bytes: &[u8]) -> Option<(u32, usize)> {
     (!bytes.is_empty()).then_some((NOT_A_CHARACTER, bytes.len()))
 }
 
-/// The string as a reader of the JSON has it. Half a surrogate pair, and bytes that are no character, become U+FFFD.
+/// The string as a reader of the JSON has it. Half a surrogate pair, and bytes that are no
+/// character, become U+FFFD.
 pub(crate) fn decode(spelled: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(spelled) {
         Ok(text) if memchr::memchr(b'\\', spelled).is_none() => Cow::Borrowed(text),
-        _ => Cow::Owned(Characters(spelled).map(|character| character.decoded()).collect()),
+        _ => Cow::Owned(
+            Characters(spelled)
+                .map(|character| character.decoded())
+                .collect(),
+        ),
     }
 }
 
@@ -108,18 +117,27 @@ mod tests {
     fn strings_are_found_and_decoded() {
         let json =
             br#"{"content":[{"text":"a\"b\\"},{"text":"\ud83d\ude00\u00e9\n\ud800x"},{"text":""},{"data":"no"}]}"#;
-        let texts: Vec<_> =
-            Texts::new(Document::ToolResult, json).map(|place| decode(&json[place]).into_owned()).collect();
+        let texts: Vec<_> = Texts::new(Document::ToolResult, json)
+            .map(|place| decode(&json[place]).into_owned())
+            .collect();
         assert_eq!(texts, ["a\"b\\", "😀é\n\u{fffd}x", ""]);
-        let lens =
-            Characters(br"\ud83d\ude00\u00e9a\ud800").map(|character| (character.raw.len(), character.decoded_len()));
+        let lens = Characters(br"\ud83d\ude00\u00e9a\ud800")
+            .map(|character| (character.raw.len(), character.decoded_len()));
         assert_eq!(lens.collect::<Vec<_>>(), [(12, 4), (6, 2), (1, 1), (6, 3)]);
     }
 
     #[test]
     fn a_text_that_breaks_off_has_no_last_string() {
-        for json in [r#"{"content":[{"text":"a"#, r#"{"content":[{"text":"a\"#, r#"{"content":[{"text":""#] {
-            assert_eq!(Texts::new(Document::ToolResult, json.as_bytes()).count(), 0, "{json}");
+        for json in [
+            r#"{"content":[{"text":"a"#,
+            r#"{"content":[{"text":"a\"#,
+            r#"{"content":[{"text":""#,
+        ] {
+            assert_eq!(
+                Texts::new(Document::ToolResult, json.as_bytes()).count(),
+                0,
+                "{json}"
+            );
         }
     }
 }

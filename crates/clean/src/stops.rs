@@ -1,8 +1,9 @@
 //! The search for bytes that may begin something that is removed.
 //!
-//! Blocks of 64 bytes are looked at without an early exit, which the compiler turns into vector instructions: first for whether all of it is
-//! printable ASCII, then, where it is not, for what the other characters are. Only a block in which something may have to be removed is
-//! looked at character by character.
+//! Blocks of 64 bytes are looked at without an early exit, which the compiler turns into vector
+//! instructions: first for whether all of it is printable ASCII, then, where it is not, for what
+//! the other characters are. Only a block in which something may have to be removed is looked at
+//! character by character.
 
 use crate::kind::{Class, classify};
 use crate::unit::hex4;
@@ -15,29 +16,37 @@ const SHORT: usize = 16;
 /// A block and what stands around it.
 type Window = [u8; BLOCK + 2 * AROUND];
 
-/// Whether nothing in the text can be removed, wherever it stands. `false` says only that a closer look is needed.
+/// Whether nothing in the text can be removed, wherever it stands. `false` says only that a closer
+/// look is needed.
 ///
-/// This is the whole cost of a text that is clean: about an instruction for each byte of printable ASCII.
+/// This is the whole cost of a text that is clean: about an instruction for each byte of printable
+/// ASCII.
 #[must_use]
 pub fn is_quiet(bytes: &[u8]) -> bool {
     harmless_run::<false>(bytes) == bytes.len()
 }
 
-/// The length of the run of bytes at the beginning that neither end a string, nor are an escape, nor may begin anything that is removed or
-/// a flag.
+/// The length of the run of bytes at the beginning that neither end a string, nor are an escape,
+/// nor may begin anything that is removed or a flag.
 pub(crate) fn plain_run(bytes: &[u8]) -> usize {
-    bytes.iter().position(|&byte| ROUGH[usize::from(byte)]).unwrap_or(bytes.len())
+    bytes
+        .iter()
+        .position(|&byte| ROUGH[usize::from(byte)])
+        .unwrap_or(bytes.len())
 }
 
-/// The length of the run of characters at the beginning of a string that no rule is about. It ends before the closing quote too.
+/// The length of the run of characters at the beginning of a string that no rule is about. It ends
+/// before the closing quote too.
 ///
-/// Not generic itself, so that it is compiled here with all that it calls, whatever crate feeds a stream.
+/// Not generic itself, so that it is compiled here with all that it calls, whatever crate feeds a
+/// stream.
 pub(crate) fn text_run(bytes: &[u8]) -> usize {
     harmless_run::<true>(bytes)
 }
 
-/// The length of the run of characters at the beginning that no rule is about, escapes too. In a text it ends before the closing quote, before
-/// a flag and before half of a surrogate pair; and before what the bytes do not show whole.
+/// The length of the run of characters at the beginning that no rule is about, escapes too. In a
+/// text it ends before the closing quote, before a flag and before half of a surrogate pair; and
+/// before what the bytes do not show whole.
 fn harmless_run<const TEXT: bool>(bytes: &[u8]) -> usize {
     // No escape is open before `clear`.
     let (mut pos, mut clear) = (0, 0);
@@ -65,11 +74,14 @@ fn harmless_run<const TEXT: bool>(bytes: &[u8]) -> usize {
     }
 }
 
-/// The end of the run of harmless blocks that begins at `from`; behind the last byte where the last block is one of them.
+/// The end of the run of harmless blocks that begins at `from`; behind the last byte where the last
+/// block is one of them.
 fn harmless_blocks<const TEXT: bool>(bytes: &[u8], from: usize) -> usize {
     let mut pos = from;
     while pos < bytes.len() {
-        let whole = pos.checked_sub(AROUND).and_then(|from| bytes[from..].first_chunk());
+        let whole = pos
+            .checked_sub(AROUND)
+            .and_then(|from| bytes[from..].first_chunk());
         let is_harmless = match whole {
             Some(window) => is_harmless::<TEXT>(window),
             None => {
@@ -85,8 +97,8 @@ fn harmless_blocks<const TEXT: bool>(bytes: &[u8], from: usize) -> usize {
     pos
 }
 
-/// The block at `pos` where its window begins before the bytes or ends behind them. In place of missing bytes stands a letter that makes no
-/// backslash before it harmless.
+/// The block at `pos` where its window begins before the bytes or ends behind them. In place of
+/// missing bytes stands a letter that makes no backslash before it harmless.
 fn window_at_edge(bytes: &[u8], pos: usize) -> Window {
     let mut window = [b'u'; BLOCK + 2 * AROUND];
     let from = pos.saturating_sub(AROUND);
@@ -97,14 +109,21 @@ fn window_at_edge(bytes: &[u8], pos: usize) -> Window {
 
 /// Whether an odd number of backslashes stands before.
 fn is_escaped(before: &[u8]) -> bool {
-    before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+    before
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == b'\\')
+        .count()
+        % 2
+        == 1
 }
 
 const fn is_raw_control(byte: u8) -> bool {
     (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f)
 }
 
-/// Whether an escape, a character of the table, a flag or the end of a string may begin with the byte.
+/// Whether an escape, a character of the table, a flag or the end of a string may begin with the
+/// byte.
 const fn rough(byte: u8) -> bool {
     is_raw_control(byte) | begins_pattern::<true>(byte)
 }
@@ -124,7 +143,8 @@ const ROUGH: [bool; 256] = {
     table
 };
 
-/// Whether the bytes show that nothing in the block stops a run. Where they do not, it may still be so.
+/// Whether the bytes show that nothing in the block stops a run. Where they do not, it may still be
+/// so.
 fn is_harmless<const TEXT: bool>(window: &Window) -> bool {
     let [_, _, block @ .., _, _] = window;
     is_printable::<TEXT>(block)
@@ -147,14 +167,18 @@ fn is_printable<const TEXT: bool>(block: &[u8; BLOCK]) -> bool {
 }
 
 fn has_raw_control(block: &[u8; BLOCK]) -> bool {
-    block.iter().fold(0, |seen, &byte| seen | u8::from(is_raw_control(byte))) != 0
+    block
+        .iter()
+        .fold(0, |seen, &byte| seen | u8::from(is_raw_control(byte)))
+        != 0
 }
 
 /// [`has_pattern`] of ASCII without controls.
 fn has_escape<const TEXT: bool>(window: &Window) -> bool {
     let mut seen = 0;
     for at in AROUND..AROUND + BLOCK {
-        let [before, last, byte, next] = [window[at - 2], window[at - 1], window[at], window[at + 1]];
+        let [before, last, byte, next] =
+            [window[at - 2], window[at - 1], window[at], window[at + 1]];
         seen |= u8::from(is_escape(byte, next) | (TEXT & is_end(before, last, byte)));
     }
     seen != 0
@@ -173,8 +197,13 @@ fn is_rough<const TEXT: bool>(block: &[u8; BLOCK]) -> bool {
 fn has_pattern<const TEXT: bool>(window: &Window) -> bool {
     let mut seen = 0;
     for at in AROUND..AROUND + BLOCK {
-        let [before, last, byte, next, third] =
-            [window[at - 2], window[at - 1], window[at], window[at + 1], window[at + 2]];
+        let [before, last, byte, next, third] = [
+            window[at - 2],
+            window[at - 1],
+            window[at],
+            window[at + 1],
+            window[at + 2],
+        ];
         let c1 = (byte == 0xc2) & (next < 0xa0);
         let embedding = (next == 0x80) & (0xaa..=0xae).contains(&third);
         let isolate = (next == 0x81) & (0xa6..=0xa9).contains(&third);
@@ -192,13 +221,14 @@ const fn is_escape(byte: u8, next: u8) -> bool {
     (byte == b'\\') & ((next == b'u') | (next == b'b') | (next == b'f'))
 }
 
-/// Whether the byte may be the quote that ends a text: behind two backslashes it may or may not be escaped.
+/// Whether the byte may be the quote that ends a text: behind two backslashes it may or may not be
+/// escaped.
 const fn is_end(before: u8, last: u8, byte: u8) -> bool {
     (byte == b'"') & ((last != b'\\') | (before == b'\\'))
 }
 
-/// The length of the character at the beginning, where it is one that no rule is about; of one of several bytes that of the first, since the
-/// others are harmless and may be missing.
+/// The length of the character at the beginning, where it is one that no rule is about; of one of
+/// several bytes that of the first, since the others are harmless and may be missing.
 fn harmless<const TEXT: bool>(bytes: &[u8]) -> Option<usize> {
     match *bytes {
         [b'"', ..] => (!TEXT).then_some(1),
@@ -221,7 +251,8 @@ fn harmless_escape<const TEXT: bool>(bytes: &[u8]) -> Option<usize> {
     match code {
         // Most scripts.
         0xa0..=0x1fff | 0x3000..=0xd7ff => Some(6),
-        // Pairs of tags, of variation selectors and of the private planes; and in a text of the flag.
+        // Pairs of tags, of variation selectors and of the private planes; and in a text of the
+        // flag.
         0xdb40 | 0xdb80..=0xdbff => None,
         0xd83c if TEXT => None,
         0xd800..=0xdbff if TEXT => matches!(unit(&bytes[6..])?, 0xdc00..=0xdfff).then_some(12),
@@ -250,7 +281,10 @@ mod tests {
     fn told(character: char) -> (bool, bool) {
         let mut buffer = [b'x'; 4];
         let text = character.encode_utf8(&mut buffer);
-        (is_quiet(text.as_bytes()), plain_run(text.as_bytes()) == text.len())
+        (
+            is_quiet(text.as_bytes()),
+            plain_run(text.as_bytes()) == text.len(),
+        )
     }
 
     /// [`harmless_run`] without blocks.
@@ -258,7 +292,11 @@ mod tests {
         let mut pos = 0;
         while pos < bytes.len() {
             let is_rough = ROUGH[usize::from(bytes[pos])];
-            match if is_rough { harmless::<TEXT>(&bytes[pos..]) } else { Some(1) } {
+            match if is_rough {
+                harmless::<TEXT>(&bytes[pos..])
+            } else {
+                Some(1)
+            } {
                 Some(len) => pos += len,
                 None => break,
             }
@@ -280,7 +318,8 @@ mod tests {
         }
         let (mut quiet, mut all) = (0, 0);
         for code in 0..=0xffff_u32 {
-            let text = [format!("\\u{code:04x}"), format!("\\u{code:04X}")].map(|text| is_quiet(text.as_bytes()));
+            let text = [format!("\\u{code:04x}"), format!("\\u{code:04X}")]
+                .map(|text| is_quiet(text.as_bytes()));
             assert_eq!(text[0], text[1]);
             all += 1;
             quiet += u32::from(text[0]);
@@ -299,9 +338,18 @@ mod tests {
         ] {
             assert!(is_quiet(text.as_bytes()), "{text}");
         }
-        for text in
-            [r"\b", r"\f", r"\u001b", r"\u009B", r"\u202e", r"\udb40\udc41", "\u{1b}", "\u{e000}", "\\", r"\u00"]
-        {
+        for text in [
+            r"\b",
+            r"\f",
+            r"\u001b",
+            r"\u009B",
+            r"\u202e",
+            r"\udb40\udc41",
+            "\u{1b}",
+            "\u{e000}",
+            "\\",
+            r"\u00",
+        ] {
             assert!(!is_quiet(text.as_bytes()), "{text}");
         }
     }

@@ -11,13 +11,15 @@ const LONGEST: usize = 6;
 pub(crate) enum Progress {
     /// It is not complete.
     More,
-    /// The byte was its last: the code point, a code unit of a surrogate pair, or [`NOT_A_CHARACTER`].
+    /// The byte was its last: the code point, a code unit of a surrogate pair, or
+    /// [`NOT_A_CHARACTER`].
     Complete(u32),
     /// The byte does not belong to it, and what came before spells no character.
     Broken,
 }
 
-/// The spelling of a character in the making: UTF-8, or an escape of JSON. Half a surrogate pair is a unit of its own.
+/// The spelling of a character in the making: UTF-8, or an escape of JSON. Half a surrogate pair is
+/// a unit of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
     bytes: [u8; LONGEST],
@@ -37,7 +39,8 @@ impl Unit {
         self.len = 0;
     }
 
-    /// Takes the next byte. After [`Progress::Complete`] and [`Progress::Broken`] the spelling must be cleared.
+    /// Takes the next byte. After [`Progress::Complete`] and [`Progress::Broken`] the spelling must
+    /// be cleared.
     pub(crate) fn push(&mut self, byte: u8) -> Progress {
         let progress = self.next(byte);
         if progress != Progress::Broken
@@ -60,9 +63,10 @@ impl Unit {
             ([b'\\'], b'u') => Progress::More,
             ([b'\\'], _) => Progress::Complete(escaped(byte)),
             ([b'\\', ..], _) if byte.is_ascii_hexdigit() => Progress::More,
-            ([0xe0], 0xa0..=0xbf) | ([0xed], 0x80..=0x9f) | ([0xf0], 0x90..=0xbf) | ([0xf4], 0x80..=0x8f) => {
-                Progress::More
-            }
+            ([0xe0], 0xa0..=0xbf)
+            | ([0xed], 0x80..=0x9f)
+            | ([0xf0], 0x90..=0xbf)
+            | ([0xf4], 0x80..=0x8f) => Progress::More,
             ([b'\\', ..] | [0xe0 | 0xed | 0xf0 | 0xf4], _) => Progress::Broken,
             (_, 0x80..=0xbf) => Progress::More,
             _ => Progress::Broken,
@@ -84,7 +88,9 @@ impl Unit {
             [b'\\', b'u', a, b, c, d] => hex4([*a, *b, *c, *d]).unwrap_or(NOT_A_CHARACTER),
             [first, rest @ ..] => {
                 let kept = 0x7f_u32 >> (rest.len() + 1);
-                rest.iter().fold(u32::from(*first) & kept, |code, byte| code << 6 | u32::from(byte & 0x3f))
+                rest.iter().fold(u32::from(*first) & kept, |code, byte| {
+                    code << 6 | u32::from(byte & 0x3f)
+                })
             }
             [] => NOT_A_CHARACTER,
         }
@@ -166,7 +172,16 @@ mod tests {
             assert_eq!(read(format!("\\u{code:04x}").as_bytes()), [(code, 6)]);
             assert_eq!(read(format!("\\u{code:04X}").as_bytes()), [(code, 6)]);
         }
-        let short = [(8, 2), (12, 2), (10, 2), (13, 2), (9, 2), (34, 2), (92, 2), (47, 2)];
+        let short = [
+            (8, 2),
+            (12, 2),
+            (10, 2),
+            (13, 2),
+            (9, 2),
+            (34, 2),
+            (92, 2),
+            (47, 2),
+        ];
         assert_eq!(read(br#"\b\f\n\r\t\"\\\/"#), short);
     }
 
@@ -174,7 +189,10 @@ mod tests {
     fn bytes_that_are_no_character_are_left_out_of_the_next() {
         let none = NOT_A_CHARACTER;
         assert_eq!(read(b"\xe2\x80A"), [(none, 2), (0x41, 1)]);
-        assert_eq!(read(b"\xf0\x80\x80\x80"), [(none, 1), (none, 1), (none, 1), (none, 1)]);
+        assert_eq!(
+            read(b"\xf0\x80\x80\x80"),
+            [(none, 1), (none, 1), (none, 1), (none, 1)]
+        );
         assert_eq!(read(b"\xed\xa0\x80"), [(none, 1), (none, 1), (none, 1)]);
         assert_eq!(read(b"\xf4\x90"), [(none, 1), (none, 1)]);
         assert_eq!(read(b"\xc1\xff"), [(none, 1), (none, 1)]);

@@ -1,15 +1,16 @@
 //! The way through a JSON text to the strings that are cleaned.
 //!
-//! Not a validator: it follows brackets, keys and strings, and takes any bytes. What is no JSON leads it astray and nowhere else: it
-//! never stops and holds no text.
+//! Not a validator: it follows brackets, keys and strings, and takes any bytes. What is no JSON
+//! leads it astray and nowhere else: it never stops and holds no text.
 
 use crate::document::{Document, LONGEST_KEY, Node};
 use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
 
-/// Open brackets that are remembered: as many as weir's scan ever allows (`weir_wire::Limits::DEPTH_CEILING`).
+/// Open brackets that are remembered: as many as weir's scan ever allows
+/// (`weir_wire::Limits::DEPTH_CEILING`).
 ///
-/// Deeper ones are counted. In a part whose values are all cleaned (`structuredContent`), all strings there are cleaned, keys as well; in
-/// any other part they are left.
+/// Deeper ones are counted. In a part whose values are all cleaned (`structuredContent`), all
+/// strings there are cleaned, keys as well; in any other part they are left.
 pub const DEPTH: usize = weir_wire::Limits::DEPTH_CEILING as usize;
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,8 @@ impl Walker {
         }
     }
 
-    /// Whether the next byte is in a string that is cleaned. Its reader must find its end, and call [`Walker::end_text`].
+    /// Whether the next byte is in a string that is cleaned. Its reader must find its end, and call
+    /// [`Walker::end_text`].
     pub(crate) fn is_in_text(&self) -> bool {
         self.state == State::Text
     }
@@ -100,16 +102,31 @@ impl Walker {
     }
 
     fn string(&mut self, before_key: bool) -> State {
-        let reads_key = before_key && self.levels.last().is_some_and(|level| level.node.reads_keys());
+        let reads_key = before_key
+            && self
+                .levels
+                .last()
+                .is_some_and(|level| level.node.reads_keys());
         if reads_key {
             self.key = Key::default();
             return State::Key;
         }
         if before_key {
-            self.value = self.levels.last().map_or(Node::Untouched, |level| level.node.member(None));
-            return State::Skipped { after_backslash: false };
+            self.value = self
+                .levels
+                .last()
+                .map_or(Node::Untouched, |level| level.node.member(None));
+            return State::Skipped {
+                after_backslash: false,
+            };
         }
-        if self.value.is_cleaned() { State::Text } else { State::Skipped { after_backslash: false } }
+        if self.value.is_cleaned() {
+            State::Text
+        } else {
+            State::Skipped {
+                after_backslash: false,
+            }
+        }
     }
 
     /// Returns whether a key follows.
@@ -140,14 +157,23 @@ impl Walker {
 
     /// Returns whether a key follows.
     fn comma(&mut self) -> bool {
-        let Some(level) = self.levels.last() else { return false };
-        self.value = if level.is_object { Node::Untouched } else { level.node };
+        let Some(level) = self.levels.last() else {
+            return false;
+        };
+        self.value = if level.is_object {
+            Node::Untouched
+        } else {
+            level.node
+        };
         level.is_object
     }
 
     fn skip(&mut self, bytes: &[u8], after_backslash: bool) -> usize {
         let mut pos = usize::from(after_backslash);
-        while let Some(found) = bytes.get(pos..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        while let Some(found) = bytes
+            .get(pos..)
+            .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+        {
             pos += found;
             if bytes[pos] == b'"' {
                 self.state = State::Between { before_key: false };
@@ -156,7 +182,9 @@ impl Walker {
             pos += 2;
         }
         // Beyond the end by one: a backslash is the last byte.
-        self.state = State::Skipped { after_backslash: pos > bytes.len() };
+        self.state = State::Skipped {
+            after_backslash: pos > bytes.len(),
+        };
         bytes.len()
     }
 
@@ -185,7 +213,10 @@ impl Walker {
     }
 
     fn end_key(&mut self, key: Option<&[u8]>) {
-        self.value = self.levels.last().map_or(Node::Untouched, |level| level.node.member(key));
+        self.value = self
+            .levels
+            .last()
+            .map_or(Node::Untouched, |level| level.node.member(key));
         self.state = State::Between { before_key: false };
     }
 }
@@ -206,7 +237,11 @@ impl Key {
 
     /// The key, unless it is longer than any that is known, or not ASCII.
     fn get(&self) -> Option<&[u8]> {
-        if self.is_other { None } else { self.text.get(..self.len) }
+        if self.is_other {
+            None
+        } else {
+            self.text.get(..self.len)
+        }
     }
 
     /// Takes a byte, unless it is the first behind a malformed spelling.
@@ -249,13 +284,19 @@ mod tests {
                     while walker.is_in_text() && pos < chunk.len() {
                         match chunk[pos] {
                             b'"' => walker.end_text(),
-                            byte => texts.last_mut().into_iter().for_each(|text| text.push(char::from(byte))),
+                            byte => texts
+                                .last_mut()
+                                .into_iter()
+                                .for_each(|text| text.push(char::from(byte))),
                         }
                         pos += 1;
                     }
                 }
             }
-            assert!(found.is_empty() || found == texts, "in pieces of {size}: {texts:?}");
+            assert!(
+                found.is_empty() || found == texts,
+                "in pieces of {size}: {texts:?}"
+            );
             found = texts;
         }
         found
@@ -271,7 +312,10 @@ mod tests {
             "_meta":{"content":[{"text":"no"}]}, "requestState":"no", "x":[{"content":[{"text":"no"}]}],
             "inputRequests":{"k1":{"method":"no","params":{"message":"yesA","url":"no","requestedSchema":{"description":"yesB"}}}},
             "\u0073tructuredContent":"yesC", "task":{"taskId":"no","statusMessage":"yesD"}}"#;
-        let expected: Vec<String> = "123456789ABCD".chars().map(|which| format!("yes{which}")).collect();
+        let expected: Vec<String> = "123456789ABCD"
+            .chars()
+            .map(|which| format!("yes{which}"))
+            .collect();
         assert_eq!(texts(Document::ToolResult, json), expected);
     }
 
@@ -285,9 +329,15 @@ mod tests {
             "outputSchema":{"additionalProperties":{"description":"yes9"}}}],
             "prompts":[{"arguments":[{"name":"no","description":"yesA"}]}],
             "resources":[{"uri":"no","description":"yesB","mimeType":"no"}],"resourceTemplates":[{"uriTemplate":"no","title":"yesC"}]}"#;
-        let expected: Vec<String> = "123456789ABC".chars().map(|which| format!("yes{which}")).collect();
+        let expected: Vec<String> = "123456789ABC"
+            .chars()
+            .map(|which| format!("yes{which}"))
+            .collect();
         assert_eq!(texts(Document::Definitions, json), expected);
-        assert_eq!(texts(Document::Definition, r#"{"title":"yes","name":"no"}"#), ["yes"]);
+        assert_eq!(
+            texts(Document::Definition, r#"{"title":"yes","name":"no"}"#),
+            ["yes"]
+        );
     }
 
     #[test]
@@ -316,13 +366,21 @@ mod tests {
                 "structuredContent":{"no":"yes3"}},{"type":"tool_use","input":{"text":"no"},"name":"no"}]}],"tools":[{"description":"yes4"}]}"#,
                 4,
             ),
-            (Document::Notification, r#"{"logger":"no","level":"no","data":{"no":["yes1"]},"message":"yes2"}"#, 2),
+            (
+                Document::Notification,
+                r#"{"logger":"no","level":"no","data":{"no":["yes1"]},"message":"yes2"}"#,
+                2,
+            ),
             (
                 Document::Task,
                 r#"{"status":"no","statusMessage":"yes1","result":{"content":[{"text":"yes2"}]},"error":{"message":"yes3"},"tasks":[{"statusMessage":"yes4"}]}"#,
                 4,
             ),
-            (Document::Arguments, r#"{"no":["yes1"],"_meta":{"no":"yes2"}}"#, 2),
+            (
+                Document::Arguments,
+                r#"{"no":["yes1"],"_meta":{"no":"yes2"}}"#,
+                2,
+            ),
         ];
         for (document, json, count) in cases {
             let expected: Vec<String> = (1..=count).map(|which| format!("yes{which}")).collect();
@@ -333,9 +391,23 @@ mod tests {
     #[test]
     fn keys_are_read_in_every_spelling() {
         for key in [r"\u0074ext", r"tex\u0074", r"t\u0065x\u0074", "Text"] {
-            assert_eq!(texts(Document::ToolResult, &format!(r#"{{"content":[{{"{key}":"yes"}}]}}"#)), ["yes"]);
+            assert_eq!(
+                texts(
+                    Document::ToolResult,
+                    &format!(r#"{{"content":[{{"{key}":"yes"}}]}}"#)
+                ),
+                ["yes"]
+            );
         }
-        for key in ["texts", r"te\nxt", r"te\u00", "téxt", "text\\", &"text".repeat(99), r"\\text"] {
+        for key in [
+            "texts",
+            r"te\nxt",
+            r"te\u00",
+            "téxt",
+            "text\\",
+            &"text".repeat(99),
+            r"\\text",
+        ] {
             let json = format!(r#"{{"content":[{{"{key}":"no"}}]}}"#);
             assert!(texts(Document::ToolResult, &json).is_empty(), "{key}");
         }
@@ -348,19 +420,39 @@ mod tests {
         };
         let inner = deep("[", r#""yes""#, "]", 400);
         assert_eq!(
-            texts(Document::ToolResult, &format!(r#"{{"structuredContent":{inner},"content":[{{"text":"yes"}}]}}"#)),
+            texts(
+                Document::ToolResult,
+                &format!(r#"{{"structuredContent":{inner},"content":[{{"text":"yes"}}]}}"#)
+            ),
             ["yes", "yes"]
         );
         let inner = deep(r#"{"a":"#, r#""yes""#, "}", 400);
-        let found =
-            texts(Document::ToolResult, &format!(r#"{{"structuredContent":{inner},"content":[{{"text":"yes"}}]}}"#));
-        assert_eq!(found.iter().filter(|text| *text == "yes").count(), 2, "and keys beyond the depth: {}", found.len());
+        let found = texts(
+            Document::ToolResult,
+            &format!(r#"{{"structuredContent":{inner},"content":[{{"text":"yes"}}]}}"#),
+        );
+        assert_eq!(
+            found.iter().filter(|text| *text == "yes").count(),
+            2,
+            "and keys beyond the depth: {}",
+            found.len()
+        );
         let inner = deep(r#"{"a":"#, r#"["yes",{},"yes"]"#, "}", 300);
-        let found = texts(Document::ToolResult, &format!(r#"{{"structuredContent":{inner}}}"#));
-        assert_eq!(found.iter().filter(|text| *text == "yes").count(), 2, "behind a comma, too");
+        let found = texts(
+            Document::ToolResult,
+            &format!(r#"{{"structuredContent":{inner}}}"#),
+        );
+        assert_eq!(
+            found.iter().filter(|text| *text == "yes").count(),
+            2,
+            "behind a comma, too"
+        );
         let inner = deep("[", r#""no""#, "]", 400);
         assert_eq!(
-            texts(Document::ToolResult, &format!(r#"{{"_meta":{inner},"content":[{{"text":"yes"}}]}}"#)),
+            texts(
+                Document::ToolResult,
+                &format!(r#"{{"_meta":{inner},"content":[{{"text":"yes"}}]}}"#)
+            ),
             ["yes"]
         );
     }

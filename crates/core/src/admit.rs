@@ -1,7 +1,7 @@
 //! The two gates of a request, and the types that prove it went through them.
 //!
-//! [`Authenticated`] and [`Admitted`] have no other constructor than the two functions here, so a later step that asks
-//! for one of them cannot be reached by a request that skipped the gate.
+//! [`Authenticated`] and [`Admitted`] have no other constructor than the two functions here, so a
+//! later step that asks for one of them cannot be reached by a request that skipped the gate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::failure::Failure;
-use crate::port::{Attempt, Audit, Authorizer, Decision, Entry, Evidence, Limiter, Permit, Verdict, Verifier};
+use crate::port::{
+    Attempt, Audit, Authorizer, Decision, Entry, Evidence, Limiter, Permit, Verdict, Verifier,
+};
 use crate::principal::Principal;
 use crate::token::ClientToken;
 
@@ -37,21 +39,33 @@ impl<T> Authenticated<T> {
         &self.inner
     }
 
-    /// Swaps the payload, keeping the proof: a decoded call comes from the same sender as its bytes.
+    /// Swaps the payload, keeping the proof: a decoded call comes from the same sender as its
+    /// bytes.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Authenticated<U> {
-        Authenticated { principal: self.principal, token: self.token, inner: change(self.inner) }
+        Authenticated {
+            principal: self.principal,
+            token: self.token,
+            inner: change(self.inner),
+        }
     }
 
     /// The sender's proof alone, for a further message of the same request (an item of a batch).
     pub fn with<U>(&self, inner: U) -> Authenticated<U> {
-        Authenticated { principal: self.principal.clone(), token: self.token.clone(), inner }
+        Authenticated {
+            principal: self.principal.clone(),
+            token: self.token.clone(),
+            inner,
+        }
     }
 
-    /// Keeps the token that the sender was found out by, for upstreams at which weir acts in its name. `evidence` is what
-    /// was verified; a token that the verifier did not go by is not kept.
+    /// Keeps the token that the sender was found out by, for upstreams at which weir acts in its
+    /// name. `evidence` is what was verified; a token that the verifier did not go by is not kept.
     #[must_use]
     pub fn keeping(mut self, evidence: &Evidence<'_>) -> Self {
-        let verified = self.principal.subject().is_some_and(|subject| subject.by_token);
+        let verified = self
+            .principal
+            .subject()
+            .is_some_and(|subject| subject.by_token);
         self.token = evidence.bearer.filter(|_| verified).map(ClientToken::mint);
         self
     }
@@ -102,8 +116,22 @@ impl Admitted {
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        let Self { principal, token, call, item, verdict, permit } = self;
-        Parts { principal, token, call, item, verdict, permit }
+        let Self {
+            principal,
+            token,
+            call,
+            item,
+            verdict,
+            permit,
+        } = self;
+        Parts {
+            principal,
+            token,
+            call,
+            item,
+            verdict,
+            permit,
+        }
     }
 }
 
@@ -128,18 +156,35 @@ pub async fn authenticate<T>(
     inner: T,
 ) -> Result<Authenticated<T>, Failure> {
     let identity = verifier.verify(evidence).await?;
-    Ok(Authenticated { principal: Principal::mint(identity), token: None, inner })
+    Ok(Authenticated {
+        principal: Principal::mint(identity),
+        token: None,
+        inner,
+    })
 }
 
-/// Asks whether the principal may make this call of `item`, which it sees, and whether it may make it now; waits its turn
-/// where it has to. Either answer is recorded. Cancel safe: what is dropped while it waits has taken nothing.
+/// Asks whether the principal may make this call of `item`, which it sees, and whether it may make
+/// it now; waits its turn where it has to. Either answer is recorded. Cancel safe: what is dropped
+/// while it waits has taken nothing.
 ///
 /// # Errors
-/// A refusal by the authorizer, or by the limiter (says when to come again), or by the audit, where no call is to be made
-/// without a record.
-pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) -> Result<Admitted, Failure> {
-    let Authenticated { principal, token, inner: call } = call;
-    let attempt = Attempt { principal: &principal, call: &call, item: Some(&item) };
+/// A refusal by the authorizer, or by the limiter (says when to come again), or by the audit, where
+/// no call is to be made without a record.
+pub async fn admit(
+    gates: &Gates,
+    call: Authenticated<Arc<Call>>,
+    item: Item,
+) -> Result<Admitted, Failure> {
+    let Authenticated {
+        principal,
+        token,
+        inner: call,
+    } = call;
+    let attempt = Attempt {
+        principal: &principal,
+        call: &call,
+        item: Some(&item),
+    };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
         Ok(verdict) => match gates.limiter.call(&principal, &call, &item) {
             Ok(Entry::Now(permit)) => Ok((verdict, permit)),
@@ -148,13 +193,23 @@ pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) ->
         },
         Err(failure) => Err(failure),
     };
-    if decided.as_ref().is_err_and(|failure| failure.limited().is_some()) {
+    if decided
+        .as_ref()
+        .is_err_and(|failure| failure.limited().is_some())
+    {
         principal.meter().limited();
     }
     match decided {
         Ok((verdict, permit)) => {
             gates.audit.decided(&attempt, Decision::Allowed(&verdict))?;
-            Ok(Admitted { principal, token, call, item, verdict, permit })
+            Ok(Admitted {
+                principal,
+                token,
+                call,
+                item,
+                verdict,
+                permit,
+            })
         }
         Err(failure) => {
             gates.audit.decided(&attempt, Decision::Refused(&failure))?;

@@ -1,7 +1,9 @@
-//! What an upstream asks the client in the middle of a call, and the line on which the answer comes back.
+//! What an upstream asks the client in the middle of a call, and the line on which the answer comes
+//! back.
 //!
-//! An [`Ask`] travels with the events of a reply; its [`Hearing`] stays with whoever speaks to the upstream. Either end may
-//! be dropped: without its hearing the question is withdrawn, without its ask nobody will answer.
+//! An [`Ask`] travels with the events of a reply; its [`Hearing`] stays with whoever speaks to the
+//! upstream. Either end may be dropped: without its hearing the question is withdrawn, without its
+//! ask nobody will answer.
 
 use std::future::Future as _;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +16,8 @@ use weir_wire::method::Method;
 
 use crate::names::UpstreamId;
 
-/// Reports of progress that wait for the upstream to be told; more are dropped, since each outdates the one before.
+/// Reports of progress that wait for the upstream to be told; more are dropped, since each outdates
+/// the one before.
 const REPORTS: usize = 8;
 
 /// A question: a request of the server's own, without its id.
@@ -26,7 +29,8 @@ pub struct Question {
     pub params: Bytes,
 }
 
-/// A question that waits for its answer. Dropped without one, the upstream hears that there is none.
+/// A question that waits for its answer. Dropped without one, the upstream hears that there is
+/// none.
 #[derive(Debug)]
 pub struct Ask {
     /// What is asked. Layers on the way to the client may dress it.
@@ -35,7 +39,8 @@ pub struct Ask {
     pub upstream: UpstreamId,
     /// Whether the upstream wants to hear of progress with the answer.
     pub wants_progress: bool,
-    /// The upstream's own `elicitationId`, where it gave one: by it, it tells later that all is done.
+    /// The upstream's own `elicitationId`, where it gave one: by it, it tells later that all is
+    /// done.
     pub elicitation: Option<Arc<str>>,
     answer: oneshot::Sender<Result<Bytes, Bytes>>,
     reports: mpsc::Sender<Bytes>,
@@ -79,8 +84,22 @@ impl Ask {
         let (answer, heard) = oneshot::channel();
         let (reports, reported) = mpsc::channel(REPORTS);
         let waiting = Waiting::default();
-        let ask = Self { question, upstream, wants_progress: false, elicitation: None, answer, reports, waiting };
-        (ask, Hearing { answer: heard, reports: reported })
+        let ask = Self {
+            question,
+            upstream,
+            wants_progress: false,
+            elicitation: None,
+            answer,
+            reports,
+            waiting,
+        };
+        (
+            ask,
+            Hearing {
+                answer: heard,
+                reports: reported,
+            },
+        )
     }
 
     /// Gives the answer. An upstream that no longer listens does not hear it.
@@ -135,7 +154,10 @@ mod tests {
     use super::*;
 
     fn pair() -> (Ask, Hearing) {
-        let question = Question { method: Method::RootsList, params: Bytes::from_static(b"{}") };
+        let question = Question {
+            method: Method::RootsList,
+            params: Bytes::from_static(b"{}"),
+        };
         Ask::new(question, UpstreamId::new("u").unwrap())
     }
 
@@ -147,8 +169,14 @@ mod tests {
         assert!(waiting.ended().is_none());
         ask.answer(Ok(Bytes::from_static(b"{}")));
         assert!(waiting.ended().is_some());
-        assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Progress(Bytes::from_static(b"1")));
-        assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Answer(Ok(Bytes::from_static(b"{}"))));
+        assert_eq!(
+            poll_fn(|cx| hearing.poll_word(cx)).await,
+            Word::Progress(Bytes::from_static(b"1"))
+        );
+        assert_eq!(
+            poll_fn(|cx| hearing.poll_word(cx)).await,
+            Word::Answer(Ok(Bytes::from_static(b"{}")))
+        );
     }
 
     #[tokio::test]
@@ -157,7 +185,9 @@ mod tests {
         drop(ask);
         assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Nothing);
         let (mut ask, hearing) = pair();
-        assert!(futures_util::FutureExt::now_or_never(poll_fn(|cx| ask.poll_withdrawn(cx))).is_none());
+        assert!(
+            futures_util::FutureExt::now_or_never(poll_fn(|cx| ask.poll_withdrawn(cx))).is_none()
+        );
         drop(hearing);
         poll_fn(|cx| ask.poll_withdrawn(cx)).await;
         ask.answer(Ok(Bytes::new()));

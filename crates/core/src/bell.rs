@@ -1,7 +1,9 @@
-//! What an upstream says to the client of a session outside of all its calls, and the line on which it gets there.
+//! What an upstream says to the client of a session outside of all its calls, and the line on which
+//! it gets there.
 //!
-//! Whoever holds a client's standing stream opens a line; whoever speaks to an upstream that is held open for that client
-//! rings. There are no queues for clients that are not there: what cannot be said now is given back.
+//! Whoever holds a client's standing stream opens a line; whoever speaks to an upstream that is
+//! held open for that client rings. There are no queues for clients that are not there: what cannot
+//! be said now is given back.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +57,12 @@ impl Bells {
         let (sender, rings) = mpsc::channel(WAITING);
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(session, (nth, sender));
-        Line { bells: self.clone(), session, nth, rings }
+        Line {
+            bells: self.clone(),
+            session,
+            nth,
+            rings,
+        }
     }
 
     /// Says something to the client of a session.
@@ -65,7 +72,9 @@ impl Bells {
     pub fn ring(&self, session: &SessionKey, ring: Ring) -> Result<(), Ring> {
         let sender = self.lock().get(session).map(|(_, sender)| sender.clone());
         match sender {
-            Some(sender) => sender.try_send(ring).map_err(mpsc::error::TrySendError::into_inner),
+            Some(sender) => sender
+                .try_send(ring)
+                .map_err(mpsc::error::TrySendError::into_inner),
             None => Err(ring),
         }
     }
@@ -88,7 +97,10 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let mut lines = self.bells.lock();
-        if lines.get(&self.session).is_some_and(|(nth, _)| *nth == self.nth) {
+        if lines
+            .get(&self.session)
+            .is_some_and(|(nth, _)| *nth == self.nth)
+        {
             lines.remove(&self.session);
         }
     }
@@ -115,7 +127,9 @@ mod tests {
         drop(before);
         assert!(bells.ring(&other, visited("b")).is_err());
         bells.ring(&own, visited("c")).unwrap();
-        assert!(matches!(poll_fn(|cx| line.poll_ring(cx)).await, Ring::Visited(_, name) if &*name == "c"));
+        assert!(
+            matches!(poll_fn(|cx| line.poll_ring(cx)).await, Ring::Visited(_, name) if &*name == "c")
+        );
         drop(line);
         assert!(bells.ring(&own, visited("d")).is_err());
         assert!(bells.lock().is_empty());
@@ -125,7 +139,9 @@ mod tests {
     fn a_client_that_does_not_read_is_not_told_more() {
         let bells = Arc::<Bells>::default();
         let _line = bells.open(SessionKey([1; 16]));
-        let taken = (0..100).filter(|_| bells.ring(&SessionKey([1; 16]), visited("a")).is_ok()).count();
+        let taken = (0..100)
+            .filter(|_| bells.ring(&SessionKey([1; 16]), visited("a")).is_ok())
+            .count();
         assert_eq!(taken, WAITING);
     }
 }

@@ -1,7 +1,8 @@
-//! What the process may use as a whole, however many share it: memory for what others send, and file descriptors.
+//! What the process may use as a whole, however many share it: memory for what others send, and
+//! file descriptors.
 //!
-//! Bounds of single parts do not add up to a bound of the process. What can be held many times over is taken from a budget here,
-//! before it is held, and given back when it is dropped.
+//! Bounds of single parts do not add up to a bound of the process. What can be held many times over
+//! is taken from a budget here, before it is held, and given back when it is dropped.
 
 mod descriptors;
 
@@ -29,7 +30,8 @@ use crate::telemetry::instruments;
 pub struct Budgets {
     /// Bodies of requests, from their first byte until nothing refers to them any more.
     pub bodies: ByteBudget,
-    /// Results that upstreams send as one message, and whole answers, until clients have taken them.
+    /// Results that upstreams send as one message, and whole answers, until clients have taken
+    /// them.
     pub results: ByteBudget,
     /// What upstreams and clients say that waits to be taken.
     pub messages: ByteBudget,
@@ -46,8 +48,9 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Divides so much memory of the process. A body is held twice while its call runs, as it came and as it goes on. The rest is
-    /// for results and events that other parts hold, each within its own bound, and for the program with its catalogs.
+    /// Divides so much memory of the process. A body is held twice while its call runs, as it came
+    /// and as it goes on. The rest is for results and events that other parts hold, each within its
+    /// own bound, and for the program with its catalogs.
     pub fn divide(&self, memory: usize) {
         self.connections.set_limit(memory / 4);
         self.bodies.set_limit(memory / 8);
@@ -69,7 +72,14 @@ impl Budgets {
     }
 
     fn bytes(&self) -> [&ByteBudget; 6] {
-        [&self.bodies, &self.results, &self.messages, &self.subscriptions, &self.connections, &self.windows]
+        [
+            &self.bodies,
+            &self.results,
+            &self.messages,
+            &self.subscriptions,
+            &self.connections,
+            &self.windows,
+        ]
     }
 }
 
@@ -115,7 +125,9 @@ impl BudgetOwner {
     #[must_use]
     pub fn of_upstream(id: &UpstreamId) -> Self {
         let mut text = [0; UpstreamId::LONGEST];
-        text.iter_mut().zip(id.as_str().bytes()).for_each(|(to, byte)| *to = byte);
+        text.iter_mut()
+            .zip(id.as_str().bytes())
+            .for_each(|(to, byte)| *to = byte);
         Self::Upstream(text)
     }
 }
@@ -131,14 +143,15 @@ struct Bytewise {
     used: AtomicUsize,
     waiting: AtomicUsize,
     freed: Notify,
-    /// What each owner has taken. Only those that have something are in it, so the budget bounds it.
+    /// What each owner has taken. Only those that have something are in it, so the budget bounds
+    /// it.
     owners: Mutex<FastMap<BudgetOwner, usize>>,
 }
 
 /// Who may wait for one budget at the same time: each holds what it has of a message already.
 const MOST_WAITING: usize = 256;
-/// An owner may have this many times what is left for others once it has it: alone three quarters of a budget, beside others
-/// less, and whoever comes new finds some.
+/// An owner may have this many times what is left for others once it has it: alone three quarters
+/// of a budget, beside others less, and whoever comes new finds some.
 const OWN_TO_FREE: usize = 3;
 /// The part of what is free that one connection's window gets.
 const PART_OF_FREE: usize = 8;
@@ -155,9 +168,20 @@ impl ByteBudget {
     /// A budget without end; `name` is the word of the metric.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
-        let (limit, used, waiting) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (limit, used, waiting) = (
+            AtomicUsize::new(usize::MAX),
+            AtomicUsize::new(0),
+            AtomicUsize::new(0),
+        );
         let (freed, owners) = (Notify::new(), Mutex::default());
-        Self(Arc::new(Bytewise { name, limit, used, waiting, freed, owners }))
+        Self(Arc::new(Bytewise {
+            name,
+            limit,
+            used,
+            waiting,
+            freed,
+            owners,
+        }))
     }
 
     /// Holds from now on. What is taken already stays taken.
@@ -195,16 +219,25 @@ impl ByteBudget {
     /// A reservation of nothing, which can grow.
     #[must_use]
     pub fn nothing(&self) -> Reservation {
-        Reservation { budget: self.clone(), owner: None, bytes: 0 }
+        Reservation {
+            budget: self.clone(),
+            owner: None,
+            bytes: 0,
+        }
     }
 
     /// The same for an owner, who leaves some to others.
     #[must_use]
     pub fn nothing_of(&self, owner: BudgetOwner) -> Reservation {
-        Reservation { budget: self.clone(), owner: Some(owner), bytes: 0 }
+        Reservation {
+            budget: self.clone(),
+            owner: Some(owner),
+            bytes: 0,
+        }
     }
 
-    /// Takes at most so many bytes, and no more than a part of what is free: the first get all, and the last still some.
+    /// Takes at most so many bytes, and no more than a part of what is free: the first get all, and
+    /// the last still some.
     #[must_use]
     pub fn reserve_part(&self, most: usize) -> Reservation {
         let mut part = self.nothing();
@@ -221,13 +254,20 @@ impl ByteBudget {
     }
 
     fn measure(&self) {
-        instruments().memory_reserved.record(self.used() as u64, &self.label());
+        instruments()
+            .memory_reserved
+            .record(self.used() as u64, &self.label());
     }
 
     fn take(&self, bytes: usize, owner: Option<BudgetOwner>) -> bool {
         let limit = self.limit();
         let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
-        let take = || self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        let take = || {
+            self.0
+                .used
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+                .is_ok()
+        };
         let Some(owner) = owner else { return take() };
         let mut owners = self.owners();
         let own = owners.get(&owner).copied().unwrap_or(0) + bytes;
@@ -240,13 +280,17 @@ impl ByteBudget {
         true
     }
 
-    /// Takes so many bytes as soon as there are so many; false where there are not in time, or too many wait already.
+    /// Takes so many bytes as soon as there are so many; false where there are not in time, or too
+    /// many wait already.
     async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, patience: Duration) -> bool {
-        let Some(_waiting) = Waiting::begin(&self.0.waiting) else { return false };
+        let Some(_waiting) = Waiting::begin(&self.0.waiting) else {
+            return false;
+        };
         let taking = async {
             loop {
                 let mut freed = pin!(self.0.freed.notified());
-                // Registered before the look, so that nothing that is freed between the two is missed.
+                // Registered before the look, so that nothing that is freed between the two is
+                // missed.
                 freed.as_mut().enable();
                 if self.take(bytes, owner) {
                     break;
@@ -257,7 +301,8 @@ impl ByteBudget {
         timeout(patience, taking).await.is_ok()
     }
 
-    /// Wakes every waiting reservation: which of them may take the freed bytes depends on the share that each has.
+    /// Wakes every waiting reservation: which of them may take the freed bytes depends on the share
+    /// that each has.
     fn wake(&self) {
         if self.0.waiting.load(Ordering::SeqCst) > 0 {
             self.0.freed.notify_waiters();
@@ -304,15 +349,20 @@ impl Reservation {
     #[must_use]
     pub fn most(&self) -> usize {
         let limit = self.budget.limit();
-        if self.owner.is_some() { limit - limit / (OWN_TO_FREE + 1) } else { limit }
+        if self.owner.is_some() {
+            limit - limit / (OWN_TO_FREE + 1)
+        } else {
+            limit
+        }
     }
 
-    /// Takes more, waiting so long for others to give some back; false where they do not, and then nothing has changed.
+    /// Takes more, waiting so long for others to give some back; false where they do not, and then
+    /// nothing has changed.
     pub async fn grow(&mut self, bytes: usize, patience: Duration) -> bool {
         let budget = self.budget.clone();
         // The usual case needs no timer.
-        let taken =
-            budget.take(bytes, self.owner) || (bytes <= self.most() && budget.wait(bytes, self.owner, patience).await);
+        let taken = budget.take(bytes, self.owner)
+            || (bytes <= self.most() && budget.wait(bytes, self.owner, patience).await);
         self.grown(bytes, taken)
     }
 
@@ -342,7 +392,10 @@ impl Reservation {
     /// The bytes, which hold the reservation until the last part of them is dropped.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held { bytes, _reservation: self })
+        Bytes::from_owner(Held {
+            bytes,
+            _reservation: self,
+        })
     }
 
     fn give_back(&self, bytes: usize) {
@@ -396,7 +449,10 @@ mod tests {
         budget.set_limit(100);
         let held = budget.try_reserve(80);
         assert!(held.is_some() && budget.try_reserve(21).is_none());
-        assert!(budget.reserve(21, PATIENCE).await.is_none(), "nobody gave any back");
+        assert!(
+            budget.reserve(21, PATIENCE).await.is_none(),
+            "nobody gave any back"
+        );
         let (waiting, _) = tokio::join!(budget.reserve(50, PATIENCE), async { drop(held) });
         assert_eq!(budget.used(), 50);
         let mut waiting = waiting;
@@ -407,7 +463,10 @@ mod tests {
         assert_eq!(budget.used(), 30);
         drop(waiting);
         assert_eq!(budget.used(), 0);
-        assert!(budget.reserve(101, Duration::MAX).await.is_none(), "there will never be so much");
+        assert!(
+            budget.reserve(101, Duration::MAX).await.is_none(),
+            "there will never be so much"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -425,7 +484,8 @@ mod tests {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(1);
         let _held = budget.try_reserve(1);
-        let crowd = futures_util::future::join_all((0..MOST_WAITING).map(|_| budget.reserve(1, PATIENCE)));
+        let crowd =
+            futures_util::future::join_all((0..MOST_WAITING).map(|_| budget.reserve(1, PATIENCE)));
         let began = tokio::time::Instant::now();
         let late = async {
             tokio::task::yield_now().await;
@@ -456,9 +516,15 @@ mod tests {
         assert!((180..190).contains(&second.bytes()), "{}", second.bytes());
         let third = all_of(network(3));
         assert!((40..50).contains(&third.bytes()), "{}", third.bytes());
-        assert!(budget.try_reserve(10).is_some(), "what is nobody's takes what is left");
+        assert!(
+            budget.try_reserve(10).is_some(),
+            "what is nobody's takes what is left"
+        );
         drop(first);
-        assert!(all_of(network(2)).bytes() > 300, "less than another had, since it has some already");
+        assert!(
+            all_of(network(2)).bytes() > 300,
+            "less than another had, since it has some already"
+        );
         drop((second, third));
         assert_eq!(budget.used(), 0);
         assert!(budget.owners().is_empty());
@@ -472,10 +538,11 @@ mod tests {
         let mut greedy = budget.nothing_of(network(1));
         assert!(greedy.try_grow(30));
         let (mut more, mut modest) = (budget.nothing_of(network(1)), budget.nothing_of(network(2)));
-        let (more, modest, ()) = tokio::join!(more.grow(60, PATIENCE), modest.grow(20, PATIENCE), async {
-            tokio::task::yield_now().await;
-            drop(some);
-        });
+        let (more, modest, ()) =
+            tokio::join!(more.grow(60, PATIENCE), modest.grow(20, PATIENCE), async {
+                tokio::task::yield_now().await;
+                drop(some);
+            });
         assert_eq!((more, modest), (false, true));
     }
 
@@ -491,7 +558,9 @@ mod tests {
     #[test]
     fn the_last_part_of_a_body_gives_back_all_of_it() {
         let budget = ByteBudget::new("bodies");
-        let body = budget.try_reserve(5).map(|reservation| reservation.hold(Bytes::from_static(b"abcde")));
+        let body = budget
+            .try_reserve(5)
+            .map(|reservation| reservation.hold(Bytes::from_static(b"abcde")));
         let part = body.as_ref().map(|body| body.slice(1..2));
         drop(body);
         assert_eq!(budget.used(), 5);

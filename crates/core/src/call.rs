@@ -14,7 +14,8 @@ use crate::names::EndpointId;
 use crate::port::Random;
 use crate::trace::{self, ServerSpan};
 
-/// A canonical call. It is shaped like the newest revision: whatever a session or a header said is on the call itself.
+/// A canonical call. It is shaped like the newest revision: whatever a session or a header said is
+/// on the call itself.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Where the client sent it.
@@ -25,18 +26,21 @@ pub struct Call {
     pub params: Params,
     /// What the client can be asked for during this call.
     pub capabilities: Capabilities,
-    /// True if the client gave a progress token. The token itself stays in front: every hop mints its own.
+    /// True if the client gave a progress token. The token itself stays in front: every hop mints
+    /// its own.
     pub wants_progress: bool,
     /// The least severe log messages the client wants to see with this call; `None`: none at all.
     pub log_level: Option<LogLevel>,
-    /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by it.
+    /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by
+    /// it.
     pub session: Option<SessionKey>,
     /// How the client is asked for input that the call needs on its way.
     pub asked: AskedBy,
-    /// Where the call goes on, where it ended with a question before. What stands in `params` as `requestState` is weir's
-    /// sealed text and means nothing to the upstream.
+    /// Where the call goes on, where it ended with a question before. What stands in `params` as
+    /// `requestState` is weir's sealed text and means nothing to the upstream.
     pub resume: Option<Resume>,
-    /// The `inputResponses` object that weir gathered for the client. `None`: what stands in `params` counts.
+    /// The `inputResponses` object that weir gathered for the client. `None`: what stands in
+    /// `params` counts.
     pub answers: Option<Bytes>,
     /// Whether it may be answered with a task.
     pub as_task: AsTask,
@@ -49,7 +53,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of which nothing more is known: its client cannot be asked for anything and wants to be told nothing.
+    /// A call of which nothing more is known: its client cannot be asked for anything and wants to
+    /// be told nothing.
     #[must_use]
     pub fn new(endpoint: EndpointId, method: Method, params: Params, request: RequestName) -> Self {
         Self {
@@ -83,7 +88,8 @@ pub enum AskedBy {
     /// While the call goes on: the reply carries [`crate::Ask`]s.
     #[default]
     Requests,
-    /// By ending the call with the questions; the client makes it again with the answers, and it goes on.
+    /// By ending the call with the questions; the client makes it again with the answers, and it
+    /// goes on.
     Rounds,
 }
 
@@ -126,11 +132,13 @@ pub struct Capabilities {
 
 /// A legacy client's session as other crates see it: an opaque key without power.
 ///
-/// It is a digest of the session id, so that the id itself (which opens the session) never leaves front.
+/// It is a digest of the session id, so that the id itself (which opens the session) never leaves
+/// front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey(pub [u8; 16]);
 
-/// weir's own id of a request: 16 hexadecimal characters, kept in place: a name costs no allocation.
+/// weir's own id of a request: 16 hexadecimal characters, kept in place: a name costs no
+/// allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestName([u8; 16]);
 
@@ -187,11 +195,16 @@ impl Trace {
         if self.parent.is_some() {
             return Self { span, ..self };
         }
-        Self { parent: other.parent.clone(), state: other.state.clone(), span, ..self }
+        Self {
+            parent: other.parent.clone(),
+            state: other.state.clone(),
+            span,
+            ..self
+        }
     }
 
-    /// The same trace one hop further: the span is one of weir's own, and the flag says whether weir tells of it. Each request to
-    /// an upstream is a step of its own.
+    /// The same trace one hop further: the span is one of weir's own, and the flag says whether
+    /// weir tells of it. Each request to an upstream is a step of its own.
     #[must_use]
     pub fn step(self, random: &dyn Random) -> Self {
         if self.parent.is_none() && self.span.is_none() {
@@ -204,13 +217,22 @@ impl Trace {
         let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_told(&self)));
         // `00-<trace>-<span>-<flags>`, checked when it was read.
         let stepped: Option<Arc<str>> = match (&self.span, self.parent.as_deref()) {
-            (Some(own), _) => {
-                Some(format!("00-{}-{span:016x}-{flags:02x}", HEXLOWER.encode(&own.context().trace)).into())
-            }
-            (None, Some(parent)) => parent.get(TRACE).map(|trace| format!("00-{trace}-{span:016x}-{flags:02x}").into()),
+            (Some(own), _) => Some(
+                format!(
+                    "00-{}-{span:016x}-{flags:02x}",
+                    HEXLOWER.encode(&own.context().trace)
+                )
+                .into(),
+            ),
+            (None, Some(parent)) => parent
+                .get(TRACE)
+                .map(|trace| format!("00-{trace}-{span:016x}-{flags:02x}").into()),
             (None, None) => None,
         };
-        Self { parent: stepped, ..self }
+        Self {
+            parent: stepped,
+            ..self
+        }
     }
 }
 
@@ -224,7 +246,10 @@ mod tests {
 
     #[test]
     fn r139_a_trace_goes_on_with_a_span_of_its_own() {
-        let parent = |text: &str| Trace { parent: Some(text.into()), ..Trace::default() };
+        let parent = |text: &str| Trace {
+            parent: Some(text.into()),
+            ..Trace::default()
+        };
         let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
         let stepped = given.clone().step(&Sevens);
         // Whether it is told of is for weir to say, and weir does not.
@@ -237,9 +262,11 @@ mod tests {
 
     #[test]
     fn a_request_is_named_by_all_its_bits() {
-        for (bits, text) in
-            [(0, "0000000000000000"), (0x0123_4567_89ab_cdef, "0123456789abcdef"), (u64::MAX, "ffffffffffffffff")]
-        {
+        for (bits, text) in [
+            (0, "0000000000000000"),
+            (0x0123_4567_89ab_cdef, "0123456789abcdef"),
+            (u64::MAX, "ffffffffffffffff"),
+        ] {
             let name = RequestName::from_bits(bits);
             assert_eq!((name.as_str(), name.bits()), (text, bits));
         }

@@ -1,11 +1,13 @@
 //! Capability classes: what a client can be asked for, as a small bit set.
 //!
-//! A server may list other tools, and answer other things, to a client that can elicit than to one that cannot. So
-//! cached lists and pooled sessions are keyed by the class, cut to what weir carries on that way.
+//! A server may list other tools, and answer other things, to a client that can elicit than to one
+//! that cannot. So cached lists and pooled sessions are keyed by the class, cut to what weir
+//! carries on that way.
 
 use std::fmt;
 
-/// A set over sampling, sampling.tools, elicitation.form, elicitation.url, roots, tasks, the known extensions and sessions.
+/// A set over sampling, sampling.tools, elicitation.form, elicitation.url, roots, tasks, the known
+/// extensions and sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct CapabilityClass(u16);
 
@@ -26,8 +28,9 @@ impl CapabilityClass {
     pub const TASKS: Self = Self(1 << 5);
     /// The apps extension, `io.modelcontextprotocol/ui`.
     pub const UI: Self = Self(1 << 6);
-    /// The client's revision has sessions, in which a server asks while a call runs. Carried to servers that can be spoken to with and
-    /// without: such a client is served with one, and lists what the server lists there.
+    /// The client's revision has sessions, in which a server asks while a call runs. Carried to
+    /// servers that can be spoken to with and without: such a client is served with one, and lists
+    /// what the server lists there.
     pub const SESSIONS: Self = Self(1 << 7);
 
     const NAMED: [(Self, &'static str); 8] = [

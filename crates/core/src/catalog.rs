@@ -1,10 +1,13 @@
-//! The catalog: what every endpoint lists, kept ready so that no client's request ever asks an upstream for a list.
+//! The catalog: what every endpoint lists, kept ready so that no client's request ever asks an
+//! upstream for a list.
 //!
-//! Each upstream has a watcher that walks all its pages and hears of changes; it publishes immutable snapshots. A keeper
-//! builds a view of each endpoint from them, off the request path, and announces what changed to the clients that see
-//! it. An upstream that is slow, down or flapping costs nobody anything.
+//! Each upstream has a watcher that walks all its pages and hears of changes; it publishes
+//! immutable snapshots. A keeper builds a view of each endpoint from them, off the request path,
+//! and announces what changed to the clients that see it. An upstream that is slow, down or
+//! flapping costs nobody anything.
 //!
-//! It is not a router: [`crate::route`] makes calls. And it knows no protocol: items are the upstreams' own bytes.
+//! It is not a router: [`crate::route`] makes calls. And it knows no protocol: items are the
+//! upstreams' own bytes.
 
 mod abandoned;
 mod build;
@@ -72,13 +75,13 @@ use works::Works;
 pub struct Topology {
     /// The endpoints.
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// The upstreams, with what the operator says of each. An upstream whose settings did not change comes as the same
-    /// `Arc` again.
+    /// The upstreams, with what the operator says of each. An upstream whose settings did not
+    /// change comes as the same `Arc` again.
     pub upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)>,
 }
 
-/// The catalog. It owns the upstreams it was given: it follows them, and retires them when a reload or the shutdown
-/// takes them away.
+/// The catalog. It owns the upstreams it was given: it follows them, and retires them when a reload
+/// or the shutdown takes them away.
 pub struct Catalog {
     works: Arc<Works>,
     layout: ArcSwap<Layout>,
@@ -103,7 +106,8 @@ struct Layout {
 static NOTHING: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
 
 impl Catalog {
-    /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime, whose tasks it uses.
+    /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
+    /// whose tasks it uses.
     #[must_use]
     pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
         let works = Arc::new(Works::new(settings, ports));
@@ -118,32 +122,62 @@ impl Catalog {
             session_views: session_lists::SessionViews::default(),
         });
         let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
-        works.tasks.spawn(works.stop.clone().run_until_cancelled_owned(keeper));
+        works
+            .tasks
+            .spawn(works.stop.clone().run_until_cancelled_owned(keeper));
         catalog
     }
 
-    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list; others start, or stop and
-    /// are retired; one that follows another of the same id shows its list until it has its own. Clients whose list is
-    /// another now are told. Must be called inside a tokio runtime.
+    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list;
+    /// others start, or stop and are retired; one that follows another of the same id shows its
+    /// list until it has its own. Clients whose list is another now are told. Must be called inside
+    /// a tokio runtime.
     pub fn apply(&self, topology: Topology) {
         let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         if self.works.stop.is_cancelled() {
             return;
         }
         let before = self.layout.load_full();
-        let sources: Vec<_> =
-            topology.upstreams.into_iter().map(|(up, rules)| self.source(&before, up, rules)).collect();
-        let by_id: FastMap<_, _> = sources.iter().map(|source| (source.id().clone(), source.clone())).collect();
-        let mut stands = FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
+        let sources: Vec<_> = topology
+            .upstreams
+            .into_iter()
+            .map(|(up, rules)| self.source(&before, up, rules))
+            .collect();
+        let by_id: FastMap<_, _> = sources
+            .iter()
+            .map(|source| (source.id().clone(), source.clone()))
+            .collect();
+        let mut stands =
+            FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
             let desks = desks(&before, endpoint);
-            let sources = members(endpoint).iter().filter_map(|id| by_id.get(id).cloned()).collect();
+            let sources = members(endpoint)
+                .iter()
+                .filter_map(|id| by_id.get(id).cloned())
+                .collect();
             start_endpoint_at_zero(&endpoint.id);
-            stands.insert(endpoint.id.clone(), Stand { endpoint: endpoint.clone(), sources, desks });
+            stands.insert(
+                endpoint.id.clone(),
+                Stand {
+                    endpoint: endpoint.clone(),
+                    sources,
+                    desks,
+                },
+            );
         }
         let kept = |old: &Arc<Source>| sources.iter().any(|new| Arc::ptr_eq(new, old));
-        let gone: Vec<_> = before.sources.iter().filter(|old| !kept(old)).cloned().collect();
-        self.layout.store(Arc::new(Layout { stands, order: topology.endpoints, sources, by_id }));
+        let gone: Vec<_> = before
+            .sources
+            .iter()
+            .filter(|old| !kept(old))
+            .cloned()
+            .collect();
+        self.layout.store(Arc::new(Layout {
+            stands,
+            order: topology.endpoints,
+            sources,
+            by_id,
+        }));
         for (id, stand) in &before.stands {
             if !self.layout.load().stands.contains_key(id) {
                 stand.desks.close();
@@ -161,8 +195,16 @@ impl Catalog {
         self.works.bell.notify_one();
     }
 
-    fn source(&self, before: &Layout, upstream: Arc<dyn Upstream>, rules: UpstreamRules) -> Arc<Source> {
-        let old = before.sources.iter().find(|source| source.id() == upstream.id());
+    fn source(
+        &self,
+        before: &Layout,
+        upstream: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+    ) -> Arc<Source> {
+        let old = before
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream.id());
         match old {
             Some(same) if same_object(&same.upstream, &upstream) => {
                 same.set_rules(rules);
@@ -177,7 +219,10 @@ impl Catalog {
 
     fn retire(&self, source: &Source) {
         source.stop();
-        let retiring = source.upstream.clone().retire(self.works.settings.retire_grace);
+        let retiring = source
+            .upstream
+            .clone()
+            .retire(self.works.settings.retire_grace);
         self.works.tasks.spawn(retiring);
     }
 
@@ -190,13 +235,21 @@ impl Catalog {
     /// Builds all views again; gives the time at which held-back announcements are due.
     fn refresh(&self, now: Instant) -> Option<Instant> {
         let layout = self.layout.load_full();
-        layout.stands.values().filter_map(|stand| stand.refresh(&self.works, now)).min()
+        layout
+            .stands
+            .values()
+            .filter_map(|stand| stand.refresh(&self.works, now))
+            .min()
     }
 
     /// An endpoint by its path.
     #[must_use]
     pub fn endpoint(&self, id: &EndpointId) -> Option<Arc<Endpoint>> {
-        self.layout.load().stands.get(id).map(|stand| stand.endpoint.clone())
+        self.layout
+            .load()
+            .stands
+            .get(id)
+            .map(|stand| stand.endpoint.clone())
     }
 
     /// All endpoints, in config order.
@@ -207,19 +260,34 @@ impl Catalog {
 
     /// What an endpoint shows of one kind now to clients of a class, without waiting.
     #[must_use]
-    pub fn view(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Option<Arc<View>> {
+    pub fn view(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Option<Arc<View>> {
         self.desk(endpoint, kind, class).map(|desk| desk.view())
     }
 
     /// What an endpoint shows once the first walks over its upstreams have ended, at most
-    /// [`CatalogSettings::first_list_wait`] after they began; then, what is there. An endpoint that does not exist shows
-    /// nothing. Cancel safe.
-    pub async fn settled(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Arc<View> {
-        let Some(desk) = self.desk(endpoint, kind, class) else { return NOTHING.clone() };
+    /// [`CatalogSettings::first_list_wait`] after they began; then, what is there. An endpoint that
+    /// does not exist shows nothing. Cancel safe.
+    pub async fn settled(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<View> {
+        let Some(desk) = self.desk(endpoint, kind, class) else {
+            return NOTHING.clone();
+        };
         let mut built = desk.built.watch();
         loop {
             let view = desk.view();
-            let Some(until) = view.wait_until.filter(|until| !view.settled && *until > Instant::now()) else {
+            let Some(until) = view
+                .wait_until
+                .filter(|until| !view.settled && *until > Instant::now())
+            else {
                 return view;
             };
             match timeout_at(until, built.changed()).await {
@@ -231,7 +299,12 @@ impl Catalog {
 
     /// Announcements of changes of one list, from now on.
     #[must_use]
-    pub fn changes(&self, endpoint: &EndpointId, class: CapabilityClass, kind: ListKind) -> Changes {
+    pub fn changes(
+        &self,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        kind: ListKind,
+    ) -> Changes {
         match self.desk(endpoint, kind, class) {
             Some(desk) => desk.told.watch(),
             None => {
@@ -242,33 +315,52 @@ impl Catalog {
         }
     }
 
-    /// What the upstreams of an endpoint said of themselves, in config order; those never reached are absent.
+    /// What the upstreams of an endpoint said of themselves, in config order; those never reached
+    /// are absent.
     #[must_use]
     pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<About>)> {
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        let about = |source: &Arc<Source>| Some((source.id().clone(), source.base().snapshot().about.clone()?));
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
+        let about = |source: &Arc<Source>| {
+            Some((source.id().clone(), source.base().snapshot().about.clone()?))
+        };
         sources.iter().filter_map(about).collect()
     }
 
-    /// Whether an endpoint has this list: some upstream offers it, once offered it, or is still unknown.
+    /// Whether an endpoint has this list: some upstream offers it, once offered it, or is still
+    /// unknown.
     #[must_use]
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
         sources.iter().any(|source| {
             let snapshot = source.base().snapshot();
             snapshot.list(kind).offers || snapshot.about.is_none()
         })
     }
 
-    /// Whether the server of a transparent endpoint has a list that it does not declare: it is asked for it, and from then on
-    /// with every walk. What clients of the class see has the list then. A server that does not answer within
-    /// [`CatalogSettings::first_list_wait`], or cannot be asked, has not said so. Never true of an aggregating endpoint. Cancel
-    /// safe.
-    pub async fn offers_undeclared(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> bool {
+    /// Whether the server of a transparent endpoint has a list that it does not declare: it is
+    /// asked for it, and from then on with every walk. What clients of the class see has the list
+    /// then. A server that does not answer within [`CatalogSettings::first_list_wait`], or cannot
+    /// be asked, has not said so. Never true of an aggregating endpoint. Cancel safe.
+    pub async fn offers_undeclared(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> bool {
         let (source, desk) = (self.only_source(endpoint), self.desk(endpoint, kind, class));
-        let (Some(source), Some(desk)) = (source, desk) else { return false };
+        let (Some(source), Some(desk)) = (source, desk) else {
+            return false;
+        };
         let mut built = desk.built.watch();
         let asked = async {
             source.ask_undeclared(kind).await;
@@ -277,14 +369,19 @@ impl Catalog {
             while offers && !desk.view().is_asked_for && built.changed().await == Change::Moved {}
             offers
         };
-        timeout(self.works.settings.first_list_wait, asked).await.unwrap_or(false)
+        timeout(self.works.settings.first_list_wait, asked)
+            .await
+            .unwrap_or(false)
     }
 
-    /// The lists of which nobody is told when they change: those of which the server of a transparent endpoint does not tell. An
-    /// aggregating endpoint tells of all, since weir looks for changes itself.
+    /// The lists of which nobody is told when they change: those of which the server of a
+    /// transparent endpoint does not tell. An aggregating endpoint tells of all, since weir looks
+    /// for changes itself.
     #[must_use]
     pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
-        let about = self.only_source(endpoint).and_then(|source| source.base().snapshot().about.clone());
+        let about = self
+            .only_source(endpoint)
+            .and_then(|source| source.base().snapshot().about.clone());
         about.map_or_else(Kinds::default, |about| about.pushes.others())
     }
 
@@ -292,26 +389,53 @@ impl Catalog {
     #[must_use]
     pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
-        layout.stands.get(endpoint).is_some_and(|stand| stand.endpoint.mode.is_transparent())
+        layout
+            .stands
+            .get(endpoint)
+            .is_some_and(|stand| stand.endpoint.mode.is_transparent())
     }
 
     /// Whether an upstream of the endpoint completes arguments, or is still unknown.
     #[must_use]
     pub fn completes(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.completes))
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
+        sources.iter().any(|source| {
+            source
+                .base()
+                .snapshot()
+                .about
+                .as_ref()
+                .is_none_or(|about| about.completes)
+        })
     }
 
-    /// Whether an upstream of the endpoint tells of updates of single resources, or is still unknown.
+    /// Whether an upstream of the endpoint tells of updates of single resources, or is still
+    /// unknown.
     #[must_use]
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.subscribes))
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
+        sources.iter().any(|source| {
+            source
+                .base()
+                .snapshot()
+                .about
+                .as_ref()
+                .is_none_or(|about| about.subscribes)
+        })
     }
 
-    /// Whether calls of an upstream of the endpoint can become tasks. One that is still unknown counts as one that has none.
+    /// Whether calls of an upstream of the endpoint can become tasks. One that is still unknown
+    /// counts as one that has none.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
         self.says(endpoint, |about| about.tasks)
@@ -326,43 +450,96 @@ impl Catalog {
     /// Whether any upstream of the endpoint that is known says something of itself.
     fn says(&self, endpoint: &EndpointId, what: impl Fn(&About) -> bool) -> bool {
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_some_and(|about| what(about)))
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
+        sources.iter().any(|source| {
+            source
+                .base()
+                .snapshot()
+                .about
+                .as_ref()
+                .is_some_and(|about| what(about))
+        })
     }
 
-    /// The extensions of the one upstream of a transparent endpoint; of one that has several, none: there is no telling whose
-    /// business a message would be.
+    /// The extensions of the one upstream of a transparent endpoint; of one that has several, none:
+    /// there is no telling whose business a message would be.
     #[must_use]
     pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
-        let about = self.only_source(endpoint).and_then(|source| source.base().snapshot().about.clone());
-        about.map(|about| about.extensions.clone()).unwrap_or_default()
+        let about = self
+            .only_source(endpoint)
+            .and_then(|source| source.base().snapshot().about.clone());
+        about
+            .map(|about| about.extensions.clone())
+            .unwrap_or_default()
     }
 
-    /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may still run.
-    pub(crate) fn bygone(&self, endpoint: &EndpointId, upstream: &UpstreamId, exposed: &str) -> Option<Item> {
+    /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may
+    /// still run.
+    pub(crate) fn bygone(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        exposed: &str,
+    ) -> Option<Item> {
         let layout = self.layout.load();
-        let source = layout.stands.get(endpoint)?.sources.iter().find(|source| source.id() == upstream)?;
+        let source = layout
+            .stands
+            .get(endpoint)?
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
-        Some(Item { exposed: exposed.into(), tool, terms, listed_without })
+        Some(Item {
+            exposed: exposed.into(),
+            tool,
+            terms,
+            listed_without,
+        })
     }
 
-    /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all tools of that upstream, since it may
-    /// do what any of them does.
-    pub(crate) fn of_method(&self, endpoint: &EndpointId, upstream: &UpstreamId, name: &str) -> Option<Item> {
+    /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all
+    /// tools of that upstream, since it may do what any of them does.
+    pub(crate) fn of_method(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        name: &str,
+    ) -> Option<Item> {
         let layout = self.layout.load();
-        let source = layout.stands.get(endpoint)?.sources.iter().find(|source| source.id() == upstream)?;
+        let source = layout
+            .stands
+            .get(endpoint)?
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream)?;
         let tool = Arc::new(Tool::of_method(upstream, name));
         let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
-        Some(Item { exposed: name.into(), tool, terms, listed_without })
+        Some(Item {
+            exposed: name.into(),
+            tool,
+            terms,
+            listed_without,
+        })
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.
-    pub(crate) fn unlisted(&self, upstream: &UpstreamId, exposed: &str, native: &str) -> Option<Item> {
+    pub(crate) fn unlisted(
+        &self,
+        upstream: &UpstreamId,
+        exposed: &str,
+        native: &str,
+    ) -> Option<Item> {
         let layout = self.layout.load();
         let source = layout.by_id.get(upstream)?;
         let snapshot = source.base().snapshot();
-        let may_have = [ListKind::Resources, ListKind::Templates].iter().any(|kind| snapshot.list(*kind).offers);
+        let may_have = [ListKind::Resources, ListKind::Templates]
+            .iter()
+            .any(|kind| snapshot.list(*kind).offers);
         (may_have || snapshot.about.is_none()).then(|| Item {
             exposed: exposed.into(),
             tool: Arc::new(Tool::unlisted(upstream, native)),
@@ -375,16 +552,29 @@ impl Catalog {
     /// The upstreams there are now.
     #[must_use]
     pub fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
-        self.layout.load().sources.iter().map(|source| source.upstream.clone()).collect()
+        self.layout
+            .load()
+            .sources
+            .iter()
+            .map(|source| source.upstream.clone())
+            .collect()
     }
 
     pub(crate) fn upstream(&self, id: &UpstreamId) -> Option<Arc<dyn Upstream>> {
-        self.layout.load().by_id.get(id).map(|source| source.upstream.clone())
+        self.layout
+            .load()
+            .by_id
+            .get(id)
+            .map(|source| source.upstream.clone())
     }
 
     /// The same, with where its calls are timed.
     pub(crate) fn timed(&self, id: &UpstreamId) -> Option<(Arc<dyn Upstream>, Arc<Timings>)> {
-        self.layout.load().by_id.get(id).map(|source| (source.upstream.clone(), source.timings.clone()))
+        self.layout
+            .load()
+            .by_id
+            .get(id)
+            .map(|source| (source.upstream.clone(), source.timings.clone()))
     }
 
     /// Stops following, retires every upstream, and waits for all of it.
@@ -403,12 +593,24 @@ impl Catalog {
     /// The one upstream of a transparent endpoint.
     fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<Source>> {
         let layout = self.layout.load();
-        let stand = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent())?;
+        let stand = layout
+            .stands
+            .get(endpoint)
+            .filter(|stand| stand.endpoint.mode.is_transparent())?;
         stand.sources.first().cloned()
     }
 
-    fn desk(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Option<Arc<Desk>> {
-        self.layout.load().stands.get(endpoint).map(|stand| stand.desk(&self.works, kind, class))
+    fn desk(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Option<Arc<Desk>> {
+        self.layout
+            .load()
+            .stands
+            .get(endpoint)
+            .map(|stand| stand.desk(&self.works, kind, class))
     }
 }
 
@@ -421,19 +623,33 @@ impl Drop for Catalog {
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layout = self.layout.load();
-        write!(f, "Catalog({} endpoints, {} upstreams)", layout.order.len(), layout.sources.len())
+        write!(
+            f,
+            "Catalog({} endpoints, {} upstreams)",
+            layout.order.len(),
+            layout.sources.len()
+        )
     }
 }
 
 impl fmt::Debug for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Topology({} endpoints, {} upstreams)", self.endpoints.len(), self.upstreams.len())
+        write!(
+            f,
+            "Topology({} endpoints, {} upstreams)",
+            self.endpoints.len(),
+            self.upstreams.len()
+        )
     }
 }
 
 /// The desks of an endpoint outlive a reload: clients hold on to them.
 fn desks(before: &Layout, endpoint: &Endpoint) -> Arc<Desks> {
-    before.stands.get(&endpoint.id).map(|stand| stand.desks.clone()).unwrap_or_default()
+    before
+        .stands
+        .get(&endpoint.id)
+        .map(|stand| stand.desks.clone())
+        .unwrap_or_default()
 }
 
 fn members(endpoint: &Endpoint) -> &[UpstreamId] {
@@ -445,5 +661,8 @@ fn members(endpoint: &Endpoint) -> &[UpstreamId] {
 
 /// The same object, whatever the vtable: those of one type may differ between codegen units.
 fn same_object(one: &Arc<dyn Upstream>, other: &Arc<dyn Upstream>) -> bool {
-    std::ptr::eq(Arc::as_ptr(one).cast::<()>(), Arc::as_ptr(other).cast::<()>())
+    std::ptr::eq(
+        Arc::as_ptr(one).cast::<()>(),
+        Arc::as_ptr(other).cast::<()>(),
+    )
 }

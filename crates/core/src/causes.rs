@@ -5,15 +5,24 @@ use std::io;
 
 use crate::failure::Failure;
 
-/// The error, then each cause behind it. An error that an IO error wraps is one of them; `source` skips it.
-pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => cause.source(),
+/// The error, then each cause behind it. An error that an IO error wraps is one of them; `source`
+/// skips it.
+pub fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| {
+        match cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            Some(inner) => Some(inner),
+            None => cause.source(),
+        }
     })
 }
 
-/// The error and its sources as one line, without what repeats: many errors have their source in their own text.
+/// The error and its sources as one line, without what repeats: many errors have their source in
+/// their own text.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     with_sources(error.to_string(), error)
@@ -44,7 +53,9 @@ mod tests {
         let inner = io::Error::from(io::ErrorKind::ConnectionRefused);
         let kind = inner.kind();
         let outer = io::Error::other(io::Error::other(inner));
-        let found = causes(&outer).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+        let found = causes(&outer)
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .map(io::Error::kind);
         assert_eq!(found.last(), Some(kind));
         assert_eq!(chain(&outer), "connection refused");
     }

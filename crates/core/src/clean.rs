@@ -1,4 +1,5 @@
-//! Removal of hidden characters from server messages, counted by kind. `weir-clean` has the tables of characters and strings.
+//! Removal of hidden characters from server messages, counted by kind. `weir-clean` has the tables
+//! of characters and strings.
 
 use bytes::{Bytes, BytesMut};
 use opentelemetry::KeyValue;
@@ -10,7 +11,8 @@ use crate::failure::UpstreamError;
 use crate::names::UpstreamId;
 use crate::telemetry::instruments;
 
-/// A JSON text without hidden characters, and the number of those removed. A text that has none comes back as it is.
+/// A JSON text without hidden characters, and the number of those removed. A text that has none
+/// comes back as it is.
 pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (Bytes, u64) {
     match weir_clean::clean(document, &text) {
         None => (text, 0),
@@ -53,7 +55,9 @@ pub(crate) fn take_error_text(error: &mut UpstreamError, text: &Bytes) {
 /// A server's `instructions`, without hidden characters.
 pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
     let mut out = BytesMut::with_capacity(given.len() + 32);
-    ObjectWriter::new(&mut out).string("instructions", &given).end();
+    ObjectWriter::new(&mut out)
+        .string("instructions", &given)
+        .end();
     let (cleaned, removed) = text(upstream, Document::Instructions, out.freeze());
     if removed == 0 {
         return given;
@@ -67,7 +71,10 @@ pub(crate) fn count(upstream: &UpstreamId, removed: Counts) {
     for removal in &REMOVALS {
         let characters = removed.of(removal.kind);
         if characters > 0 {
-            let labels = [KeyValue::new("upstream", upstream.to_string()), KeyValue::new("kind", removal.name)];
+            let labels = [
+                KeyValue::new("upstream", upstream.to_string()),
+                KeyValue::new("kind", removal.name),
+            ];
             instruments().outputs_cleaned.add(characters, &labels);
         }
     }

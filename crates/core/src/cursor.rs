@@ -1,7 +1,8 @@
-//! Cursors: where a client's list goes on, sealed so that only weir reads them and only their owner can use them.
+//! Cursors: where a client's list goes on, sealed so that only weir reads them and only their owner
+//! can use them.
 //!
-//! A cursor names a version of a view and a position in it. A version is a digest of content, so any replica that shows
-//! or still keeps the same content can go on from it.
+//! A cursor names a version of a view and a position in it. A version is a digest of content, so
+//! any replica that shows or still keeps the same content can go on from it.
 
 use crate::capability::CapabilityClass;
 use crate::catalog::Version;
@@ -18,14 +19,16 @@ const LENGTH: usize = 1 + 16 + 2 + 4 + 8;
 /// A cursor of ours is under a hundred characters; anything much longer is not looked at.
 const LONGEST: usize = 256;
 
-/// For whom and what a cursor is good. None of it is in the cursor: it has to be said again to open it.
+/// For whom and what a cursor is good. None of it is in the cursor: it has to be said again to open
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// Whose list.
     pub principal: &'a Principal,
     /// Where.
     pub endpoint: &'a EndpointId,
-    /// What its owner sees, see [`crate::port::Authorizer::audience`]: under other rules the list is another one.
+    /// What its owner sees, see [`crate::port::Authorizer::audience`]: under other rules the list
+    /// is another one.
     pub audience: Option<Audience>,
     /// Which list.
     pub kind: ListKind,
@@ -60,12 +63,15 @@ impl Cursor {
     /// Reads a client's text.
     ///
     /// # Errors
-    /// [`Failure::bad_cursor`], whatever the reason: there is no telling a foreign cursor from a broken one.
+    /// [`Failure::bad_cursor`], whatever the reason: there is no telling a foreign cursor from a
+    /// broken one.
     pub fn open(sealer: &Sealer, scope: &Scope<'_>, text: &str) -> Result<Self, Failure> {
         if text.len() > LONGEST {
             return Err(Failure::bad_cursor());
         }
-        let plain = sealer.open(&scope.purpose(), text).map_err(|error| Failure::bad_cursor().because(error))?;
+        let plain = sealer
+            .open(&scope.purpose(), text)
+            .map_err(|error| Failure::bad_cursor().because(error))?;
         Self::read(&plain).ok_or_else(Failure::bad_cursor)
     }
 

@@ -56,7 +56,8 @@ pub enum Prefix {
     /// Every name carries its upstream's id.
     #[default]
     Always,
-    /// The first upstream in config order keeps the bare name; the others that have it appear prefixed.
+    /// The first upstream in config order keeps the bare name; the others that have it appear
+    /// prefixed.
     None,
 }
 
@@ -72,7 +73,10 @@ pub struct PageSize {
 impl Default for PageSize {
     /// Well-known clients read page one only, so one page holds what a large federation has.
     fn default() -> Self {
-        Self { items: 1000, bytes: 4 << 20 }
+        Self {
+            items: 1000,
+            bytes: 4 << 20,
+        }
     }
 }
 
@@ -145,7 +149,11 @@ pub struct WalkLimits {
 
 impl Default for WalkLimits {
     fn default() -> Self {
-        Self { pages: 200, items: 10_000, item_bytes: 256 << 10 }
+        Self {
+            pages: 200,
+            items: 10_000,
+            item_bytes: 256 << 10,
+        }
     }
 }
 

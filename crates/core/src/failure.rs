@@ -53,13 +53,16 @@ pub enum FailureKind {
     // -- the protocol's codes --
     /// -32601.
     MethodNotFound,
-    /// -32602 about what the request asks for (unknown tool, bad cursor, bad level): HTTP 200 in both eras.
+    /// -32602 about what the request asks for (unknown tool, bad cursor, bad level): HTTP 200 in
+    /// both eras.
     InvalidParams,
-    /// No such resource, by its URI: -32002 in legacy revisions, -32602 in the modern one; HTTP 200 in both.
+    /// No such resource, by its URI: -32002 in legacy revisions, -32602 in the modern one; HTTP 200
+    /// in both.
     UnknownResource(String),
     /// The tool's arguments do not match its input schema. Never reached the upstream.
     BadArguments,
-    /// -32021: the client did not declare a capability this call needs. Holds the `ClientCapabilities` object to declare.
+    /// -32021: the client did not declare a capability this call needs. Holds the
+    /// `ClientCapabilities` object to declare.
     MissingCapability(Bytes),
     /// An error object that the upstream answered with; its code, message and data pass through.
     Upstream(UpstreamError),
@@ -68,8 +71,8 @@ pub enum FailureKind {
     // -- refusals --
     /// No or bad credentials: 401.
     Unauthenticated(Denial),
-    /// The credentials lack scopes. Holds all that the request takes, also those that are there: 403, so that the client
-    /// asks for all of them at once.
+    /// The credentials lack scopes. Holds all that the request takes, also those that are there:
+    /// 403, so that the client asks for all of them at once.
     InsufficientScope(Arc<[Arc<str>]>),
     /// A rule refuses it to this principal: 1007.
     Denied,
@@ -81,14 +84,16 @@ pub enum FailureKind {
 const MOST_OF_A_CAUSE: usize = 1024;
 
 /// What a principal hears that an operator keeps out.
-pub const BLOCKED: &str = "These credentials are blocked by an operator: ask whoever runs this service";
+pub const BLOCKED: &str =
+    "These credentials are blocked by an operator: ask whoever runs this service";
 
 /// Why a sender is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
     /// It showed nothing.
     Missing,
-    /// What it showed is not good. The word is for metrics and audit, one of a small, fixed set; a client never sees it.
+    /// What it showed is not good. The word is for metrics and audit, one of a small, fixed set; a
+    /// client never sees it.
     Invalid(&'static str),
 }
 
@@ -123,7 +128,8 @@ impl Failure {
         matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::code::METHOD_NOT_FOUND)
     }
 
-    /// A failure with the text a client may read: what happened, and what to do. Never a secret, never an address.
+    /// A failure with the text a client may read: what happened, and what to do. Never a secret,
+    /// never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Parts {
@@ -160,7 +166,8 @@ impl Failure {
         Self::new(FailureKind::InvalidParams, message)
     }
 
-    /// The one answer to a tool that does not exist, or that the principal may not see: there is no telling them apart.
+    /// The one answer to a tool that does not exist, or that the principal may not see: there is no
+    /// telling them apart.
     #[must_use]
     pub fn unknown_tool(name: &str) -> Self {
         Self::unknown("tool", name)
@@ -172,7 +179,8 @@ impl Failure {
         Self::invalid_params(format!("Unknown {what}: {}", shorten(name)))
     }
 
-    /// The one answer to a task that does not exist, or is another's: there is no telling them apart.
+    /// The one answer to a task that does not exist, or is another's: there is no telling them
+    /// apart.
     #[must_use]
     pub fn unknown_task(name: &str) -> Self {
         Self::unknown("task", name)
@@ -181,10 +189,14 @@ impl Failure {
     /// The same for a resource, whose absence has a code of its own in some revisions.
     #[must_use]
     pub fn unknown_resource(uri: &str) -> Self {
-        Self::new(FailureKind::UnknownResource(shorten(uri)), "Resource not found")
+        Self::new(
+            FailureKind::UnknownResource(shorten(uri)),
+            "Resource not found",
+        )
     }
 
-    /// The one answer to a name that nothing has, or that the sender may not see: there is no telling them apart.
+    /// The one answer to a name that nothing has, or that the sender may not see: there is no
+    /// telling them apart.
     #[must_use]
     pub fn not_there(kind: ListKind, name: &str) -> Self {
         match kind {
@@ -198,7 +210,9 @@ impl Failure {
     /// The one answer to a cursor that does not open, is another's, or is too old.
     #[must_use]
     pub fn bad_cursor() -> Self {
-        Self::invalid_params("This cursor is not valid any more: start the list again without a cursor")
+        Self::invalid_params(
+            "This cursor is not valid any more: start the list again without a cursor",
+        )
     }
 
     /// Says which upstream it is about.
@@ -222,7 +236,8 @@ impl Failure {
         self
     }
 
-    /// Says that the connection to the upstream broke after the request was sent, or that its process ended.
+    /// Says that the connection to the upstream broke after the request was sent, or that its
+    /// process ended.
     #[must_use]
     pub fn connection_lost(mut self) -> Self {
         self.0.connection_lost = true;
@@ -256,8 +271,9 @@ impl Failure {
         self.0.rule.as_ref()
     }
 
-    /// The cause for operators: the message, then the errors behind it, as one line of at most 1 KiB without control characters and
-    /// credentials. It may name programs, paths and addresses, so it is for the log, the admin API and the status page, never for a client.
+    /// The cause for operators: the message, then the errors behind it, as one line of at most 1
+    /// KiB without control characters and credentials. It may name programs, paths and addresses,
+    /// so it is for the log, the admin API and the status page, never for a client.
     #[must_use]
     pub fn cause(&self) -> String {
         let text = match &self.0.cause {
@@ -344,14 +360,21 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+        self.0
+            .source
+            .as_deref()
+            .map(|e| e as &(dyn std::error::Error + 'static))
     }
 }
 
 /// A client's own text, cut so that an error never grows with its input.
 fn shorten(text: &str) -> String {
     const MOST: usize = 128;
-    if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain(['…']).collect() }
+    if text.chars().count() <= MOST {
+        text.to_owned()
+    } else {
+        text.chars().take(MOST).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -361,22 +384,40 @@ mod tests {
     #[test]
     fn a_cause_has_every_error_once_in_one_line_without_credentials() {
         let inner = std::io::Error::other("no\nroute, Authorization: Bearer abc1def2ghi3");
-        let failure = Failure::new(FailureKind::Unavailable, "The upstream cannot be reached").because(inner);
-        assert_eq!(failure.cause(), "The upstream cannot be reached: no\u{fffd}route, Authorization: Bearer ***");
+        let failure =
+            Failure::new(FailureKind::Unavailable, "The upstream cannot be reached").because(inner);
+        assert_eq!(
+            failure.cause(),
+            "The upstream cannot be reached: no\u{fffd}route, Authorization: Bearer ***"
+        );
         let outer = Failure::new(FailureKind::Unavailable, "No session").because(failure);
-        assert!(outer.cause().starts_with("No session: The upstream cannot be reached: no\u{fffd}route"));
-        assert!(!outer.to_string().contains("route"), "clients hear the message alone");
+        assert!(
+            outer
+                .cause()
+                .starts_with("No session: The upstream cannot be reached: no\u{fffd}route")
+        );
+        assert!(
+            !outer.to_string().contains("route"),
+            "clients hear the message alone"
+        );
     }
 
     #[test]
     fn a_cause_is_at_most_a_kibibyte() {
-        let failure = Failure::new(FailureKind::Unavailable, "It ended").because("\u{20ac}".repeat(2000));
-        assert!(failure.cause().len() <= MOST_OF_A_CAUSE && failure.cause().len() > MOST_OF_A_CAUSE - 4);
+        let failure =
+            Failure::new(FailureKind::Unavailable, "It ended").because("\u{20ac}".repeat(2000));
+        assert!(
+            failure.cause().len() <= MOST_OF_A_CAUSE && failure.cause().len() > MOST_OF_A_CAUSE - 4
+        );
     }
 
     #[test]
     fn an_attempt_that_was_not_made_keeps_the_cause_of_the_one_before() {
-        let failure = Failure::new(FailureKind::Unavailable, "Try again shortly").with_cause("exit status: 3");
-        assert_eq!((failure.cause().as_str(), failure.message()), ("exit status: 3", "Try again shortly"));
+        let failure = Failure::new(FailureKind::Unavailable, "Try again shortly")
+            .with_cause("exit status: 3");
+        assert_eq!(
+            (failure.cause().as_str(), failure.message()),
+            ("exit status: 3", "Try again shortly")
+        );
     }
 }

@@ -1,10 +1,13 @@
 //! Bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the same on the committed
-//! corpus and on mutations of it, so that CI runs them without a fuzzer. Each panics when its property is broken. Not
-//! part of the API.
+//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the
+//! same on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
+//! panics when its property is broken. Not part of the API.
 #![doc(hidden)]
-#![allow(clippy::missing_panics_doc, reason = "panicking is what a fuzz target is for")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "panicking is what a fuzz target is for"
+)]
 
 use crate::capability::CapabilityClass;
 use crate::catalog::Version;
@@ -16,38 +19,63 @@ use crate::schema::{Schema, Verdict, verdict};
 use crate::seal::{Key, Sealer};
 use crate::upstream::ListKind;
 
-/// Any text as a cursor: it opens only if it is the one cursor weir made. The first two bytes also say which byte of that
-/// cursor to change, and to what.
+/// Any text as a cursor: it opens only if it is the one cursor weir made. The first two bytes also
+/// say which byte of that cursor to change, and to what.
 pub fn cursor_open(data: &[u8]) {
     let sealer = Sealer::new(vec![Key::new(1, &[3; 32])]);
     let principal = Principal::mint(Identity::Anonymous);
     let endpoint = EndpointId::new("/mcp");
-    let scope = Scope { principal: &principal, endpoint: &endpoint, audience: None, kind: ListKind::Tools };
-    let cursor = Cursor { version: Version([1; 16]), class: CapabilityClass::BASE, position: 1, list: 2 };
+    let scope = Scope {
+        principal: &principal,
+        endpoint: &endpoint,
+        audience: None,
+        kind: ListKind::Tools,
+    };
+    let cursor = Cursor {
+        version: Version([1; 16]),
+        class: CapabilityClass::BASE,
+        position: 1,
+        list: 2,
+    };
     let good = cursor.seal(&sealer, &Sevens, &scope);
     if let Ok(text) = std::str::from_utf8(data) {
-        assert_eq!(Cursor::open(&sealer, &scope, text).is_ok(), text == good, "a text weir did not make opens");
+        assert_eq!(
+            Cursor::open(&sealer, &scope, text).is_ok(),
+            text == good,
+            "a text weir did not make opens"
+        );
     }
     if let [at, to, ..] = data {
         let mut changed = good.clone().into_bytes();
         let at = usize::from(*at) % changed.len();
         changed[at] = *to;
         if let Ok(text) = String::from_utf8(changed) {
-            assert_eq!(Cursor::open(&sealer, &scope, &text).is_ok(), text == good, "a changed cursor opens");
+            assert_eq!(
+                Cursor::open(&sealer, &scope, &text).is_ok(),
+                text == good,
+                "a changed cursor opens"
+            );
         }
     }
 }
 
-/// A schema, a line break, a value: whatever is accepted comes to a verdict in bounded time (the fuzzer's time limit sees
-/// to that), and a refusal says why in few, short lines.
+/// A schema, a line break, a value: whatever is accepted comes to a verdict in bounded time (the
+/// fuzzer's time limit sees to that), and a refusal says why in few, short lines.
 pub fn schema_cost(data: &[u8]) {
     let (schema, value) = match data.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&data[..at], &data[at + 1..]),
         None => (data, &b"{}"[..]),
     };
-    let Ok(schema) = Schema::compile(schema) else { return };
+    let Ok(schema) = Schema::compile(schema) else {
+        return;
+    };
     if let Verdict::Fails(mismatches) = verdict(&schema, value) {
         assert!((1..=5).contains(&mismatches.len()), "{mismatches:?}");
-        assert!(mismatches.iter().all(|mismatch| mismatch.to_string().chars().count() < 300), "{mismatches:?}");
+        assert!(
+            mismatches
+                .iter()
+                .all(|mismatch| mismatch.to_string().chars().count() < 300),
+            "{mismatches:?}"
+        );
     }
 }

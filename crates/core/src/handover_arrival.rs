@@ -28,7 +28,12 @@ impl HandoverArrival {
     pub async fn wait(&self) {
         if !self.is_complete() {
             // The sender lives as long as this.
-            let _arrived = self.0.subscribe().wait_for(|arrived| *arrived).await.is_ok();
+            let _arrived = self
+                .0
+                .subscribe()
+                .wait_for(|arrived| *arrived)
+                .await
+                .is_ok();
         }
     }
 }

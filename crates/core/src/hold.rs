@@ -1,9 +1,10 @@
 //! Memory for the parts of large results that have to be held while the results pass.
 //!
-//! A result of more than 64 KiB is passed on while it arrives, once it is known whose answer it is and of which type. Both may come
-//! last. Until then it is held, within a bound for each call and one for all; where there is no room the upstream is not read on. Towards
-//! a client that cannot take structured content it is held from the end of its `content` until it is known what is said there; where
-//! there is no room, the value is left out.
+//! A result of more than 64 KiB is passed on while it arrives, once it is known whose answer it is
+//! and of which type. Both may come last. Until then it is held, within a bound for each call and
+//! one for all; where there is no room the upstream is not read on. Towards a client that cannot
+//! take structured content it is held from the end of its `content` until it is known what is said
+//! there; where there is no room, the value is left out.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,10 @@ pub struct HoldLimits {
 
 impl Default for HoldLimits {
     fn default() -> Self {
-        Self { per_call: 4 << 20, total: 64 << 20 }
+        Self {
+            per_call: 4 << 20,
+            total: 64 << 20,
+        }
     }
 }
 
@@ -34,7 +38,8 @@ const UNIT: usize = 1 << 10;
 #[derive(Debug)]
 pub struct HoldRoom(Mutex<Arc<Division>>);
 
-/// The room as it is divided under one set of limits. What was reserved under others is given back to theirs.
+/// The room as it is divided under one set of limits. What was reserved under others is given back
+/// to theirs.
 #[derive(Debug)]
 struct Division {
     limits: HoldLimits,
@@ -68,7 +73,10 @@ impl HoldRoom {
 impl Division {
     fn new(limits: HoldLimits) -> Arc<Self> {
         let total = limits.total.max(limits.per_call);
-        Arc::new(Self { limits, free: Arc::new(Semaphore::new(total.div_ceil(UNIT))) })
+        Arc::new(Self {
+            limits,
+            free: Arc::new(Semaphore::new(total.div_ceil(UNIT))),
+        })
     }
 
     /// The share of one part of the process.
@@ -78,7 +86,8 @@ impl Division {
     }
 }
 
-/// The share that one upstream has of the room, or the client side: at most a half, so that none keeps all others waiting.
+/// The share that one upstream has of the room, or the client side: at most a half, so that none
+/// keeps all others waiting.
 #[derive(Debug)]
 pub struct HoldShare {
     room: Arc<HoldRoom>,
@@ -98,7 +107,10 @@ impl HoldShare {
     pub fn new(room: Arc<HoldRoom>) -> Self {
         let division = room.current();
         let own = division.share();
-        Self { room, own: Mutex::new((division, own)) }
+        Self {
+            room,
+            own: Mutex::new((division, own)),
+        }
     }
 
     /// The most that is held of one result.
@@ -118,8 +130,8 @@ impl HoldShare {
         own.clone()
     }
 
-    /// Waits for room for so many bytes of a call at once, so that whoever has some never waits for more. `None` never comes:
-    /// the room is not closed. Cancel safe.
+    /// Waits for room for so many bytes of a call at once, so that whoever has some never waits for
+    /// more. `None` never comes: the room is not closed. Cancel safe.
     pub fn reserve(&self, bytes: usize) -> Fut<'static, Option<HoldReservation>> {
         let (division, own) = self.current();
         // A call that began under larger limits has all there is.
@@ -133,7 +145,8 @@ impl HoldShare {
         })
     }
 
-    /// Takes room for so many bytes without waiting, for a call that may have some already; `None` where there is not so much.
+    /// Takes room for so many bytes without waiting, for a call that may have some already; `None`
+    /// where there is not so much.
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<HoldReservation> {
         let (division, own) = self.current();
@@ -148,7 +161,10 @@ impl HoldReservation {
     fn new(permits: Vec<OwnedSemaphorePermit>, bytes: usize) -> Self {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         instruments().hold_bytes.add(bytes, &[]);
-        Self { _permits: permits, bytes }
+        Self {
+            _permits: permits,
+            bytes,
+        }
     }
 }
 
@@ -169,25 +185,42 @@ mod tests {
 
     #[test]
     fn other_limits_hold_from_the_next_result_on() {
-        let room = HoldRoom::new(HoldLimits { per_call: MIB, total: 4 * MIB });
+        let room = HoldRoom::new(HoldLimits {
+            per_call: MIB,
+            total: 4 * MIB,
+        });
         let share = HoldShare::new(room.clone());
         let before = share.reserve(MIB).now_or_never().unwrap().unwrap();
-        room.set_limits(HoldLimits { per_call: MIB / 2, total: MIB });
+        room.set_limits(HoldLimits {
+            per_call: MIB / 2,
+            total: MIB,
+        });
         assert_eq!(share.per_call(), MIB / 2);
         let after = share.reserve(MIB).now_or_never().unwrap().unwrap();
         assert_eq!((before.bytes, after.bytes), (1 << 20, 1 << 19));
-        assert!(share.reserve(MIB / 2).now_or_never().is_none(), "its half of less");
+        assert!(
+            share.reserve(MIB / 2).now_or_never().is_none(),
+            "its half of less"
+        );
         drop(before);
-        assert!(share.reserve(MIB / 2).now_or_never().is_none(), "what was reserved before is no part of it");
+        assert!(
+            share.reserve(MIB / 2).now_or_never().is_none(),
+            "what was reserved before is no part of it"
+        );
         drop(after);
         assert!(share.reserve(MIB / 2).now_or_never().is_some());
     }
 
     #[test]
     fn one_upstream_has_at_most_half_of_the_room_and_all_have_no_more_than_it() {
-        let room = HoldRoom::new(HoldLimits { per_call: 1 << 20, total: 4 << 20 });
+        let room = HoldRoom::new(HoldLimits {
+            per_call: 1 << 20,
+            total: 4 << 20,
+        });
         let shares: Vec<_> = (0..3).map(|_| HoldShare::new(room.clone())).collect();
-        let mut held: Vec<_> = (0..2).map(|_| shares[0].reserve(MIB).now_or_never().unwrap().unwrap()).collect();
+        let mut held: Vec<_> = (0..2)
+            .map(|_| shares[0].reserve(MIB).now_or_never().unwrap().unwrap())
+            .collect();
         assert!(shares[0].reserve(MIB).now_or_never().is_none(), "its half");
         held.extend((0..2).map(|_| shares[1].reserve(MIB).now_or_never().unwrap().unwrap()));
         assert!(shares[2].reserve(MIB).now_or_never().is_none(), "all of it");
@@ -197,9 +230,14 @@ mod tests {
 
     #[test]
     fn what_is_taken_without_waiting_counts_like_the_rest() {
-        let room = HoldRoom::new(HoldLimits { per_call: MIB, total: 2 * MIB });
+        let room = HoldRoom::new(HoldLimits {
+            per_call: MIB,
+            total: 2 * MIB,
+        });
         let (one, other) = (HoldShare::new(room.clone()), HoldShare::new(room));
-        let parts: Vec<_> = (0..MIB / UNIT).map(|_| one.try_reserve(UNIT).unwrap()).collect();
+        let parts: Vec<_> = (0..MIB / UNIT)
+            .map(|_| one.try_reserve(UNIT).unwrap())
+            .collect();
         assert!(one.try_reserve(1).is_none(), "its half");
         let waited = other.reserve(MIB).now_or_never().unwrap().unwrap();
         assert!(other.try_reserve(1).is_none(), "all of it");

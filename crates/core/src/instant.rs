@@ -1,4 +1,5 @@
-//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond, or milliseconds of the Unix epoch.
+//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond, or
+//! milliseconds of the Unix epoch.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,8 +20,8 @@ pub fn unix_millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The date that is so many days after 1970-01-01, in the proleptic Gregorian calendar. Years are counted from March, so
-/// that the leap day is a year's last one.
+/// The date that is so many days after 1970-01-01, in the proleptic Gregorian calendar. Years are
+/// counted from March, so that the leap day is a year's last one.
 fn date(days: u64) -> (u64, u64, u64) {
     const ERA: u64 = 146_097;
     // From 0000-03-01.
@@ -30,7 +31,11 @@ fn date(days: u64) -> (u64, u64, u64) {
     let of_year = day - (365 * year + year / 4 - year / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
@@ -50,7 +55,10 @@ mod tests {
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
             (253_402_300_799_000, "9999-12-31T23:59:59.000Z"),
         ] {
-            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_millis(millis)), expected);
+            assert_eq!(
+                rfc3339(UNIX_EPOCH + Duration::from_millis(millis)),
+                expected
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The calls that run: what operators see of them, and how they stop one.
 //!
-//! It owns no call. A call has an entry from the moment its tool is known until its record is written, and looks into it
-//! wherever it waits; whoever stops one only says so there, and the call ends itself.
+//! It owns no call. A call has an entry from the moment its tool is known until its record is
+//! written, and looks into it wherever it waits; whoever stops one only says so there, and the call
+//! ends itself.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -93,13 +94,15 @@ impl Stop {
         let unsent = phase == Phase::Queued;
         match self {
             Self::Blocked => Failure::new(FailureKind::Denied, BLOCKED),
-            Self::Cancelled if unsent => {
-                Failure::new(FailureKind::Unavailable, "An operator cancelled this call before it was made")
-            }
+            Self::Cancelled if unsent => Failure::new(
+                FailureKind::Unavailable,
+                "An operator cancelled this call before it was made",
+            ),
             Self::Disabled if unsent => Failure::new(FailureKind::Unavailable, DISABLED),
-            Self::Cancelled => {
-                Failure::new(FailureKind::ResultUnknown, "An operator cancelled this call; the tool may have run")
-            }
+            Self::Cancelled => Failure::new(
+                FailureKind::ResultUnknown,
+                "An operator cancelled this call; the tool may have run",
+            ),
             Self::Disabled => Failure::new(
                 FailureKind::ResultUnknown,
                 "The server that has this was disabled by an operator during this call; the tool may have run",
@@ -109,7 +112,8 @@ impl Stop {
 }
 
 /// What callers of an upstream that is disabled hear.
-pub(crate) const DISABLED: &str = "The server that has this is disabled by an operator; try again later";
+pub(crate) const DISABLED: &str =
+    "The server that has this is disabled by an operator; try again later";
 
 struct Entry {
     principal: Principal,
@@ -128,7 +132,11 @@ impl LiveCalls {
     pub fn all(&self) -> Vec<LiveCall> {
         let mut all = Vec::new();
         for at in 0..SHARDS {
-            all.extend(self.shard(at as u64).iter().map(|(id, entry)| entry.seen(*id)));
+            all.extend(
+                self.shard(at as u64)
+                    .iter()
+                    .map(|(id, entry)| entry.seen(*id)),
+            );
         }
         all.sort_by_key(|call| call.id);
         all
@@ -152,7 +160,11 @@ impl LiveCalls {
         for at in 0..SHARDS {
             let those: Vec<_> = {
                 let shard = self.shard(at as u64);
-                shard.values().filter(|entry| which(&entry.principal, &entry.item)).cloned().collect()
+                shard
+                    .values()
+                    .filter(|entry| which(&entry.principal, &entry.item))
+                    .cloned()
+                    .collect()
             };
             stopped += those.len();
             // Woken without the lock.
@@ -174,12 +186,18 @@ impl LiveCalls {
         });
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.shard(id).insert(id, entry.clone());
-        Live { calls: self.clone(), id, entry }
+        Live {
+            calls: self.clone(),
+            id,
+            entry,
+        }
     }
 
     fn shard(&self, id: u64) -> MutexGuard<'_, FastMap<u64, Arc<Entry>>> {
         // The remainder is below the number of shards, whatever the width of a word.
-        self.shards[(id % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[(id % SHARDS as u64) as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,14 +220,20 @@ impl Entry {
     fn stop(&self, why: Stop) {
         // Whoever stops it first says why.
         let _second = self.stop.set(why);
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(waiting) = waiting {
             waiting.wake();
         }
     }
 
     fn stopped(&self) -> Option<Failure> {
-        self.stop.get().map(|stop| stop.failure(self.phase()).at(&self.item.tool.upstream))
+        self.stop
+            .get()
+            .map(|stop| stop.failure(self.phase()).at(&self.item.tool.upstream))
     }
 
     /// Polls `work` unless the call was stopped; what waits is woken when it is.
@@ -226,12 +250,16 @@ impl Entry {
         }
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if !waiting.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            if !waiting
+                .as_ref()
+                .is_some_and(|known| known.will_wake(cx.waker()))
+            {
                 *waiting = Some(cx.waker().clone());
             }
         }
         // It may have been stopped before anybody could be woken.
-        self.stopped().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
+        self.stopped()
+            .map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
     }
 }
 
@@ -248,7 +276,8 @@ impl Live {
         self.entry.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Waits for a part of the call, which is dropped when an operator stops it. As cancel safe as `work`.
+    /// Waits for a part of the call, which is dropped when an operator stops it. As cancel safe as
+    /// `work`.
     ///
     /// # Errors
     /// It was stopped: what its client is told.
@@ -271,7 +300,10 @@ impl Live {
         if reply.is_ended() {
             return reply;
         }
-        Reply::live(Stoppable { reply, entry: self.entry.clone() })
+        Reply::live(Stoppable {
+            reply,
+            entry: self.entry.clone(),
+        })
     }
 }
 
@@ -291,11 +323,13 @@ struct Stoppable {
 impl ReplySource for Stoppable {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let Self { reply, entry } = self;
-        entry.poll_with(cx, |cx| reply.poll_next(cx)).map(|event| match event {
-            Ok(Some(event)) => event,
-            Ok(None) => Event::End(Failure::internal("a reply ended without an end").into()),
-            Err(stopped) => Event::End(stopped.into()),
-        })
+        entry
+            .poll_with(cx, |cx| reply.poll_next(cx))
+            .map(|event| match event {
+                Ok(Some(event)) => event,
+                Ok(None) => Event::End(Failure::internal("a reply ended without an end").into()),
+                Err(stopped) => Event::End(stopped.into()),
+            })
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 pub use exposed::{Alphabet, Naming, NamingError};
 
-/// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from what a server says of itself.
+/// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from what a server
+/// says of itself.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamId(Arc<str>);
 
@@ -30,7 +31,11 @@ impl UpstreamId {
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
         let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         let is_good = first && rest && text.len() <= Self::LONGEST;
-        if is_good { Ok(Self(text.into())) } else { Err(BadUpstreamId(text.to_owned())) }
+        if is_good {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadUpstreamId(text.to_owned()))
+        }
     }
 
     /// The id's text.
@@ -89,7 +94,10 @@ mod tests {
     #[test]
     fn upstream_ids_follow_their_grammar() {
         for good in ["a", "files", "a-1", "abcdefghijklmnopqrstuvwx"] {
-            assert_eq!(UpstreamId::new(good).map(|id| id.to_string()), Ok(good.to_owned()));
+            assert_eq!(
+                UpstreamId::new(good).map(|id| id.to_string()),
+                Ok(good.to_owned())
+            );
         }
         for bad in ["", "A", "1a", "-a", "a_b", "abcdefghijklmnopqrstuvwxy", "é"] {
             assert!(UpstreamId::new(bad).is_err(), "{bad}");

@@ -1,8 +1,9 @@
-//! Calls that wait for an answer of their client while the client is away: it was told the questions as the end of its
-//! call, and will make the call again with the answers.
+//! Calls that wait for an answer of their client while the client is away: it was told the
+//! questions as the end of its call, and will make the call again with the answers.
 //!
-//! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and dropping it cancels the call.
-//! Where they are kept, how many and how long, is behind [`crate::port::Parking`].
+//! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and
+//! dropping it cancels the call. Where they are kept, how many and how long, is behind
+//! [`crate::port::Parking`].
 
 use std::fmt;
 use std::future::Future as _;
@@ -25,7 +26,8 @@ use crate::port::Parking;
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 
-/// How long after a question others are waited for, so that what a server asks at once is asked in one round.
+/// How long after a question others are waited for, so that what a server asks at once is asked in
+/// one round.
 const TOGETHER: Duration = Duration::from_millis(25);
 /// Questions that may be open at once. A server that asks more is not answered.
 const MOST_OPEN: usize = 32;
@@ -80,7 +82,8 @@ pub struct ParkedCall {
     pub left: Duration,
 }
 
-/// A question under the key by which the client answers it. Keys are never used again in the same call.
+/// A question under the key by which the client answers it. Keys are never used again in the same
+/// call.
 #[derive(Debug)]
 struct Open {
     key: String,
@@ -91,19 +94,29 @@ impl Parked {
     /// A call with nothing open.
     #[must_use]
     pub fn new(reply: Reply) -> Self {
-        Self { reply, open: Vec::new(), asked: 0 }
+        Self {
+            reply,
+            open: Vec::new(),
+            asked: 0,
+        }
     }
 
-    /// Whether these `inputResponses` can be taken: each answer that is there has the shape its question asks for. Missing
-    /// ones are asked for again, unknown ones ignored (2026-07-28, basic/patterns/mrtr).
+    /// Whether these `inputResponses` can be taken: each answer that is there has the shape its
+    /// question asks for. Missing ones are asked for again, unknown ones ignored (2026-07-28,
+    /// basic/patterns/mrtr).
     ///
     /// # Errors
     /// `InvalidParams`, saying which.
     fn check(&self, answers: &[u8]) -> Result<(), Failure> {
         for open in &self.open {
-            let Some(range) = scan::find(answers, &open.key) else { continue };
+            let Some(range) = scan::find(answers, &open.key) else {
+                continue;
+            };
             if !is_answer(open.ask.question.method, &answers[range]) {
-                let text = format!("`inputResponses.{}` is no answer to what was asked", open.key);
+                let text = format!(
+                    "`inputResponses.{}` is no answer to what was asked",
+                    open.key
+                );
                 return Err(Failure::invalid_params(text));
             }
         }
@@ -123,7 +136,10 @@ impl Parked {
     }
 
     fn asked(&self) -> Vec<&'static str> {
-        self.open.iter().map(|open| open.ask.question.method.as_str()).collect()
+        self.open
+            .iter()
+            .map(|open| open.ask.question.method.as_str())
+            .collect()
     }
 
     /// An `input_required` result with what is open.
@@ -153,13 +169,15 @@ impl Parked {
 #[must_use]
 pub fn is_answer(method: Method, value: &[u8]) -> bool {
     let member = |name: &str| scan::find(value, name).map(|range| &value[range]);
-    let starts = |name: &str, with: &[u8]| member(name).is_some_and(|value| with.contains(&value[0]));
+    let starts =
+        |name: &str, with: &[u8]| member(name).is_some_and(|value| with.contains(&value[0]));
     scan::is_object(value)
         && match method {
             Method::ElicitationCreate => {
                 let action = member("action").and_then(scan::string);
                 matches!(action.as_deref(), Some("accept" | "decline" | "cancel"))
-                    && member("content").is_none_or(|content| scan::is_object(content) || content == b"null")
+                    && member("content")
+                        .is_none_or(|content| scan::is_object(content) || content == b"null")
             }
             Method::SamplingCreateMessage => {
                 starts("role", b"\"") && starts("model", b"\"") && starts("content", b"{[")
@@ -189,11 +207,18 @@ impl Place {
     /// Goes on with a parked call.
     ///
     /// # Errors
-    /// `InvalidParams`: it is not there (any more), or an answer is malformed. A malformed one takes nothing away.
+    /// `InvalidParams`: it is not there (any more), or an answer is malformed. A malformed one
+    /// takes nothing away.
     pub(crate) fn resume(self, id: ParkedId, answers: Option<&Bytes>) -> Result<Reply, Failure> {
-        let gone =
-            || Failure::invalid_params("This call no longer waits for input: make it again without `requestState`");
-        let parked = self.parking.take(&self.stay.principal, id).ok_or_else(gone)?;
+        let gone = || {
+            Failure::invalid_params(
+                "This call no longer waits for input: make it again without `requestState`",
+            )
+        };
+        let parked = self
+            .parking
+            .take(&self.stay.principal, id)
+            .ok_or_else(gone)?;
         let none = Bytes::from_static(b"{}");
         let answers = answers.unwrap_or(&none);
         if let Err(failure) = parked.check(answers) {
@@ -204,11 +229,18 @@ impl Place {
     }
 
     fn stay(&self, parked: &Parked) -> Stay {
-        Stay { questions: parked.asked(), ..self.stay.clone() }
+        Stay {
+            questions: parked.asked(),
+            ..self.stay.clone()
+        }
     }
 
     fn going_on(self, parked: Parked) -> Reply {
-        Reply::live(Rounds { place: self, parked: Some(parked), together: None })
+        Reply::live(Rounds {
+            place: self,
+            parked: Some(parked),
+            together: None,
+        })
     }
 }
 
@@ -224,15 +256,20 @@ impl ReplySource for Rounds {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         loop {
             let Some(parked) = &mut self.parked else {
-                return Poll::Ready(Event::End(Failure::internal("a parked call was read on").into()));
+                return Poll::Ready(Event::End(
+                    Failure::internal("a parked call was read on").into(),
+                ));
             };
-            parked.open.retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
+            parked
+                .open
+                .retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
             match parked.reply.poll_next(cx) {
                 Poll::Ready(Some(Event::Ask(ask))) => parked.take(*ask),
                 Poll::Ready(Some(Event::Note(note))) => return Poll::Ready(Event::Note(note)),
                 Poll::Ready(end) => {
                     self.parked = None;
-                    let lost = || Event::End(Failure::internal("a reply ended without an end").into());
+                    let lost =
+                        || Event::End(Failure::internal("a reply ended without an end").into());
                     return Poll::Ready(end.unwrap_or_else(lost));
                 }
                 Poll::Pending if parked.open.is_empty() => {
@@ -240,7 +277,9 @@ impl ReplySource for Rounds {
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    let together = self.together.get_or_insert_with(|| Box::pin(tokio::time::sleep(TOGETHER)));
+                    let together = self
+                        .together
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(TOGETHER)));
                     ready!(together.as_mut().poll(cx));
                     return Poll::Ready(Event::End(self.park()));
                 }
@@ -251,9 +290,15 @@ impl ReplySource for Rounds {
 
 impl Rounds {
     fn park(&mut self) -> End {
-        let Some(parked) = self.parked.take() else { return Failure::internal("a call was parked twice").into() };
+        let Some(parked) = self.parked.take() else {
+            return Failure::internal("a call was parked twice").into();
+        };
         let result = parked.questions();
-        match self.place.parking.park(self.place.stay(&parked), None, parked) {
+        match self
+            .place
+            .parking
+            .park(self.place.stay(&parked), None, parked)
+        {
             Ok(id) => End::Parked { id, result },
             Err(failure) => failure.into(),
         }
@@ -265,7 +310,10 @@ impl Parked {
         // Dropped, it is answered: with nothing.
         if self.open.len() < MOST_OPEN {
             self.asked += 1;
-            self.open.push(Open { key: format!("input-{}", self.asked), ask });
+            self.open.push(Open {
+                key: format!("input-{}", self.asked),
+                ask,
+            });
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The ports: what weir needs of the world, each a trait that another crate implements. Every session, answer and
-//! cancel goes through them, so that replicas can share them later.
+//! The ports: what weir needs of the world, each a trait that another crate implements. Every
+//! session, answer and cancel goes through them, so that replicas can share them later.
 
 mod book;
 mod decide;
@@ -8,8 +8,8 @@ mod replay;
 
 pub use book::{KeptTask, TaskBook};
 pub use decide::{
-    Action, Attempt, Audience, Audit, Authorizer, Changes, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit,
-    Rejection, Secret, Sight, Verdict, Verifier,
+    Action, Attempt, Audience, Audit, Authorizer, Changes, Decision, Ended, Entrance, Entry,
+    Evidence, Limiter, Permit, Rejection, Secret, Sight, Verdict, Verifier,
 };
 pub use post::{Form, Post, Posted};
 pub use replay::{Replay, Replays, StreamKey};
@@ -84,7 +84,11 @@ pub enum Written {
 /// Small opaque values with a time to live, by kind, principal and id.
 pub trait Records: Send + Sync {
     /// Reads a record and, where `touch` says so, gives it that time to live from now.
-    fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>>;
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+    ) -> Fut<'a, Result<Option<Record>, StoreError>>;
 
     /// Writes a record.
     fn store<'a>(
@@ -101,10 +105,12 @@ pub trait Records: Send + Sync {
     /// How many records of a kind are alive, for the gauge.
     fn count(&self, kind: RecordKind) -> usize;
 
-    /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot path.
+    /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot
+    /// path.
     fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8]));
 
-    /// The records of a kind that expired since the last call, oldest first, so that what hangs on them is torn down.
+    /// The records of a kind that expired since the last call, oldest first, so that what hangs on
+    /// them is torn down.
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
 }
 
@@ -119,7 +125,8 @@ pub struct BusMessage {
 
 /// Told messages, in order per sender.
 pub trait Bus: Send + Sync {
-    /// Tells every subscriber on every replica. Never blocks; a subscriber that lags loses the oldest and is told so.
+    /// Tells every subscriber on every replica. Never blocks; a subscriber that lags loses the
+    /// oldest and is told so.
     fn publish(&self, message: BusMessage);
 
     /// Messages of one topic from now on.
@@ -136,7 +143,11 @@ pub trait Mailbox: Send + Sync {
     fn own(&self) -> &ReplicaId;
 
     /// Sends; says whether the replica is known to be there.
-    fn send<'a>(&'a self, to: &'a ReplicaId, message: BusMessage) -> Fut<'a, Result<bool, StoreError>>;
+    fn send<'a>(
+        &'a self,
+        to: &'a ReplicaId,
+        message: BusMessage,
+    ) -> Fut<'a, Result<bool, StoreError>>;
 
     /// The messages to this replica. There is one receiver: the second call gives `None`.
     fn receive(&self) -> Option<tokio::sync::mpsc::Receiver<BusMessage>>;
@@ -154,13 +165,22 @@ pub trait Lease: Send + Sync {
 /// Shared counters with a time to live: quotas.
 pub trait Counters: Send + Sync {
     /// Adds and returns the new value; the counter falls away `ttl` after its first use.
-    fn add<'a>(&'a self, name: &'a str, amount: u64, ttl: Duration) -> Fut<'a, Result<u64, StoreError>>;
+    fn add<'a>(
+        &'a self,
+        name: &'a str,
+        amount: u64,
+        ttl: Duration,
+    ) -> Fut<'a, Result<u64, StoreError>>;
 }
 
 /// Outbound credentials, sealed at rest.
 pub trait Vault: Send + Sync {
     /// Reads a secret of a principal.
-    fn open<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<Option<Bytes>, StoreError>>;
+    fn open<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<Option<Bytes>, StoreError>>;
 
     /// Keeps a secret of a principal.
     fn keep<'a>(
@@ -172,34 +192,49 @@ pub trait Vault: Send + Sync {
     ) -> Fut<'a, Result<(), StoreError>>;
 
     /// Forgets a secret.
-    fn forget<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<(), StoreError>>;
+    fn forget<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), StoreError>>;
 }
 
-/// Calls that wait for input, each for its principal. They hold a connection to their upstream, so they stay on the replica
-/// that made them; whoever comes back with one is led there.
+/// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
+/// they stay on the replica that made them; whoever comes back with one is led there.
 pub trait Parking: Send + Sync {
     /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
     ///
     /// # Errors
-    /// `Busy`: the principal has as many as it may, or all together have. The call is dropped, which cancels it.
-    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure>;
+    /// `Busy`: the principal has as many as it may, or all together have. The call is dropped,
+    /// which cancels it.
+    fn park(
+        &self,
+        stay: Stay,
+        again: Option<ParkedId>,
+        parked: Parked,
+    ) -> Result<ParkedId, Failure>;
 
-    /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the same.
+    /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the
+    /// same.
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked>;
 
-    /// Drops the calls whose time is over, which cancels them at their upstreams. To be called now and then.
+    /// Drops the calls whose time is over, which cancels them at their upstreams. To be called now
+    /// and then.
     fn sweep(&self);
 
     /// The calls that wait, the oldest first.
     fn waiting(&self) -> Vec<ParkedCall>;
 
-    /// Drops the calls of which `which` says so, which cancels them at their upstreams; gives how many.
+    /// Drops the calls of which `which` says so, which cancels them at their upstreams; gives how
+    /// many.
     fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize;
 }
 
-/// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without redirects.
+/// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without
+/// redirects.
 pub trait Fetch: Send + Sync {
-    /// Makes a request and reads its answer, whatever its status. Dropping the future ends the request.
+    /// Makes a request and reads its answer, whatever its status. Dropping the future ends the
+    /// request.
     ///
     /// # Errors
     /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came.
@@ -211,7 +246,8 @@ pub trait Fetch: Send + Sync {
 pub struct Ask<'a> {
     /// Where: an absolute `http` or `https` URL.
     pub url: &'a str,
-    /// `None` is a GET; else a POST of this `application/x-www-form-urlencoded` body. May hold secrets.
+    /// `None` is a GET; else a POST of this `application/x-www-form-urlencoded` body. May hold
+    /// secrets.
     pub form: Option<Secret<'a>>,
     /// The whole `Authorization` header, where there is one.
     pub authorization: Option<Secret<'a>>,
@@ -228,7 +264,8 @@ pub struct Ask<'a> {
 pub enum NamedBy {
     /// The operator's config: any address, also loopback and private ones.
     Operator,
-    /// Anybody else, such as an upstream's metadata: `https` and public addresses only (faults C18).
+    /// Anybody else, such as an upstream's metadata: `https` and public addresses only (faults
+    /// C18).
     Outsider,
 }
 

@@ -1,4 +1,5 @@
-//! Who a request is from. A [`Principal`] is minted only by [`crate::authenticate`]; no header, flag or config names one.
+//! Who a request is from. A [`Principal`] is minted only by [`crate::authenticate`]; no header,
+//! flag or config names one.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::telemetry::ClientMeter;
 
-/// What a [`crate::port::Verifier`] found out about the sender of a request. It is not yet a [`Principal`]:
-/// only [`crate::authenticate`] turns one into the other.
+/// What a [`crate::port::Verifier`] found out about the sender of a request. It is not yet a
+/// [`Principal`]: only [`crate::authenticate`] turns one into the other.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// Nobody in particular: the listener asks for no credentials.
@@ -47,8 +48,8 @@ pub struct Subject {
     pub claims: Arc<[(Arc<str>, Arc<str>)]>,
     /// When the credentials end.
     pub expires: Option<SystemTime>,
-    /// True if all this was found out from the bearer token of the request, and that token is one that its issuer may be
-    /// asked to exchange: an access token, not a key of weir's own.
+    /// True if all this was found out from the bearer token of the request, and that token is one
+    /// that its issuer may be asked to exchange: an access token, not a key of weir's own.
     pub by_token: bool,
     /// What is counted of its client, looked up once.
     meter: OnceLock<Arc<ClientMeter>>,
@@ -83,7 +84,8 @@ impl Subject {
     }
 
     fn meter(&self) -> &ClientMeter {
-        self.meter.get_or_init(|| ClientMeter::of(self.client.as_ref().unwrap_or(&self.subject)))
+        self.meter
+            .get_or_init(|| ClientMeter::of(self.client.as_ref().unwrap_or(&self.subject)))
     }
 
     /// A stable key of issuer and subject; see [`Principal::digest`].
@@ -105,9 +107,11 @@ impl Subject {
     }
 }
 
-/// The authenticated sender of a request, or the owner of what such a sender left. The first part of every key under which weir keeps anything for a client.
+/// The authenticated sender of a request, or the owner of what such a sender left. The first part
+/// of every key under which weir keeps anything for a client.
 ///
-/// Two are equal if issuer and subject are: what else their credentials say may differ from request to request.
+/// Two are equal if issuer and subject are: what else their credentials say may differ from request
+/// to request.
 #[derive(Clone)]
 pub struct Principal(Option<Arc<Subject>>);
 
@@ -120,8 +124,8 @@ impl Principal {
         }
     }
 
-    /// The owner of what another process of this gateway kept, by issuer and subject; `None` is the anonymous one. It finds what is kept
-    /// and lets nobody in.
+    /// The owner of what another process of this gateway kept, by issuer and subject; `None` is the
+    /// anonymous one. It finds what is kept and lets nobody in.
     #[must_use]
     pub fn owner(name: Option<(&str, &str)>) -> Self {
         Self(name.map(|(issuer, subject)| Arc::new(Subject::new(issuer, subject))))
@@ -130,7 +134,8 @@ impl Principal {
     /// The issuer and the subject; `None` for the anonymous one.
     #[must_use]
     pub fn owner_name(&self) -> Option<(&str, &str)> {
-        self.subject().map(|subject| (subject.issuer(), subject.subject()))
+        self.subject()
+            .map(|subject| (subject.issuer(), subject.subject()))
     }
 
     /// True for the one principal that everybody is where no credentials are asked for.
@@ -148,7 +153,8 @@ impl Principal {
     /// What is counted of its client.
     #[must_use]
     pub fn meter(&self) -> &ClientMeter {
-        self.subject().map_or_else(|| ClientMeter::anonymous(), Subject::meter)
+        self.subject()
+            .map_or_else(|| ClientMeter::anonymous(), Subject::meter)
     }
 
     /// When its credentials end, where they do.

@@ -32,7 +32,8 @@ pub enum Event {
 pub struct Note {
     /// What it is about.
     pub kind: NoteKind,
-    /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is the upstream hop's.
+    /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is
+    /// the upstream hop's.
     pub params: Bytes,
 }
 
@@ -45,7 +46,8 @@ pub enum NoteKind {
     Log(LogLevel),
     /// Any other notification.
     Other(Method),
-    /// Nothing to tell, but that the server takes its time: its answer is not to be waited for without a word. No sign of life.
+    /// Nothing to tell, but that the server takes its time: its answer is not to be waited for
+    /// without a word. No sign of life.
     Waiting,
 }
 
@@ -54,18 +56,19 @@ pub enum NoteKind {
 pub enum End {
     /// A complete result: the `result` object as the upstream wrote it.
     Complete(Payload),
-    /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the upstream wrote it.
+    /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the
+    /// upstream wrote it.
     InputRequired(Payload),
-    /// The upstream asked something, and the call waits for the answer where it is: `result` has the questions, and a call
-    /// made with [`crate::Resume::Parked`] of this id goes on with it.
+    /// The upstream asked something, and the call waits for the answer where it is: `result` has
+    /// the questions, and a call made with [`crate::Resume::Parked`] of this id goes on with it.
     Parked {
         /// The name of what is parked.
         id: ParkedId,
         /// An `input_required` result object without a state.
         result: Bytes,
     },
-    /// The work goes on as a task: a `CreateTaskResult` in the words of the tasks extension. Its `taskId` is the upstream's own
-    /// on the way to the router, and the client's from there on.
+    /// The work goes on as a task: a `CreateTaskResult` in the words of the tasks extension. Its
+    /// `taskId` is the upstream's own on the way to the router, and the client's from there on.
     Task(Bytes),
     /// No result.
     Failed(Box<Failure>),
@@ -81,8 +84,8 @@ impl From<Failure> for End {
 pub enum Payload {
     /// All of it.
     Whole(Bytes),
-    /// All of it, without hidden characters that it had: its client is told how many. The router gives it, as the end of
-    /// [`End::Complete`] alone.
+    /// All of it, without hidden characters that it had: its client is told how many. The router
+    /// gives it, as the end of [`End::Complete`] alone.
     Cleaned {
         /// The `result` object.
         result: Bytes,
@@ -97,7 +100,9 @@ impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
-            Self::Cleaned { result, removed } => write!(f, "Cleaned({} bytes, {removed} removed)", result.len()),
+            Self::Cleaned { result, removed } => {
+                write!(f, "Cleaned({} bytes, {removed} removed)", result.len())
+            }
             Self::Stream(_) => f.write_str("Stream"),
         }
     }
@@ -108,8 +113,8 @@ pub trait PayloadSource: Send {
     /// The next bytes of the `result` object; `None` after its closing brace. A failure ends it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
 
-    /// How many hidden characters and escape sequences were removed from what was given so far. A source around another one passes on
-    /// what that says.
+    /// How many hidden characters and escape sequences were removed from what was given so far. A
+    /// source around another one passes on what that says.
     fn removed(&self) -> u64 {
         0
     }
@@ -137,13 +142,19 @@ impl Reply {
     /// A reply that is already over: the usual case of a small result.
     #[must_use]
     pub fn ended(end: impl Into<End>) -> Self {
-        Self { state: State::Ended(end.into()), until: None }
+        Self {
+            state: State::Ended(end.into()),
+            until: None,
+        }
     }
 
     /// A reply whose events come from `source`.
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
-        Self { state: State::Live(Box::new(source)), until: None }
+        Self {
+            state: State::Live(Box::new(source)),
+            until: None,
+        }
     }
 
     /// True if the next event is at hand and is the end.
@@ -181,11 +192,17 @@ impl Reply {
     pub fn map(self, mut change: impl FnMut(Event) -> Event + Send + 'static) -> Self {
         let until = self.until;
         let changed = match self.state {
-            State::Over => Self { state: State::Over, until },
+            State::Over => Self {
+                state: State::Over,
+                until,
+            },
             State::Ended(end) => match change(Event::End(end)) {
                 Event::End(end) => Self::ended(end),
                 // A layer that turns the end into a note would leave the reply without one.
-                Event::Note(_) | Event::Ask(_) => Self { state: State::Over, until },
+                Event::Note(_) | Event::Ask(_) => Self {
+                    state: State::Over,
+                    until,
+                },
             },
             State::Live(inner) => Self::live(Mapped { inner, change }),
         };
@@ -195,11 +212,14 @@ impl Reply {
     /// The same reply, whose call ends at this time at the latest.
     #[must_use]
     pub fn due(self, until: Instant) -> Self {
-        Self { until: Some(until), ..self }
+        Self {
+            until: Some(until),
+            ..self
+        }
     }
 
-    /// When the call ends at the latest, where that is known: whoever passes the reply on and is held up may not keep it
-    /// longer.
+    /// When the call ends at the latest, where that is known: whoever passes the reply on and is
+    /// held up may not keep it longer.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.until
@@ -233,7 +253,9 @@ where
 {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         self.as_mut().poll_next(cx).map(|event| {
-            event.unwrap_or_else(|| Event::End(Failure::internal("a reply's source ended without an end").into()))
+            event.unwrap_or_else(|| {
+                Event::End(Failure::internal("a reply's source ended without an end").into())
+            })
         })
     }
 }
@@ -248,7 +270,10 @@ mod tests {
         fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
             self.0 += 1;
             Poll::Ready(if self.0 == 1 {
-                Event::Note(Note { kind: NoteKind::Progress, params: Bytes::new() })
+                Event::Note(Note {
+                    kind: NoteKind::Progress,
+                    params: Bytes::new(),
+                })
             } else {
                 Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))))
             })
@@ -259,11 +284,17 @@ mod tests {
     async fn a_reply_ends_exactly_once() {
         let mut reply = Reply::live(Two(0)).map(|event| event);
         assert!(matches!(reply.next().await, Some(Event::Note(_))));
-        assert!(matches!(reply.next().await, Some(Event::End(End::Complete(_)))));
+        assert!(matches!(
+            reply.next().await,
+            Some(Event::End(End::Complete(_)))
+        ));
         assert!(reply.next().await.is_none());
         let mut ended = Reply::ended(Failure::internal("x"));
         assert!(ended.is_ended());
-        assert!(matches!(ended.next().await, Some(Event::End(End::Failed(_)))));
+        assert!(matches!(
+            ended.next().await,
+            Some(Event::End(End::Failed(_)))
+        ));
         assert!(ended.next().await.is_none());
     }
 }

@@ -1,7 +1,8 @@
 //! The router: from an admitted call to the upstream that has the tool, and back.
 //!
-//! It takes calls whose sender is known, sends nothing but [`Admitted`] ones, checks arguments against the tool's schema
-//! before any upstream hears of the call, and sees to it that every call leaves one record.
+//! It takes calls whose sender is known, sends nothing but [`Admitted`] ones, checks arguments
+//! against the tool's schema before any upstream hears of the call, and sees to it that every call
+//! leaves one record.
 
 mod asks;
 mod check;
@@ -42,7 +43,8 @@ use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
-/// The router. One for all endpoints; it holds no state of its own but the list of the calls that run.
+/// The router. One for all endpoints; it holds no state of its own but the list of the calls that
+/// run.
 #[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
@@ -56,20 +58,32 @@ impl Router {
     /// Routes by what `catalog` knows and `gates` let through.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
-        Self { catalog, gates, parking: None, tasks: None, live: Arc::default() }
+        Self {
+            catalog,
+            gates,
+            parking: None,
+            tasks: None,
+            live: Arc::default(),
+        }
     }
 
-    /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle of a call of a client that
-    /// is asked by rounds hear that nobody answers.
+    /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle
+    /// of a call of a client that is asked by rounds hear that nobody answers.
     #[must_use]
     pub fn with_parking(self, parking: Arc<dyn Parking>) -> Self {
-        Self { parking: Some(parking), ..self }
+        Self {
+            parking: Some(parking),
+            ..self
+        }
     }
 
     /// Lets calls become tasks, under names that `desk` gives. Without one, none does.
     #[must_use]
     pub fn with_tasks(self, desk: TaskDesk) -> Self {
-        Self { tasks: Some(desk), ..self }
+        Self {
+            tasks: Some(desk),
+            ..self
+        }
     }
 
     /// What it routes by.
@@ -84,8 +98,9 @@ impl Router {
         &self.live
     }
 
-    /// Makes a call, if its sender may. The reply is given as soon as its first event is known or the wait for it begins;
-    /// whatever goes wrong is its end. Dropping the future or the reply cancels the call, at the upstream too.
+    /// Makes a call, if its sender may. The reply is given as soon as its first event is known or
+    /// the wait for it begins; whatever goes wrong is its end. Dropping the future or the reply
+    /// cancels the call, at the upstream too.
     pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
         let call = call.map(Into::into);
         let item = match self.find(call.principal(), call.inner()).await {
@@ -93,11 +108,18 @@ impl Router {
             Err(failure) => return Reply::ended(self.recorded(&call, failure)),
         };
         let call = as_listed(call, &item);
-        if let Some((span, attribute)) = call.inner().trace.span.as_ref().zip(item.tool.kind.name_attribute()) {
+        if let Some((span, attribute)) = call
+            .inner()
+            .trace
+            .span
+            .as_ref()
+            .zip(item.tool.kind.name_attribute())
+        {
             span.is_about(attribute, &item.exposed);
         }
         // What can be nothing but a task is waited for in the stead of a client that knows none.
-        let driven = call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
+        let driven =
+            call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.with(call.inner().clone()));
         let live = self.live.begin(&call, &item);
         let sent = match live.unless_stopped(admit(&self.gates, call, item)).await {
@@ -107,39 +129,82 @@ impl Router {
         let reply = sent.await;
         match driven {
             None => reply,
-            Some(call) => Reply::live(Driven { router: self.clone(), call, reply }),
+            Some(call) => Reply::live(Driven {
+                router: self.clone(),
+                call,
+                reply,
+            }),
         }
     }
 
-    /// Has `inbox` told of updates of the resource that a call names, if its sender may call for it. Cancel safe.
+    /// Has `inbox` told of updates of the resource that a call names, if its sender may call for
+    /// it. Cancel safe.
     ///
     /// # Errors
     /// As a call's; `InvalidParams` where the resource's server tells of no updates.
-    pub async fn subscribe(&self, call: Authenticated<Call>, inbox: &Inbox) -> Result<Subscription, Failure> {
+    pub async fn subscribe(
+        &self,
+        call: Authenticated<Call>,
+        inbox: &Inbox,
+    ) -> Result<Subscription, Failure> {
         let call = call.map(Arc::new);
         let item = match self.find(call.principal(), call.inner()).await {
             Ok(item) => item,
             Err(failure) => return Err(self.recorded(&call, failure)),
         };
-        let Parts { principal, call, item, verdict, permit, .. } = admit(&self.gates, call, item).await?.into_parts();
-        let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
+        let Parts {
+            principal,
+            call,
+            item,
+            verdict,
+            permit,
+            ..
+        } = admit(&self.gates, call, item).await?.into_parts();
+        let begun = Begun {
+            principal: principal.clone(),
+            call: call.clone(),
+            item: item.clone(),
+            verdict,
+            permit,
+        };
         let record = Record::begin(self.gates.audit.clone(), begun);
-        let subscribed = self.catalog.subscribe(&principal, &call.endpoint, (item, call.session.as_ref()), inbox).await;
-        record.end(subscribed.as_ref().map_or_else(Failure::reason, |_| "complete"));
+        let subscribed = self
+            .catalog
+            .subscribe(
+                &principal,
+                &call.endpoint,
+                (item, call.session.as_ref()),
+                inbox,
+            )
+            .await;
+        record.end(
+            subscribed
+                .as_ref()
+                .map_or_else(Failure::reason, |_| "complete"),
+        );
         subscribed
     }
 
-    /// Has the server of a transparent endpoint open a session for the client's session that a call names, unless the client sees
-    /// nothing of that server.
+    /// Has the server of a transparent endpoint open a session for the client's session that a call
+    /// names, unless the client sees nothing of that server.
     pub fn welcome(&self, call: &Authenticated<Arc<Call>>) {
         let (principal, asked) = (call.principal(), call.inner());
-        let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else { return };
-        let Mode::Transparent(upstream) = &endpoint.mode else { return };
-        let sees = |kind| self.look(principal, asked, kind).is_some_and(|look| !look.seen.items.is_empty());
+        let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else {
+            return;
+        };
+        let Mode::Transparent(upstream) = &endpoint.mode else {
+            return;
+        };
+        let sees = |kind| {
+            self.look(principal, asked, kind)
+                .is_some_and(|look| !look.seen.items.is_empty())
+        };
         if self.catalog.refusal(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
             return;
         }
-        let Some(upstream) = self.catalog.upstream(upstream) else { return };
+        let Some(upstream) = self.catalog.upstream(upstream) else {
+            return;
+        };
         upstream.welcome(Outbound {
             principal: principal.clone(),
             token: call.token().cloned(),
@@ -155,16 +220,24 @@ impl Router {
 
     /// Tells the upstreams what happened to sessions of clients.
     pub fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(sessions, news));
+        self.catalog
+            .upstreams()
+            .iter()
+            .for_each(|upstream| upstream.tell(sessions, news));
         if news == SessionNews::Ended {
             self.catalog.end_sessions(sessions);
         }
     }
 
-    /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.
+    /// Dresses a question that came outside of any call as those of calls are, for a client of this
+    /// endpoint.
     pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
         let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
-        let (asked, _removed) = crate::clean::text(&ask.upstream, Document::Question, ask.question.params.clone());
+        let (asked, _removed) = crate::clean::text(
+            &ask.upstream,
+            Document::Question,
+            ask.question.params.clone(),
+        );
         ask.question.params = dress.question(ask.question.method, &asked);
     }
 
@@ -175,7 +248,8 @@ impl Router {
         }
     }
 
-    /// Sends an admitted call to the upstream that has the tool. What that takes is gathered before the future begins.
+    /// Sends an admitted call to the upstream that has the tool. What that takes is gathered before
+    /// the future begins.
     fn send(&self, call: Admitted, live: Live) -> impl Future<Output = Reply> + Send + use<> {
         match self.prepare(call, live) {
             Ok(sending) => Either::Left(sending.reply()),
@@ -185,14 +259,32 @@ impl Router {
 
     /// Gathers what sending a call takes, or gives the reply that needs none.
     fn prepare(&self, call: Admitted, live: Live) -> Result<Sending, Reply> {
-        let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
-        let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
+        let Parts {
+            principal,
+            token,
+            call,
+            item,
+            verdict,
+            permit,
+        } = call.into_parts();
+        let begun = Begun {
+            principal: principal.clone(),
+            call: call.clone(),
+            item: item.clone(),
+            verdict,
+            permit,
+        };
         let mut record = Record::begin(self.gates.audit.clone(), begun);
-        if let Err(failure) = check::arguments(&item, &call).and_then(|()| record.search_arguments()) {
+        if let Err(failure) =
+            check::arguments(&item, &call).and_then(|()| record.search_arguments())
+        {
             return Err(record.on(Reply::ended(failure), Way::default()));
         }
         let Some((upstream, timings)) = self.catalog.timed(&item.tool.upstream) else {
-            return Err(record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), Way::default()));
+            return Err(record.on(
+                Reply::ended(Failure::unknown_tool(&item.exposed)),
+                Way::default(),
+            ));
         };
         record.timed(timings);
         // Whoever takes it out stops the calls that run after that: none is in between.
@@ -213,8 +305,15 @@ impl Router {
             }
             Err(failure) => return Err(record.on(Reply::ended(failure), Way::default())),
         };
-        let parking = self.parking.as_ref().filter(|_| call.asked == AskedBy::Rounds).cloned();
-        let place = parking.map(|parking| Place { parking, stay: stay(&principal, &call, &item) });
+        let parking = self
+            .parking
+            .as_ref()
+            .filter(|_| call.asked == AskedBy::Rounds)
+            .cloned();
+        let place = parking.map(|parking| Place {
+            parking,
+            stay: stay(&principal, &call, &item),
+        });
         if let Some(Resume::Parked(id)) = call.resume {
             live.is(Phase::Answering);
             let reply = live.over(resumed(place, id, &call).unwrap_or_else(Reply::ended));
@@ -234,20 +333,39 @@ impl Router {
             safe_to_repeat: item.terms.safe_to_repeat,
         };
         live.is(Phase::Sent);
-        Ok(Sending { making: upstream.call(outbound), record, way, live, place, asked, kept, until })
+        Ok(Sending {
+            making: upstream.call(outbound),
+            record,
+            way,
+            live,
+            place,
+            asked,
+            kept,
+            until,
+        })
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.
     fn recorded(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
-        let attempt = Attempt { principal: call.principal(), call: call.inner(), item: None };
-        self.gates.audit.decided(&attempt, Decision::Refused(&failure)).err().unwrap_or(failure)
+        let attempt = Attempt {
+            principal: call.principal(),
+            call: call.inner(),
+            item: None,
+        };
+        self.gates
+            .audit
+            .decided(&attempt, Decision::Refused(&failure))
+            .err()
+            .unwrap_or(failure)
     }
 
     /// What a call is about, as its sender sees it.
     async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
         let item = self.seek(principal, call).await?;
         // A view may be older than what an operator did just now.
-        self.catalog.refusal(&item.tool.upstream).map_or(Ok(item), Err)
+        self.catalog
+            .refusal(&item.tool.upstream)
+            .map_or(Ok(item), Err)
     }
 
     async fn seek(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
@@ -255,11 +373,18 @@ impl Router {
             return self.of_extension(principal, call, name);
         }
         let (kind, name) = target::of(call)?;
-        let gone = || Failure::new(FailureKind::Unavailable, "This endpoint is not served any more");
+        let gone = || {
+            Failure::new(
+                FailureKind::Unavailable,
+                "This endpoint is not served any more",
+            )
+        };
         let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
         if look.seen.find(&name).item().is_none() && !look.whole.settled {
             // Right after a start nothing is known yet: it may well be there in a moment.
-            self.catalog.settled(&call.endpoint, kind, call.capabilities.class).await;
+            self.catalog
+                .settled(&call.endpoint, kind, call.capabilities.class)
+                .await;
             look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
         let shared = look.seen.find(&name).item().cloned();
@@ -270,89 +395,141 @@ impl Router {
         };
         let found = match call.session.as_ref().filter(|_| may_differ) {
             Some(client) => {
-                let (of, shown) = ((kind, call.capabilities.class), (&call.endpoint, &*look.whole));
-                Box::pin(self.catalog.item_of_session(shown, of, (principal, client), (&name, shared))).await
+                let (of, shown) = (
+                    (kind, call.capabilities.class),
+                    (&call.endpoint, &*look.whole),
+                );
+                Box::pin(self.catalog.item_of_session(
+                    shown,
+                    of,
+                    (principal, client),
+                    (&name, shared),
+                ))
+                .await
             }
             None => shared,
         };
         if let Some(item) = found {
             return Ok(item);
         }
-        let unlisted = if kind == ListKind::Resources { self.unlisted(principal, call, &name) } else { None };
+        let unlisted = if kind == ListKind::Resources {
+            self.unlisted(principal, call, &name)
+        } else {
+            None
+        };
         unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
     }
 
-    /// What a method that no revision knows is about: the one upstream of a transparent endpoint. weir cannot tell what it does there,
-    /// so it passes only where nothing of that upstream is hidden from its sender.
-    fn of_extension(&self, principal: &Principal, call: &Call, name: &str) -> Result<Item, Failure> {
+    /// What a method that no revision knows is about: the one upstream of a transparent endpoint.
+    /// weir cannot tell what it does there, so it passes only where nothing of that upstream is
+    /// hidden from its sender.
+    fn of_extension(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        name: &str,
+    ) -> Result<Item, Failure> {
         let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
         let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
-        let Mode::Transparent(upstream) = &endpoint.mode else { return Err(none()) };
+        let Mode::Transparent(upstream) = &endpoint.mode else {
+            return Err(none());
+        };
         let authorizer = &self.gates.authorizer;
         if endpoint.tools.is_some() || !authorizer.shows_all(principal, &call.endpoint, upstream) {
             return Err(none());
         }
         // Scopes of single tools are scopes of the item.
-        let is_seen = |item: &Item| authorizer.may_see(principal, &call.endpoint, item) == Sight::Seen;
-        self.catalog.of_method(&call.endpoint, upstream, name).filter(is_seen).ok_or_else(none)
+        let is_seen =
+            |item: &Item| authorizer.may_see(principal, &call.endpoint, item) == Sight::Seen;
+        self.catalog
+            .of_method(&call.endpoint, upstream, name)
+            .filter(is_seen)
+            .ok_or_else(none)
     }
 
     fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<Look> {
-        let whole = self.catalog.view(&call.endpoint, kind, call.capabilities.class)?;
+        let whole = self
+            .catalog
+            .view(&call.endpoint, kind, call.capabilities.class)?;
         let seen = self.catalog.part(&call.endpoint, whole.clone(), principal);
         Some(Look { whole, seen })
     }
 
-    /// A resource that no list shows: servers may have more than they list, and a template stands for many. Whose it is, its
-    /// URI says; where it does not, a template that fits.
+    /// A resource that no list shows: servers may have more than they list, and a template stands
+    /// for many. Whose it is, its URI says; where it does not, a template that fits.
     fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<Item> {
         let endpoint = self.catalog.endpoint(&call.endpoint)?;
         let (upstream, native) = match &endpoint.mode {
             Mode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
-            Mode::Aggregate { upstreams, .. } => match uri::native(uri).filter(|(id, _)| upstreams.contains(id)) {
-                Some(own) => own,
-                None => {
-                    let templates = self.look(principal, call, ListKind::Templates)?.seen;
-                    let fitting = templates.items.iter().find(|item| uri::fits(&item.exposed, uri))?;
-                    (fitting.tool.upstream.clone(), uri.to_owned())
+            Mode::Aggregate { upstreams, .. } => {
+                match uri::native(uri).filter(|(id, _)| upstreams.contains(id)) {
+                    Some(own) => own,
+                    None => {
+                        let templates = self.look(principal, call, ListKind::Templates)?.seen;
+                        let fitting = templates
+                            .items
+                            .iter()
+                            .find(|item| uri::fits(&item.exposed, uri))?;
+                        (fitting.tool.upstream.clone(), uri.to_owned())
+                    }
                 }
-            },
+            }
         };
         let item = self.catalog.unlisted(&upstream, uri, &native)?;
-        let sight = self.gates.authorizer.may_see(principal, &call.endpoint, &item);
+        let sight = self
+            .gates
+            .authorizer
+            .may_see(principal, &call.endpoint, &item);
         (sight == Sight::Seen).then_some(item)
     }
 
     /// A name under which the sender sees nothing: scopes it could ask for may show it.
-    fn unseen(&self, principal: &Principal, call: &Call, look: &Look, (kind, name): (ListKind, &str)) -> Failure {
+    fn unseen(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        look: &Look,
+        (kind, name): (ListKind, &str),
+    ) -> Failure {
         let hidden = look.whole.find(name).item();
-        match hidden.map(|item| self.gates.authorizer.may_see(principal, &call.endpoint, item)) {
-            Some(Sight::Scopes(scopes)) => {
-                Failure::new(FailureKind::InsufficientScope(scopes), "This takes scopes that your token lacks")
-            }
+        match hidden.map(|item| {
+            self.gates
+                .authorizer
+                .may_see(principal, &call.endpoint, item)
+        }) {
+            Some(Sight::Scopes(scopes)) => Failure::new(
+                FailureKind::InsufficientScope(scopes),
+                "This takes scopes that your token lacks",
+            ),
             // What may not be seen looks like what is not there.
             Some(Sight::Hidden | Sight::Seen) => {
-                let decided = hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
-                let rule = decided.and_then(Result::err).and_then(|failure| failure.rule().cloned());
+                let decided =
+                    hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
+                let rule = decided
+                    .and_then(Result::err)
+                    .and_then(|failure| failure.rule().cloned());
                 target::unknown(kind, name).forbidden_by(rule)
             }
             None => self.missing(&look.seen, call, (kind, name)),
         }
     }
 
-    /// A name that nothing has now. Where it can only be of an upstream whose lists are not known, that is the answer: a
-    /// model that is told "unknown tool" would give it up for good.
+    /// A name that nothing has now. Where it can only be of an upstream whose lists are not known,
+    /// that is the answer: a model that is told "unknown tool" would give it up for good.
     fn missing(&self, view: &View, call: &Call, (kind, name): (ListKind, &str)) -> Failure {
         if let Some(refusal) = self.catalog.refusal_of_name(&call.endpoint, (kind, name)) {
             return refusal;
         }
         let transparent = self.catalog.is_transparent(&call.endpoint);
-        let down = view.missing.iter().filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
+        let down = view
+            .missing
+            .iter()
+            .filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
         let owner = down.map(|missing| &missing.upstream).find(|id| {
             transparent
-                || name
-                    .strip_prefix(id.as_str())
-                    .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(char::is_alphanumeric))
+                || name.strip_prefix(id.as_str()).is_some_and(|rest| {
+                    !rest.is_empty() && !rest.starts_with(char::is_alphanumeric)
+                })
         });
         match owner {
             Some(id) => self.catalog.refusal(id).unwrap_or_else(|| {
@@ -379,7 +556,10 @@ struct Sending {
 
 impl Sending {
     /// Waits for the reply.
-    #[expect(clippy::manual_async_fn, reason = "the future of an async function has its arguments twice")]
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async function has its arguments twice"
+    )]
     fn reply(mut self) -> impl Future<Output = Reply> + Send {
         async move {
             let reply = match self.live.unless_stopped(self.making).await {
@@ -392,7 +572,16 @@ impl Sending {
                 (None, AskedBy::Requests) => reply,
                 (None, AskedBy::Rounds) => unasked(reply),
             };
-            self.record.on(if self.kept { tasks::gathered(reply) } else { reply }, self.way).due(self.until)
+            self.record
+                .on(
+                    if self.kept {
+                        tasks::gathered(reply)
+                    } else {
+                        reply
+                    },
+                    self.way,
+                )
+                .due(self.until)
         }
     }
 }
@@ -425,13 +614,20 @@ fn as_listed(call: Authenticated<Arc<Call>>, item: &Item) -> Authenticated<Arc<C
 /// Goes on with a parked call.
 fn resumed(place: Option<Place>, id: ParkedId, call: &Call) -> Result<Reply, Failure> {
     let place = place.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
-    let given = call.params.input_responses().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let given = call
+        .params
+        .input_responses()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
     place.resume(id, call.answers.as_ref().or(given.as_ref()))
 }
 
 /// A reply without its questions: dropped, they are answered with nothing.
 fn unasked(reply: Reply) -> Reply {
-    if reply.is_ended() { reply } else { Reply::live(Unasked(reply)) }
+    if reply.is_ended() {
+        reply
+    } else {
+        Reply::live(Unasked(reply))
+    }
 }
 
 struct Unasked(Reply);
@@ -442,7 +638,11 @@ impl ReplySource for Unasked {
             match ready!(self.0.poll_next(cx)) {
                 Some(Event::Ask(_)) => {}
                 Some(event) => return Poll::Ready(event),
-                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+                None => {
+                    return Poll::Ready(Event::End(
+                        Failure::internal("a reply ended without an end").into(),
+                    ));
+                }
             }
         }
     }
@@ -459,9 +659,15 @@ impl ReplySource for Driven {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         loop {
             match ready!(self.reply.poll_next(cx)) {
-                Some(Event::End(End::Task(created))) => self.reply = self.router.drive(&self.call, &created),
+                Some(Event::End(End::Task(created))) => {
+                    self.reply = self.router.drive(&self.call, &created)
+                }
                 Some(event) => return Poll::Ready(event),
-                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+                None => {
+                    return Poll::Ready(Event::End(
+                        Failure::internal("a reply ended without an end").into(),
+                    ));
+                }
             }
         }
     }

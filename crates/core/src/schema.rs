@@ -1,8 +1,9 @@
 //! Validation of tool arguments and structured results against the tool's own JSON Schemas.
 //!
-//! A schema comes from a server that may be careless or hostile. So its cost is bounded before it is compiled, nothing
-//! is ever fetched, patterns run on a linear engine, and a value that would cost too much is not validated. A schema that
-//! cannot be used switches validation off for its tool, and that is said.
+//! A schema comes from a server that may be careless or hostile. So its cost is bounded before it
+//! is compiled, nothing is ever fetched, patterns run on a linear engine, and a value that would
+//! cost too much is not validated. A schema that cannot be used switches validation off for its
+//! tool, and that is said.
 
 mod compile;
 mod report;
@@ -25,7 +26,8 @@ pub enum Check {
     Off,
     /// Counted and logged; passes.
     Warn,
-    /// Refused where the schema can be used. A tool whose schema cannot be used is flagged and stays unchecked.
+    /// Refused where the schema can be used. A tool whose schema cannot be used is flagged and
+    /// stays unchecked.
     EnforceUsable,
     /// Refused, and so is every call of a tool whose schema cannot be used.
     Enforce,
@@ -50,7 +52,10 @@ pub struct Validation {
 
 impl Default for Validation {
     fn default() -> Self {
-        Self { input: Check::EnforceUsable, output: Check::Warn }
+        Self {
+            input: Check::EnforceUsable,
+            output: Check::Warn,
+        }
     }
 }
 
@@ -133,37 +138,43 @@ pub(crate) enum Verdict {
     Fits,
     /// It does not; at most five places say why.
     Fails(Vec<Mismatch>),
-    /// No validator can read it: a number that no double holds, or half a surrogate pair. The first such place.
+    /// No validator can read it: a number that no double holds, or half a surrogate pair. The first
+    /// such place.
     Unreadable(Mismatch),
     /// The check would cost more than it may.
     Unknown,
 }
 
-/// Keys and values of a value that is held against a schema: as many as a client's request may have altogether. As a tree each takes
-/// many times its bytes.
+/// Keys and values of a value that is held against a schema: as many as a client's request may have
+/// altogether. As a tree each takes many times its bytes.
 const MOST_TOKENS: u32 = Limits::DEFAULT_TOKENS;
 
 /// What arguments are refused for that cannot be checked at a bearable cost.
-pub(crate) const TOO_COSTLY: &str =
-    "checking them against the schema would cost too much: send less at once, or nest it less deeply";
+pub(crate) const TOO_COSTLY: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
 /// Holds the bytes of a value against a schema.
 pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
     judged(schema, bytes, Schema::verdict)
 }
 
-/// Holds the bytes of a tool's arguments against its input schema. Properties must not differ in case alone from those that the schema
-/// names: a server without regard to case would take them for these.
+/// Holds the bytes of a tool's arguments against its input schema. Properties must not differ in
+/// case alone from those that the schema names: a server without regard to case would take them for
+/// these.
 pub(crate) fn verdict_of_arguments(schema: &Schema, bytes: &[u8]) -> Verdict {
     judged(schema, bytes, Schema::verdict_of_arguments)
 }
 
 fn judged(schema: &Schema, bytes: &[u8], judge: fn(&Schema, &Value, usize) -> Verdict) -> Verdict {
-    let limits = Limits { max_tokens: MOST_TOKENS, ..Limits::upstream() };
+    let limits = Limits {
+        max_tokens: MOST_TOKENS,
+        ..Limits::upstream()
+    };
     match scan::check_unique(bytes, &limits) {
         // Of two equal keys the validator sees one and the upstream perhaps the other.
         Err(error) if error.kind == ScanErrorKind::DuplicateKey => {
-            return Verdict::Fails(vec![Mismatch::whole("an object in it has the same key twice")]);
+            return Verdict::Fails(vec![Mismatch::whole(
+                "an object in it has the same key twice",
+            )]);
         }
         Err(_) => return Verdict::Unknown,
         Ok(()) => {}

@@ -1,4 +1,5 @@
-//! Sealing: what a client has to bring back (cursors, states) is encrypted and authenticated, bound to a purpose.
+//! Sealing: what a client has to bring back (cursors, states) is encrypted and authenticated, bound
+//! to a purpose.
 
 use std::sync::Arc;
 
@@ -19,10 +20,14 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes a key of 32 secret bytes. The id is their public fingerprint's first byte or a configured number.
+    /// Makes a key of 32 secret bytes. The id is their public fingerprint's first byte or a
+    /// configured number.
     #[must_use]
     pub fn new(id: u8, secret: &[u8; 32]) -> Self {
-        Self { id, cipher: XChaCha20Poly1305::new(secret.into()) }
+        Self {
+            id,
+            cipher: XChaCha20Poly1305::new(secret.into()),
+        }
     }
 }
 
@@ -71,8 +76,15 @@ impl Sealer {
         let mut sealed = Vec::with_capacity(1 + NONCE + plain.len() + 16);
         sealed.push(key.id);
         sealed.extend_from_slice(&nonce);
-        // Encryption of a buffer this small cannot fail; an empty body would not open, which is the safe side.
-        if let Ok(body) = key.cipher.encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: purpose }) {
+        // Encryption of a buffer this small cannot fail; an empty body would not open, which is the
+        // safe side.
+        if let Ok(body) = key.cipher.encrypt(
+            &XNonce::from(nonce),
+            Payload {
+                msg: plain,
+                aad: purpose,
+            },
+        ) {
             sealed.extend_from_slice(&body);
         }
         BASE64URL_NOPAD.encode(&sealed)
@@ -86,14 +98,26 @@ impl Sealer {
         if text.len() > LONGEST {
             return Err(NotOpened);
         }
-        let sealed = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| NotOpened)?;
+        let sealed = BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .map_err(|_| NotOpened)?;
         let (id, rest) = sealed.split_first().ok_or(NotOpened)?;
         let (nonce, body) = rest.split_at_checked(NONCE).ok_or(NotOpened)?;
         let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| NotOpened)?;
         self.keys
             .iter()
             .filter(|key| key.id == *id)
-            .find_map(|key| key.cipher.decrypt(&XNonce::from(nonce), Payload { msg: body, aad: purpose }).ok())
+            .find_map(|key| {
+                key.cipher
+                    .decrypt(
+                        &XNonce::from(nonce),
+                        Payload {
+                            msg: body,
+                            aad: purpose,
+                        },
+                    )
+                    .ok()
+            })
             .ok_or(NotOpened)
     }
 }
@@ -121,7 +145,10 @@ mod tests {
         let new = Sealer::new(vec![Key::new(2, &[2; 32]), Key::new(1, &[1; 32])]);
         assert_eq!(new.open(b"who", &text).unwrap(), b"what");
         assert_eq!(new.open(b"else", &text), Err(NotOpened));
-        assert_eq!(Sealer::new(vec![Key::new(1, &[3; 32])]).open(b"who", &text), Err(NotOpened));
+        assert_eq!(
+            Sealer::new(vec![Key::new(1, &[3; 32])]).open(b"who", &text),
+            Err(NotOpened)
+        );
         assert_eq!(old.open(b"who", ""), Err(NotOpened));
         assert_eq!(old.open(b"who", &"A".repeat(600_000)), Err(NotOpened));
     }

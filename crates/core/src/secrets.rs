@@ -1,7 +1,7 @@
 //! The operator's search for secrets in calls: the patterns, and the action on a match.
 //!
-//! Arguments are searched before a call is sent, and answers before they are passed on. An argument is never masked: a call with another
-//! argument is another call.
+//! Arguments are searched before a call is sent, and answers before they are passed on. An argument
+//! is never masked: a call with another argument is another call.
 
 use std::fmt;
 use std::ops::Range;
@@ -65,7 +65,10 @@ impl Secrets {
         }
         let found = self.patterns.find(Document::Arguments, arguments)?;
         let place = Some(cut(&pointer(arguments, found.at), POINTER));
-        Some(ArgumentSecret { pattern: found.name, place: place.filter(|place| !self.patterns.has_match(place)) })
+        Some(ArgumentSecret {
+            pattern: found.name,
+            place: place.filter(|place| !self.patterns.has_match(place)),
+        })
     }
 }
 
@@ -77,14 +80,23 @@ fn pointer(json: &[u8], at: usize) -> String {
         let has = |place: &Range<usize>| (start + place.start..start + place.end).contains(&at);
         let next = if scan::is_object(value) {
             let member = scan::members(value).find(|member| has(&member.value));
-            member.map(|member| (member.key.decode().replace('~', "~0").replace('/', "~1"), member.value))
+            member.map(|member| {
+                (
+                    member.key.decode().replace('~', "~0").replace('/', "~1"),
+                    member.value,
+                )
+            })
         } else if scan::trim(value).first() == Some(&b'[') {
-            let element = scan::elements(value).enumerate().find(|(_, place)| has(place));
+            let element = scan::elements(value)
+                .enumerate()
+                .find(|(_, place)| has(place));
             element.map(|(nth, place)| (nth.to_string(), place))
         } else {
             None
         };
-        let Some((step, place)) = next else { return pointer };
+        let Some((step, place)) = next else {
+            return pointer;
+        };
         pointer.push('/');
         pointer.push_str(&step);
         here = start + place.start..start + place.end;

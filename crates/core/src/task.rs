@@ -1,8 +1,8 @@
 //! Tasks: calls whose result is had later, under a name.
 //!
-//! The name that a client knows is sealed: it says where the task is, so that any replica can ask after it and none has to
-//! remember it, and it opens for its owner on its endpoint alone. What becomes of a task is the upstream's business; see
-//! [`crate::route`] for how one is asked after.
+//! The name that a client knows is sealed: it says where the task is, so that any replica can ask
+//! after it and none has to remember it, and it opens for its owner on its endpoint alone. What
+//! becomes of a task is the upstream's business; see [`crate::route`] for how one is asked after.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub struct TaskHome {
     pub native: String,
     /// The tool it is of, as the client names it.
     pub tool: String,
-    /// What the client declared that it can be asked for when the task began: by this, upstreams are kept apart.
+    /// What the client declared that it can be asked for when the task began: by this, upstreams
+    /// are kept apart.
     pub class: CapabilityClass,
     /// The client's session in which it began.
     pub session: Option<SessionKey>,
@@ -51,8 +52,17 @@ pub struct TaskDesk {
 impl TaskDesk {
     /// Names that open with these keys, of tasks that `book` remembers.
     #[must_use]
-    pub fn new(sealer: Sealer, (random, clock): (Arc<dyn Random>, Arc<dyn Clock>), book: Arc<dyn TaskBook>) -> Self {
-        Self { sealer, random, clock, book }
+    pub fn new(
+        sealer: Sealer,
+        (random, clock): (Arc<dyn Random>, Arc<dyn Clock>),
+        book: Arc<dyn TaskBook>,
+    ) -> Self {
+        Self {
+            sealer,
+            random,
+            clock,
+            book,
+        }
     }
 
     /// A name for a task of weir's own, as its `native` one.
@@ -67,22 +77,44 @@ impl TaskDesk {
     }
 
     /// The text of a position in a list of tasks, for its owner alone.
-    pub(crate) fn cursor(&self, principal: &Principal, endpoint: &EndpointId, after: u64) -> String {
-        self.sealer.seal(&*self.random, &purpose(b"weir tasks ", principal, endpoint), &after.to_be_bytes())
+    pub(crate) fn cursor(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        after: u64,
+    ) -> String {
+        self.sealer.seal(
+            &*self.random,
+            &purpose(b"weir tasks ", principal, endpoint),
+            &after.to_be_bytes(),
+        )
     }
 
     /// The opposite of [`Self::cursor`].
-    pub(crate) fn position(&self, principal: &Principal, endpoint: &EndpointId, cursor: &str) -> Option<u64> {
+    pub(crate) fn position(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        cursor: &str,
+    ) -> Option<u64> {
         if cursor.len() > LONGEST {
             return None;
         }
-        let plain = self.sealer.open(&purpose(b"weir tasks ", principal, endpoint), cursor).ok()?;
+        let plain = self
+            .sealer
+            .open(&purpose(b"weir tasks ", principal, endpoint), cursor)
+            .ok()?;
         plain.try_into().ok().map(u64::from_be_bytes)
     }
 
     /// The name of a task for its owner; `None` where the upstream's id of it is too long.
     #[must_use]
-    pub fn name(&self, principal: &Principal, endpoint: &EndpointId, home: &TaskHome) -> Option<String> {
+    pub fn name(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        home: &TaskHome,
+    ) -> Option<String> {
         if home.native.is_empty() || home.native.len() > LONGEST_NATIVE {
             return None;
         }
@@ -95,17 +127,32 @@ impl TaskDesk {
             plain.extend_from_slice(part.as_bytes());
         }
         plain.extend_from_slice(home.native.as_bytes());
-        Some(self.sealer.seal(&*self.random, &purpose(b"weir task ", principal, endpoint), &plain))
+        Some(self.sealer.seal(
+            &*self.random,
+            &purpose(b"weir task ", principal, endpoint),
+            &plain,
+        ))
     }
 
-    /// Where the task of this name is; `None` for what is no name of the principal's here, whatever the reason.
+    /// Where the task of this name is; `None` for what is no name of the principal's here, whatever
+    /// the reason.
     #[must_use]
-    pub fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<TaskHome> {
+    pub fn find(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<TaskHome> {
         if name.len() > LONGEST {
             return None;
         }
-        let plain = self.sealer.open(&purpose(b"weir task ", principal, endpoint), name).ok()?;
-        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else { return None };
+        let plain = self
+            .sealer
+            .open(&purpose(b"weir task ", principal, endpoint), name)
+            .ok()?;
+        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else {
+            return None;
+        };
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
         let (tool, native) = part(rest)?;
@@ -168,14 +215,23 @@ mod tests {
             None
         }
         fn forget(&self, _: (&Principal, &EndpointId), _: &str) {}
-        fn page(&self, _: (&Principal, &EndpointId), _: u64, _: usize) -> Vec<(u64, crate::port::KeptTask)> {
+        fn page(
+            &self,
+            _: (&Principal, &EndpointId),
+            _: u64,
+            _: usize,
+        ) -> Vec<(u64, crate::port::KeptTask)> {
             Vec::new()
         }
     }
 
     #[test]
     fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
-        let desk = TaskDesk::new(Sealer::ephemeral(&Sevens), (Arc::new(Sevens), Arc::new(Sevens)), Arc::new(Sevens));
+        let desk = TaskDesk::new(
+            Sealer::ephemeral(&Sevens),
+            (Arc::new(Sevens), Arc::new(Sevens)),
+            Arc::new(Sevens),
+        );
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::mint(Identity::subject("idp", name)));
         let nobody = Principal::mint(Identity::Anonymous);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
@@ -192,17 +248,44 @@ mod tests {
         for (who, at) in [(&bob, &here), (&nobody, &here), (&ann, &there)] {
             assert_eq!(desk.find(who, at, &name), None);
         }
-        for bad in ["", "786512e2-9e0d", &name[1..], &name.to_lowercase(), &"A".repeat(100_000)] {
+        for bad in [
+            "",
+            "786512e2-9e0d",
+            &name[1..],
+            &name.to_lowercase(),
+            &"A".repeat(100_000),
+        ] {
             assert_eq!(desk.find(&ann, &here, bad), None, "{bad:.40}");
         }
         let cursor = desk.cursor(&ann, &here, 7);
         assert_eq!(desk.position(&ann, &here, &cursor), Some(7));
-        assert_eq!((desk.position(&bob, &here, &cursor), desk.position(&ann, &here, &name)), (None, None));
-        let alone = TaskHome { session: None, native: "1".into(), own: true, ..home.clone() };
+        assert_eq!(
+            (
+                desk.position(&bob, &here, &cursor),
+                desk.position(&ann, &here, &name)
+            ),
+            (None, None)
+        );
+        let alone = TaskHome {
+            session: None,
+            native: "1".into(),
+            own: true,
+            ..home.clone()
+        };
         let name = desk.name(&nobody, &here, &alone).unwrap();
         assert_eq!(desk.find(&nobody, &here, &name), Some(alone));
         for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
-            assert_eq!(desk.name(&ann, &here, &TaskHome { native, ..home.clone() }), None);
+            assert_eq!(
+                desk.name(
+                    &ann,
+                    &here,
+                    &TaskHome {
+                        native,
+                        ..home.clone()
+                    }
+                ),
+                None
+            );
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Every instrument weir records, in one table. Crates record through the `opentelemetry` API; the gateway installs
-//! the SDK and the exporters before the first record.
+//! Every instrument weir records, in one table. Crates record through the `opentelemetry` API; the
+//! gateway installs the SDK and the exporters before the first record.
 //!
-//! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP where they have one; what is weir's own
-//! begins with `weir.`. Attribute values come from fixed sets or from the config, so that the number of series is bounded by the
-//! config; the names of tools, which upstreams choose, are bounded in [`ItemMeter`]. The durations of requests and of calls are
+//! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP where they
+//! have one; what is weir's own begins with `weir.`. Attribute values come from fixed sets or from
+//! the config, so that the number of series is bounded by the config; the names of tools, which
+//! upstreams choose, are bounded in [`ItemMeter`]. The durations of requests and of calls are
 //! [`Timing`]s of weir's own.
 
 mod clients;
@@ -17,7 +18,9 @@ pub use clients::ClientMeter;
 pub use line_rate::LineRate;
 pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
 pub use operation::Operation;
-pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing};
+pub use timing::{
+    BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing,
+};
 pub use zero::start_at_zero;
 pub(crate) use zero::start_endpoint_at_zero;
 
@@ -160,7 +163,8 @@ instruments! {
     panics: Counter<u64> = u64_counter("weir.panics", "{panic}", [], "Requests that ended by a bug"),
 }
 
-static INSTRUMENTS: LazyLock<Instruments> = LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
+static INSTRUMENTS: LazyLock<Instruments> =
+    LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
 
 /// All that is measured, for the docs and for the tests that compare it with a scrape.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
@@ -175,5 +179,7 @@ pub fn instruments() -> &'static Instruments {
 /// A time as gauges have it: seconds since 1970.
 #[must_use]
 pub fn unix_seconds(time: SystemTime) -> f64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }

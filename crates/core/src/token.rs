@@ -1,7 +1,8 @@
-//! The client's own token, on its way to the one place that may use it: the authorization server at which weir exchanges
-//! it for a token of an upstream (RFC 8693).
+//! The client's own token, on its way to the one place that may use it: the authorization server at
+//! which weir exchanges it for a token of an upstream (RFC 8693).
 //!
-//! It is no part of the call: rules and audit never see it. It never goes to an upstream, and it cannot be printed.
+//! It is no part of the call: rules and audit never see it. It never goes to an upstream, and it
+//! cannot be printed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::port::Secret;
 
-/// A bearer token that the verifier found good for its sender. Only [`crate::Authenticated::keeping`] makes one.
+/// A bearer token that the verifier found good for its sender. Only
+/// [`crate::Authenticated::keeping`] makes one.
 #[derive(Clone)]
 pub struct ClientToken(Arc<str>);
 
@@ -71,10 +73,15 @@ mod tests {
     #[tokio::test]
     async fn c20_only_the_token_the_sender_was_found_out_by_is_kept_and_it_does_not_print() {
         let endpoint = EndpointId::new("/mcp");
-        let shown =
-            Evidence { bearer: Some(Secret::new("CANARY-token")), ..Evidence::none([127, 0, 0, 1].into(), &endpoint) };
+        let shown = Evidence {
+            bearer: Some(Secret::new("CANARY-token")),
+            ..Evidence::none([127, 0, 0, 1].into(), &endpoint)
+        };
         for (by, kept) in [(Some(true), true), (Some(false), false), (None, false)] {
-            let known = authenticate(&By(by), &shown, ()).await.unwrap().keeping(&shown);
+            let known = authenticate(&By(by), &shown, ())
+                .await
+                .unwrap()
+                .keeping(&shown);
             assert_eq!(known.token().is_some(), kept, "{by:?}");
             assert!(!format!("{known:?}").contains("CANARY"));
         }

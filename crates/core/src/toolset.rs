@@ -1,7 +1,7 @@
 //! What an endpoint shows of its upstreams' tools, and how: the operator's choice, by name.
 //!
-//! It is a choice, not a permission: everybody sees the same. Scopes are written here because they hang on names too;
-//! who has them is the authorizer's business.
+//! It is a choice, not a permission: everybody sees the same. Scopes are written here because they
+//! hang on names too; who has them is the authorizer's business.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct Toolset {
     pub scopes: Vec<(Pattern, Vec<Arc<str>>)>,
 }
 
-/// What a tool is said to do: the tool annotations of the protocol. Nothing said is `None`, whatever the protocol's
-/// default is. Source: schema 2025-03-26 and later, `ToolAnnotations`.
+/// What a tool is said to do: the tool annotations of the protocol. Nothing said is `None`,
+/// whatever the protocol's default is. Source: schema 2025-03-26 and later, `ToolAnnotations`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hints {
     /// It changes nothing.
@@ -41,8 +41,8 @@ pub struct Hints {
 
 /// A name, in which `*` stands for any text and `?` for any one character.
 ///
-/// It is held against the name that a tool would have on the endpoint without an alias, and against `upstream/tool` with
-/// the upstream's own name for it.
+/// It is held against the name that a tool would have on the endpoint without an alias, and against
+/// `upstream/tool` with the upstream's own name for it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern(Arc<str>);
 
@@ -66,19 +66,32 @@ pub(crate) struct Made {
 impl Toolset {
     /// What becomes of a tool; `None`: the endpoint does not have it.
     pub(crate) fn make(&self, known: &Known<'_>) -> Option<Made> {
-        let fits = |pattern: &Pattern| known.names.iter().chain([&known.home]).any(|name| pattern.fits(name));
-        if self.exclude.iter().any(fits) || !(self.include.is_empty() || self.include.iter().any(fits)) {
+        let fits = |pattern: &Pattern| {
+            known
+                .names
+                .iter()
+                .chain([&known.home])
+                .any(|name| pattern.fits(name))
+        };
+        if self.exclude.iter().any(fits)
+            || !(self.include.is_empty() || self.include.iter().any(fits))
+        {
             return None;
         }
-        let first =
-            |list: &[(Pattern, Arc<str>)]| list.iter().find(|(pattern, _)| fits(pattern)).map(|(_, text)| text.clone());
+        let first = |list: &[(Pattern, Arc<str>)]| {
+            list.iter()
+                .find(|(pattern, _)| fits(pattern))
+                .map(|(_, text)| text.clone())
+        };
         let hints = self.hints.iter().filter(|(pattern, _)| fits(pattern));
         let scopes = self.scopes.iter().filter(|(pattern, _)| fits(pattern));
         Some(Made {
             alias: first(&self.aliases),
             description: first(&self.descriptions),
             hints: hints.fold(Hints::default(), |all, (_, own)| own.or(all)),
-            scopes: scopes.flat_map(|(_, scopes)| scopes.iter().cloned()).collect(),
+            scopes: scopes
+                .flat_map(|(_, scopes)| scopes.iter().cloned())
+                .collect(),
         })
     }
 }
@@ -173,8 +186,8 @@ impl fmt::Debug for Pattern {
 }
 
 impl Tool {
-    /// `upstream/tool`: what a tool is called where names have to be unique and independent of endpoints. An upstream's id
-    /// has no `/`, so it can be read in one way only.
+    /// `upstream/tool`: what a tool is called where names have to be unique and independent of
+    /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
     #[must_use]
     pub fn home(&self) -> String {
         format!("{}/{}", self.upstream, self.native)
@@ -205,7 +218,11 @@ mod tests {
             ("Files", "files", false),
         ];
         for (pattern, name, fits) in table {
-            assert_eq!(Pattern::new(pattern).fits(name), fits, "{pattern} and {name}");
+            assert_eq!(
+                Pattern::new(pattern).fits(name),
+                fits,
+                "{pattern} and {name}"
+            );
         }
     }
 
@@ -221,16 +238,30 @@ mod tests {
         let set = Toolset {
             include: vec![Pattern::new("files__*")],
             exclude: vec![Pattern::new("files/delete*")],
-            scopes: vec![(Pattern::new("*"), scope("a")), (Pattern::new("*__write"), scope("b"))],
+            scopes: vec![
+                (Pattern::new("*"), scope("a")),
+                (Pattern::new("*__write"), scope("b")),
+            ],
             ..Toolset::default()
         };
         let make = |native: &str| {
             let (name, home) = (format!("files__{native}"), format!("files/{native}"));
-            set.make(&Known { names: &[&name], home: &home }).map(|made| made.scopes)
+            set.make(&Known {
+                names: &[&name],
+                home: &home,
+            })
+            .map(|made| made.scopes)
         };
         assert_eq!(make("write"), Some(vec!["a".into(), "b".into()]));
         assert_eq!(make("read"), Some(vec!["a".into()]));
         assert_eq!(make("delete_all"), None);
-        assert_eq!(set.make(&Known { names: &["other__x"], home: "other/x" }).map(|made| made.scopes), None);
+        assert_eq!(
+            set.make(&Known {
+                names: &["other__x"],
+                home: "other/x"
+            })
+            .map(|made| made.scopes),
+            None
+        );
     }
 }

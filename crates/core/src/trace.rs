@@ -1,8 +1,8 @@
-//! Spans: what weir tells of the requests that it was chosen to tell of. Who is told of is decided here, once a request; where spans go
-//! is behind [`SpanSink`].
+//! Spans: what weir tells of the requests that it was chosen to tell of. Who is told of is decided
+//! here, once a request; where spans go is behind [`SpanSink`].
 //!
-//! A request that is not told of costs two loads. What a client says of its trace is continued, but its wish to be told of counts only
-//! where the operator says so (fault F17).
+//! A request that is not told of costs two loads. What a client says of its trace is continued, but
+//! its wish to be told of counts only where the operator says so (fault F17).
 
 mod own;
 
@@ -94,13 +94,18 @@ static SINK: ArcSwapOption<Arc<dyn SpanSink>> = ArcSwapOption::const_empty();
 /// From now on these are told of, to this sink; `None`: none are.
 pub fn tell(sink: Option<Arc<dyn SpanSink>>, sampling: Sampling) {
     // Of a cast from a float what is too large is the largest number.
-    let below = if sink.is_some() { (sampling.ratio * 2f64.powi(64)) as u64 } else { 0 };
+    let below = if sink.is_some() {
+        (sampling.ratio * 2f64.powi(64)) as u64
+    } else {
+        0
+    };
     SINK.store(sink.map(Arc::new));
     BY_CLIENTS.store(sampling.by_clients, Ordering::Relaxed);
     BELOW.store(below, Ordering::Relaxed);
 }
 
-/// The span of a request that is told of. It ends once, at the latest when it is dropped: then nobody waited for the answer.
+/// The span of a request that is told of. It ends once, at the latest when it is dropped: then
+/// nobody waited for the answer.
 pub struct ServerSpan {
     context: SpanContext,
     parent: Option<[u8; 8]>,
@@ -113,7 +118,8 @@ pub struct ServerSpan {
 }
 
 impl ServerSpan {
-    /// Decides whether a request is told of. `trace` is what its client says of it, checked; `attributes` are made where it is.
+    /// Decides whether a request is told of. `trace` is what its client says of it, checked;
+    /// `attributes` are made where it is.
     pub fn begin(
         trace: &Trace,
         (method, name): (&'static str, &RequestName),
@@ -132,7 +138,10 @@ impl ServerSpan {
             trace: parent.map_or_else(|| nonzero(random), |(parent, _)| parent.trace),
             span: nonzero(random),
         };
-        let (trace_id, span_id) = (HEXLOWER.encode(&context.trace), HEXLOWER.encode(&context.span));
+        let (trace_id, span_id) = (
+            HEXLOWER.encode(&context.trace),
+            HEXLOWER.encode(&context.span),
+        );
         Some(Arc::new(Self {
             context,
             parent: parent.map(|(parent, _)| parent.span),
@@ -157,7 +166,8 @@ impl ServerSpan {
         &self.log
     }
 
-    /// What the request turned out to be about: a name that the catalog has, and under which attribute.
+    /// What the request turned out to be about: a name that the catalog has, and under which
+    /// attribute.
     pub fn is_about(&self, attribute: &'static str, name: &Arc<str>) {
         // Of a batch of questions about one call the first counts; they are about the same.
         let _ = self.target.set((attribute, name.clone()));
@@ -165,7 +175,11 @@ impl ServerSpan {
 
     /// The request is over. Only the first time counts.
     pub fn end(&self, outcome: &'static str, failed: bool, more: Vec<(&'static str, Value)>) {
-        let taken = self.attributes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self
+            .attributes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(mut attributes) = taken else { return };
         attributes.extend(more);
         let target = self.target.get();
@@ -184,10 +198,12 @@ impl ServerSpan {
         });
     }
 
-    /// The span of a call to an upstream that this request made: under the number that the upstream was told. Over now, begun before
-    /// that.
+    /// The span of a call to an upstream that this request made: under the number that the upstream
+    /// was told. Over now, begun before that.
     pub fn asked(&self, sent: &Trace, target: Option<&Arc<str>>, call: Asked<'_>) {
-        let Some(context) = self::sent(sent) else { return };
+        let Some(context) = self::sent(sent) else {
+            return;
+        };
         let ended = SystemTime::now();
         offer(Span {
             context,
@@ -255,9 +271,16 @@ pub fn sent(trace: &Trace) -> Option<SpanContext> {
     parse(trace.parent.as_deref()?).map(|(context, _)| context)
 }
 
-/// Whether a `traceparent` that goes on says that its trace is told of: by weir's own decision, or by its client's where that counts.
+/// Whether a `traceparent` that goes on says that its trace is told of: by weir's own decision, or
+/// by its client's where that counts.
 pub(crate) fn is_told(trace: &Trace) -> bool {
-    let by_client = || trace.parent.as_deref().and_then(parse).is_some_and(|(_, sampled)| sampled);
+    let by_client = || {
+        trace
+            .parent
+            .as_deref()
+            .and_then(parse)
+            .is_some_and(|(_, sampled)| sampled)
+    };
     trace.span.is_some() || (BY_CLIENTS.load(Ordering::Relaxed) && by_client())
 }
 
@@ -317,14 +340,22 @@ mod tests {
     struct Kept(Mutex<Vec<Span>>);
     impl SpanSink for Kept {
         fn offer(&self, span: Span) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(span);
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(span);
         }
     }
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     fn begin(trace: &Trace, bits: u64) -> Option<Arc<ServerSpan>> {
-        ServerSpan::begin(trace, ("tools/call", &RequestName::from_bits(bits)), &Sevens, Vec::new)
+        ServerSpan::begin(
+            trace,
+            ("tools/call", &RequestName::from_bits(bits)),
+            &Sevens,
+            Vec::new,
+        )
     }
 
     // One test: what is told of is decided for the whole process.
@@ -333,38 +364,94 @@ mod tests {
         let kept = Arc::new(Kept::default());
         let sink = || Some(Arc::clone(&kept) as Arc<dyn SpanSink>);
         let taken = || std::mem::take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let forced = Trace { parent: Some(PARENT.into()), ..Trace::default() };
-        let never = Sampling { ratio: 0.0, by_clients: false };
+        let forced = Trace {
+            parent: Some(PARENT.into()),
+            ..Trace::default()
+        };
+        let never = Sampling {
+            ratio: 0.0,
+            by_clients: false,
+        };
         tell(sink(), never);
-        assert!((0..100).all(|bits| begin(&forced, bits).is_none()), "a client's wish alone is none of weir's");
+        assert!(
+            (0..100).all(|bits| begin(&forced, bits).is_none()),
+            "a client's wish alone is none of weir's"
+        );
         assert!(!is_told(&forced));
-        tell(sink(), Sampling { ratio: 0.01, ..never });
-        let chosen = (0..10_000).filter(|bits| begin(&forced, *bits).is_some()).count();
+        tell(
+            sink(),
+            Sampling {
+                ratio: 0.01,
+                ..never
+            },
+        );
+        let chosen = (0..10_000)
+            .filter(|bits| begin(&forced, *bits).is_some())
+            .count();
         assert!((50..200).contains(&chosen), "{chosen} of 10000");
         taken();
 
-        tell(sink(), Sampling { by_clients: true, ..never });
-        assert!(begin(&forced, 1).is_some() && is_told(&forced) && begin(&Trace::default(), 1).is_none());
-        let unwanted = Trace { parent: Some(PARENT.replace("-01", "-00").into()), ..Trace::default() };
+        tell(
+            sink(),
+            Sampling {
+                by_clients: true,
+                ..never
+            },
+        );
+        assert!(
+            begin(&forced, 1).is_some()
+                && is_told(&forced)
+                && begin(&Trace::default(), 1).is_none()
+        );
+        let unwanted = Trace {
+            parent: Some(PARENT.replace("-01", "-00").into()),
+            ..Trace::default()
+        };
         assert!(begin(&unwanted, 1).is_none());
         assert_eq!(
             taken().pop().map(|span| span.attributes),
-            Some(vec![("weir.outcome", Value::Word("cancelled")), ("error.type", Value::Word("cancelled")),])
+            Some(vec![
+                ("weir.outcome", Value::Word("cancelled")),
+                ("error.type", Value::Word("cancelled")),
+            ])
         );
 
-        tell(sink(), Sampling { ratio: 1.0, ..never });
+        tell(
+            sink(),
+            Sampling {
+                ratio: 1.0,
+                ..never
+            },
+        );
         let span = begin(&forced, 1).expect("all are told of");
         span.is_about("gen_ai.tool.name", &"shop__order".into());
         span.end("ok", false, Vec::new());
         drop(span);
-        let [span] = &taken()[..] else { panic!("a span is told of once") };
-        assert_eq!((span.name.as_str(), span.kind, span.failed), ("tools/call shop__order", SpanKind::Server, false));
-        assert_eq!(HEXLOWER.encode(&span.context.trace), "0af7651916cd43dd8448eb211c80319c");
+        let [span] = &taken()[..] else {
+            panic!("a span is told of once")
+        };
         assert_eq!(
-            (span.parent.map(|parent| HEXLOWER.encode(&parent)), span.context.span),
+            (span.name.as_str(), span.kind, span.failed),
+            ("tools/call shop__order", SpanKind::Server, false)
+        );
+        assert_eq!(
+            HEXLOWER.encode(&span.context.trace),
+            "0af7651916cd43dd8448eb211c80319c"
+        );
+        assert_eq!(
+            (
+                span.parent.map(|parent| HEXLOWER.encode(&parent)),
+                span.context.span
+            ),
             (Some("b7ad6b7169203331".into()), [7; 8])
         );
-        tell(None, Sampling { ratio: 1.0, ..never });
+        tell(
+            None,
+            Sampling {
+                ratio: 1.0,
+                ..never
+            },
+        );
         assert!(begin(&forced, 1).is_none(), "nobody listens");
     }
 }

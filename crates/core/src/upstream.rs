@@ -1,4 +1,5 @@
-//! What core asks of an upstream server: the port that the upstream crate implements, one object for each server.
+//! What core asks of an upstream server: the port that the upstream crate implements, one object
+//! for each server.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -26,7 +27,8 @@ use crate::token::ClientToken;
 pub struct Outbound {
     /// Who makes it.
     pub principal: Principal,
-    /// The token it came with, where front keeps those. For the authorization server alone, never for the upstream.
+    /// The token it came with, where front keeps those. For the authorization server alone, never
+    /// for the upstream.
     pub token: Option<ClientToken>,
     /// The call as the client made it. Shared with the record that is written when it ends.
     pub call: Arc<Call>,
@@ -44,8 +46,8 @@ pub struct Outbound {
     pub carried_in: CarriedIn,
 }
 
-/// The protocol revision that a call is carried in to its server: noted by the upstream when it sends the call, read when the call is
-/// recorded. Clones share it.
+/// The protocol revision that a call is carried in to its server: noted by the upstream when it
+/// sends the call, read when the call is recorded. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CarriedIn(Arc<AtomicU8>);
 
@@ -65,15 +67,18 @@ impl CarriedIn {
 }
 
 impl Outbound {
-    /// Whether the call may be made a second time although the first may have been executed: it only reads, or is of a tool that the
-    /// operator declares safe to repeat. What answers a question, or goes on where a call ended, is never sent twice.
+    /// Whether the call may be made a second time although the first may have been executed: it
+    /// only reads, or is of a tool that the operator declares safe to repeat. What answers a
+    /// question, or goes on where a call ended, is never sent twice.
     #[must_use]
     pub fn may_repeat(&self) -> bool {
         let call = &self.call;
         let is_safe = match call.method {
             Method::ResourcesRead | Method::PromptsGet | Method::CompletionComplete => true,
             // Each of two calls would become a task.
-            Method::ToolsCall => self.safe_to_repeat && matches!(call.as_task, AsTask::Never | AsTask::Taken),
+            Method::ToolsCall => {
+                self.safe_to_repeat && matches!(call.as_task, AsTask::Never | AsTask::Taken)
+            }
             _ => false,
         };
         let goes_on = call.resume.is_some()
@@ -89,7 +94,8 @@ impl Outbound {
 pub struct Deadlines {
     /// To get a connection.
     pub connect: Duration,
-    /// Between two signs of life: bytes of an answer, progress, log messages. Comments do not count.
+    /// Between two signs of life: bytes of an answer, progress, log messages. Comments do not
+    /// count.
     pub idle: Duration,
     /// Altogether, whatever progress is reported.
     pub hard: Duration,
@@ -97,11 +103,18 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// For `tools/call`: tools may be slow as long as they show life.
-    pub const CALL: Self =
-        Self { connect: Duration::from_secs(2), idle: Duration::from_secs(300), hard: Duration::from_secs(3600) };
-    /// For what is asked about tasks and, where the operator says nothing else, for lists and probes.
-    pub const LIST: Self =
-        Self { connect: Duration::from_secs(2), idle: Duration::from_secs(10), hard: Duration::from_secs(10) };
+    pub const CALL: Self = Self {
+        connect: Duration::from_secs(2),
+        idle: Duration::from_secs(300),
+        hard: Duration::from_secs(3600),
+    };
+    /// For what is asked about tasks and, where the operator says nothing else, for lists and
+    /// probes.
+    pub const LIST: Self = Self {
+        connect: Duration::from_secs(2),
+        idle: Duration::from_secs(10),
+        hard: Duration::from_secs(10),
+    };
 }
 
 impl Deadlines {
@@ -121,54 +134,62 @@ pub trait Upstream: Send + Sync {
     /// Its configured id.
     fn id(&self) -> &UpstreamId;
 
-    /// Makes a call. The reply is given as soon as its first event is known or the wait begins; dropping the future or
-    /// the reply cancels the call at the server.
+    /// Makes a call. The reply is given as soon as its first event is known or the wait begins;
+    /// dropping the future or the reply cancels the call at the server.
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply>;
 
-    /// Opens a watch: a connection of its own that lists and hears of changes, carries no calls and refuses every
-    /// request of the server. Includes finding out which protocol the server speaks.
+    /// Opens a watch: a connection of its own that lists and hears of changes, carries no calls and
+    /// refuses every request of the server. Includes finding out which protocol the server speaks.
     ///
     /// # Errors
     /// The server cannot be reached or does not speak MCP.
-    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
+    fn watch(
+        self: Arc<Self>,
+        class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
 
-    /// How long a watch or a line for updates may take to open: `usual`, or more for a process that may take longer to start.
+    /// How long a watch or a line for updates may take to open: `usual`, or more for a process that
+    /// may take longer to start.
     fn open_time(&self, usual: Duration) -> Duration {
         usual
     }
 
-    /// Opens a line on which the server tells of updates of single resources: in weir's own name, apart from every call.
+    /// Opens a line on which the server tells of updates of single resources: in weir's own name,
+    /// apart from every call.
     ///
     /// # Errors
-    /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so too).
+    /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so
+    /// too).
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
 
-    /// A client began a session at an endpoint of this server alone: opens what the server has for that session, as the client's
-    /// first call would, so that the server may change the lists of the session before that call. Gives nothing back: where there is
-    /// no room, or the server refuses, the first call opens it. The call says who the client is and what it can be asked.
+    /// A client began a session at an endpoint of this server alone: opens what the server has for
+    /// that session, as the client's first call would, so that the server may change the lists of
+    /// the session before that call. Gives nothing back: where there is no room, or the server
+    /// refuses, the first call opens it. The call says who the client is and what it can be asked.
     fn welcome(self: Arc<Self>, _outbound: Outbound) {}
 
-    /// Has the server tell of a task: the call asks after it, as it is named there. `None` where the server does not; its state
-    /// can be asked for all the same.
+    /// Has the server tell of a task: the call asks after it, as it is named there. `None` where
+    /// the server does not; its state can be asked for all the same.
     fn follow(self: Arc<Self>, _outbound: Outbound) -> Fut<'static, Option<Rings>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// Hears of the progress of a task of this principal's, as it is named there, in place of everybody else. `None` where it
-    /// tells of none.
+    /// Hears of the progress of a task of this principal's, as it is named there, in place of
+    /// everybody else. `None` where it tells of none.
     fn progress(&self, _principal: &Principal, _native: &str) -> Option<Reports> {
         None
     }
 
-    /// The part of a client's class that weir carries to this server as it is now known to be. Classes that are cut to
-    /// the same rest share a watch.
+    /// The part of a client's class that weir carries to this server as it is now known to be.
+    /// Classes that are cut to the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
 
-    /// Something happened to sessions of clients: what is held open for one of them alone hears of that. Many may end at once.
+    /// Something happened to sessions of clients: what is held open for one of them alone hears of
+    /// that. Many may end at once.
     fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
 
-    /// Describes the sessions and child processes that are open, for the process that takes this one's place. From now on they are that
-    /// one's to end; calls that run here go on.
+    /// Describes the sessions and child processes that are open, for the process that takes this
+    /// one's place. From now on they are that one's to end; calls that run here go on.
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
         Box::pin(std::future::ready(Vec::new()))
     }
@@ -181,12 +202,13 @@ pub trait Upstream: Send + Sync {
     /// How it is doing.
     fn health(&self) -> Health;
 
-    /// Ends what it holds (sessions, children) once its running calls are done, at most `grace` from now.
+    /// Ends what it holds (sessions, children) once its running calls are done, at most `grace`
+    /// from now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
 }
 
-/// A session or child process that another process goes on with. Opaque, and for the same upstream alone; it holds session ids, which
-/// are secrets.
+/// A session or child process that another process goes on with. Opaque, and for the same upstream
+/// alone; it holds session ids, which are secrets.
 #[derive(Debug)]
 pub struct ExportedSession {
     /// What it is.
@@ -200,11 +222,12 @@ impl ExportedSession {
     pub const MOST_DESCRIPTORS: usize = 6;
 }
 
-/// Rings when a server tells something of a task; many at once may be one. It ends when nothing more will be told, and dropping
-/// it takes the subscription back.
+/// Rings when a server tells something of a task; many at once may be one. It ends when nothing
+/// more will be told, and dropping it takes the subscription back.
 pub type Rings = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
 
-/// `params` of `notifications/progress` under the client's own token, as they come. Dropping it ends the listening.
+/// `params` of `notifications/progress` under the client's own token, as they come. Dropping it
+/// ends the listening.
 pub type Reports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
 
 /// What happens to a session of a client.
@@ -227,7 +250,8 @@ pub struct Health {
     pub down: bool,
     /// True while calls fail at once, since several in a row did not reach it.
     pub breaker_open: bool,
-    /// The cause of the last failure, for operators ([`Failure::cause`]). It stays when the upstream works again.
+    /// The cause of the last failure, for operators ([`Failure::cause`]). It stays when the
+    /// upstream works again.
     pub last_error: Option<String>,
     /// When that was.
     pub last_error_at: Option<SystemTime>,
@@ -259,21 +283,27 @@ pub trait Watch: Send {
     ///
     /// # Errors
     /// As for any request to the upstream; its -32601 where it has no such list.
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>>;
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>>;
 
-    /// Waits until the server says that a list changed, and gives the lists of which it said so; none where something may have been
-    /// missed. What it says during a walk is kept, as one.
-    /// Where the server tells nothing ([`About::pushes`] is empty) this waits only for the connection's end.
+    /// Waits until the server says that a list changed, and gives the lists of which it said so;
+    /// none where something may have been missed. What it says during a walk is kept, as one. Where
+    /// the server tells nothing ([`About::pushes`] is empty) this waits only for the connection's
+    /// end.
     ///
     /// # Errors
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
     fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>>;
 }
 
-/// A line on which a server tells of updates of single resources. Dropping it ends what it subscribed to.
+/// A line on which a server tells of updates of single resources. Dropping it ends what it
+/// subscribed to.
 pub trait Updates: Send {
-    /// Has the server tell of exactly these resources, named by its own URIs, and gives those of which it will not, each with
-    /// its reason. What it told of before, it tells of in between.
+    /// Has the server tell of exactly these resources, named by its own URIs, and gives those of
+    /// which it will not, each with its reason. What it told of before, it tells of in between.
     ///
     /// # Errors
     /// The line is lost: a new one is needed.
@@ -347,8 +377,8 @@ impl ListKind {
         }
     }
 
-    /// The attribute that holds an item's name in metrics and traces (semantic conventions for MCP). A URI is nobody's: there is no
-    /// end to them.
+    /// The attribute that holds an item's name in metrics and traces (semantic conventions for
+    /// MCP). A URI is nobody's: there is no end to them.
     #[must_use]
     pub const fn name_attribute(self) -> Option<&'static str> {
         match self {
@@ -400,7 +430,10 @@ impl Kinds {
     /// The lists that are not in the set.
     #[must_use]
     pub fn others(self) -> Self {
-        ListKind::ALL.into_iter().filter(|kind| !self.has(*kind)).collect()
+        ListKind::ALL
+            .into_iter()
+            .filter(|kind| !self.has(*kind))
+            .collect()
     }
 
     /// The same without one.
@@ -471,8 +504,8 @@ pub struct ListPage {
     pub next_cursor: Option<String>,
     /// `ttlMs`; absent or negative is 0.
     pub ttl_ms: u64,
-    /// True if this server's protocol revision has cache hints at all. Where it has none, `ttl_ms` says nothing and the
-    /// catalog makes its own small promise for a list it watches.
+    /// True if this server's protocol revision has cache hints at all. Where it has none, `ttl_ms`
+    /// says nothing and the catalog makes its own small promise for a list it watches.
     pub hinted: bool,
     /// True if the page may be shown to everybody (`cacheScope: "public"`); absent is private.
     pub public: bool,

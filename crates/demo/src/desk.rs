@@ -1,5 +1,5 @@
-//! The modern server: revision 2026-07-28, where every request carries all it needs, no session exists, and closing the
-//! response stream is what cancels a call.
+//! The modern server: revision 2026-07-28, where every request carries all it needs, no session
+//! exists, and closing the response stream is what cancels a call.
 
 mod envelope;
 mod expression;
@@ -35,10 +35,16 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(signals: Signals) -> Self {
-        Self { signals, countdowns: Arc::default() }
+        Self {
+            signals,
+            countdowns: Arc::default(),
+        }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Box<Response<Body>>> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Box<Response<Body>>> {
         web::guard(&request, &[Method::POST])?;
         let (head, body) = request.into_parts();
         let body = web::read(body).await?;
@@ -53,7 +59,10 @@ impl Desk {
             Ok(Message::Request(request)) => self.dispatch(&head.headers, request),
             Ok(Message::Notification) => web::empty(StatusCode::ACCEPTED),
             Ok(Message::Response) => {
-                let fault = Fault::new(code::INVALID_REQUEST, "responses are not posted in this revision");
+                let fault = Fault::new(
+                    code::INVALID_REQUEST,
+                    "responses are not posted in this revision",
+                );
                 web::json(StatusCode::BAD_REQUEST, &fault.message(None))
             }
             Err(bad) => web::json(StatusCode::BAD_REQUEST, &bad.fault.message(bad.id.as_ref())),
@@ -86,7 +95,9 @@ impl Desk {
 
     fn list(&self, request: &rpc::Request) -> Result<Value, Fault> {
         if request.string("cursor")?.is_some() {
-            return Err(Fault::params("this server never gave out that cursor: its list has one page"));
+            return Err(Fault::params(
+                "this server never gave out that cursor: its list has one page",
+            ));
         }
         let tools = tools::list(self.signals.borrow().revealed);
         Ok(json!({"tools": tools, "ttlMs": LIST_TTL_MS, "cacheScope": "public"}))
@@ -94,10 +105,15 @@ impl Desk {
 
     fn call(&self, request: &rpc::Request) -> Result<Called, Fault> {
         let (name, arguments) = request.tool_call()?;
-        let watching = Watching { progress_token: request.progress_token(), log_level: log_level(request)? };
+        let watching = Watching {
+            progress_token: request.progress_token(),
+            log_level: log_level(request)?,
+        };
         if name != "countdown" {
             let result = tools::call(name, &arguments, self.signals.borrow().revealed);
-            return result.map(Called::Now).ok_or_else(|| Fault::params(format!("unknown tool: {name}")));
+            return result
+                .map(Called::Now)
+                .ok_or_else(|| Fault::params(format!("unknown tool: {name}")));
         }
         let countdown = match Countdown::new(&arguments) {
             Ok(countdown) => countdown,
@@ -108,13 +124,20 @@ impl Desk {
             return Ok(Called::Now(rpc::tool_text(why, true)));
         };
         // The place lives in the stream, so it is free again whichever way the stream ends.
-        let messages = countdown.run(request.id.clone(), watching).map(move |message| (&place, message).1);
+        let messages = countdown
+            .run(request.id.clone(), watching)
+            .map(move |message| (&place, message).1);
         Ok(Called::Later(web::events(messages)))
     }
 
-    /// Acknowledges, then one message for each change, then the closing result when the server ends.
+    /// Acknowledges, then one message for each change, then the closing result when the server
+    /// ends.
     fn listen(&self, id: Value, wanted: bool) -> impl Stream<Item = Value> + Send + 'static {
-        let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+        let granted = if wanted {
+            json!({"toolsListChanged": true})
+        } else {
+            json!({})
+        };
         let mark = json!({meta::SUBSCRIPTION_ID: id});
         let params = json!({"notifications": granted, "_meta": mark});
         let opening = rpc::notification("notifications/subscriptions/acknowledged", params);
@@ -123,10 +146,15 @@ impl Desk {
             let (id, mark) = (id.clone(), mark.clone());
             async move {
                 let (mut signals, seen) = state?;
-                let news = signals.wait_for(|signal| signal.stopping || (wanted && signal.revealed != seen)).await;
+                let news = signals
+                    .wait_for(|signal| signal.stopping || (wanted && signal.revealed != seen))
+                    .await;
                 match news.map(|signal| *signal) {
                     Ok(signal) if !signal.stopping => {
-                        let changed = rpc::notification("notifications/tools/list_changed", json!({"_meta": mark}));
+                        let changed = rpc::notification(
+                            "notifications/tools/list_changed",
+                            json!({"_meta": mark}),
+                        );
                         Some((changed, Some((signals, signal.revealed))))
                     }
                     _ => Some((rpc::result(&id, complete(json!({"_meta": mark}))), None)),
@@ -139,7 +167,9 @@ impl Desk {
 
 impl Serve for Desk {
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        self.answer(request).await.unwrap_or_else(|refusal| *refusal)
+        self.answer(request)
+            .await
+            .unwrap_or_else(|refusal| *refusal)
     }
 }
 
@@ -153,8 +183,9 @@ struct Place(Arc<AtomicUsize>);
 
 impl Place {
     fn take(places: &Arc<AtomicUsize>) -> Option<Self> {
-        let taken = places
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < MAX_COUNTDOWNS).then_some(taken + 1));
+        let taken = places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            (taken < MAX_COUNTDOWNS).then_some(taken + 1)
+        });
         taken.ok().map(|_| Self(Arc::clone(places)))
     }
 }
@@ -168,7 +199,8 @@ impl Drop for Place {
 /// Adds what every result of this revision carries.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
-    result["_meta"][meta::SERVER_INFO] = json!({"name": "desk", "title": "Desk", "version": env!("CARGO_PKG_VERSION")});
+    result["_meta"][meta::SERVER_INFO] =
+        json!({"name": "desk", "title": "Desk", "version": env!("CARGO_PKG_VERSION")});
     result
 }
 
@@ -184,7 +216,11 @@ fn discover() -> Value {
 
 fn wants_tools(request: &rpc::Request) -> Result<bool, Fault> {
     let wrong = || Fault::params("params.notifications must be an object of notification types");
-    let filter = request.params.get("notifications").and_then(Value::as_object).ok_or_else(wrong)?;
+    let filter = request
+        .params
+        .get("notifications")
+        .and_then(Value::as_object)
+        .ok_or_else(wrong)?;
     match filter.get("toolsListChanged") {
         None => Ok(false),
         Some(wanted) => wanted.as_bool().ok_or_else(wrong),
@@ -192,11 +228,17 @@ fn wants_tools(request: &rpc::Request) -> Result<bool, Fault> {
 }
 
 fn log_level(request: &rpc::Request) -> Result<Option<LogLevel>, Fault> {
-    match request.params.get("_meta").and_then(|meta| meta.get(meta::LOG_LEVEL)) {
+    match request
+        .params
+        .get("_meta")
+        .and_then(|meta| meta.get(meta::LOG_LEVEL))
+    {
         None => Ok(None),
         Some(level) => match level.as_str().and_then(LogLevel::parse) {
             Some(level) => Ok(Some(level)),
-            None => Err(Fault::params("the log level in _meta is not one of the eight levels")),
+            None => Err(Fault::params(
+                "the log level in _meta is not one of the eight levels",
+            )),
         },
     }
 }

@@ -1,4 +1,5 @@
-//! Runs one server: the accept loop, the tasks of its connections, and how all of it ends. It knows no MCP.
+//! Runs one server: the accept loop, the tasks of its connections, and how all of it ends. It knows
+//! no MCP.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,7 +28,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// After a failed accept (file descriptors used up) the loop waits before it tries again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the owner of a server tells it. One watch channel carries it, so no listener can miss the last word.
+/// What the owner of a server tells it. One watch channel carries it, so no listener can miss the
+/// last word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signal {
     /// The extra tool is there.
@@ -42,10 +44,14 @@ pub(crate) type Signals = watch::Receiver<Signal>;
 /// An HTTP service that the accept loop can share between connections.
 pub(crate) trait Serve: Send + Sync + 'static {
     /// Answers one request. Dropped when the client closes the connection.
-    fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+    fn serve(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// A running server. Dropping it ends the server and every connection at once; [`Running::shutdown`] ends it gently.
+/// A running server. Dropping it ends the server and every connection at once;
+/// [`Running::shutdown`] ends it gently.
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
@@ -59,19 +65,22 @@ impl Running {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Adds the server's extra tool to its list and tells every listener with `list_changed`. The second call does
-    /// nothing. Returns whether the tool was new.
+    /// Adds the server's extra tool to its list and tells every listener with `list_changed`. The
+    /// second call does nothing. Returns whether the tool was new.
     pub fn reveal(&self) -> bool {
-        self.signal.send_if_modified(|signal| !std::mem::replace(&mut signal.revealed, true))
+        self.signal
+            .send_if_modified(|signal| !std::mem::replace(&mut signal.revealed, true))
     }
 
-    /// Takes the extra tool out of the list again, and tells every listener. Returns whether it was there.
+    /// Takes the extra tool out of the list again, and tells every listener. Returns whether it was
+    /// there.
     pub fn hide(&self) -> bool {
-        self.signal.send_if_modified(|signal| std::mem::replace(&mut signal.revealed, false))
+        self.signal
+            .send_if_modified(|signal| std::mem::replace(&mut signal.revealed, false))
     }
 
-    /// Stops accepting, closes listen streams, lets running calls end for two seconds, then drops what is left.
-    /// When the future is dropped the server ends at once.
+    /// Stops accepting, closes listen streams, lets running calls end for two seconds, then drops
+    /// what is left. When the future is dropped the server ends at once.
     pub async fn shutdown(mut self) {
         self.signal.send_modify(|signal| signal.stopping = true);
         if let Some(task) = self.task.as_mut() {
@@ -90,12 +99,19 @@ impl Drop for Running {
 }
 
 /// Starts the accept loop over the server that `build` makes.
-pub(crate) fn start<S: Serve>(listener: TcpListener, build: impl FnOnce(Signals) -> Arc<S>) -> io::Result<Running> {
+pub(crate) fn start<S: Serve>(
+    listener: TcpListener,
+    build: impl FnOnce(Signals) -> Arc<S>,
+) -> io::Result<Running> {
     let address = listener.local_addr()?;
     let (signal, signals) = watch::channel(Signal::default());
     let server = build(signals.clone());
     let task = tokio::spawn(accept(listener, server, signals));
-    Ok(Running { address, signal, task: Some(task) })
+    Ok(Running {
+        address,
+        signal,
+        task: Some(task),
+    })
 }
 
 /// Owns all connections: they live in its set, so they end when it does.
@@ -125,7 +141,8 @@ async fn connection<S: Serve>(stream: TcpStream, server: Arc<S>, mut signals: Si
         async move { Ok::<_, Infallible>(server.serve(request).await) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

@@ -1,4 +1,5 @@
-//! What both servers need of HTTP: the checks before a body is read, bounded bodies, answers, and SSE streams.
+//! What both servers need of HTTP: the checks before a body is read, bounded bodies, answers, and
+//! SSE streams.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,32 +25,51 @@ const EVENTS: &str = "text/event-stream";
 
 /// Checks everything that can be known before the body is read; an `Err` is the refusal to send.
 /// Order and statuses: 404 path, 403 origin and host, 405 method, 406 and 415 content.
-pub(crate) fn guard<B>(request: &Request<B>, methods: &'static [Method]) -> Result<(), Box<Response<Body>>> {
+pub(crate) fn guard<B>(
+    request: &Request<B>,
+    methods: &'static [Method],
+) -> Result<(), Box<Response<Body>>> {
     let headers = request.headers();
     if request.uri().path() != "/mcp" {
-        return Err(refuse(StatusCode::NOT_FOUND, "the MCP endpoint of this server is /mcp"));
+        return Err(refuse(
+            StatusCode::NOT_FOUND,
+            "the MCP endpoint of this server is /mcp",
+        ));
     }
     if !loopback(headers, &header::HOST) || !loopback(headers, &header::ORIGIN) {
-        return Err(refuse(StatusCode::FORBIDDEN, "this server answers only to loopback hosts and origins"));
+        return Err(refuse(
+            StatusCode::FORBIDDEN,
+            "this server answers only to loopback hosts and origins",
+        ));
     }
     if !methods.contains(request.method()) {
-        let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, "this server does not offer that HTTP method");
-        let allow = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+        let mut refusal = refuse(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this server does not offer that HTTP method",
+        );
+        let allow = methods
+            .iter()
+            .map(Method::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
         if let Ok(allow) = HeaderValue::from_str(&allow) {
             refusal.headers_mut().insert(header::ALLOW, allow);
         }
         return Err(refusal);
     }
     match *request.method() {
-        Method::POST if !(accepts(headers, JSON) && accepts(headers, EVENTS)) => {
-            Err(refuse(StatusCode::NOT_ACCEPTABLE, "Accept must list application/json and text/event-stream"))
-        }
-        Method::POST if !is_json(headers) => {
-            Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json"))
-        }
-        Method::GET if !accepts(headers, EVENTS) => {
-            Err(refuse(StatusCode::NOT_ACCEPTABLE, "Accept must list text/event-stream"))
-        }
+        Method::POST if !(accepts(headers, JSON) && accepts(headers, EVENTS)) => Err(refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must list application/json and text/event-stream",
+        )),
+        Method::POST if !is_json(headers) => Err(refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content-Type must be application/json",
+        )),
+        Method::GET if !accepts(headers, EVENTS) => Err(refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must list text/event-stream",
+        )),
         _ => Ok(()),
     }
 }
@@ -58,10 +78,14 @@ pub(crate) fn guard<B>(request: &Request<B>, methods: &'static [Method]) -> Resu
 pub(crate) async fn read(body: Incoming) -> Result<Bytes, Box<Response<Body>>> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than 256 KiB"))
-        }
-        Err(_) => Err(refuse(StatusCode::BAD_REQUEST, "the request body broke off")),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the request is larger than 256 KiB",
+        )),
+        Err(_) => Err(refuse(
+            StatusCode::BAD_REQUEST,
+            "the request body broke off",
+        )),
     }
 }
 
@@ -74,7 +98,10 @@ pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 pub(crate) fn refuse(status: StatusCode, why: &'static str) -> Box<Response<Body>> {
     let mut response = Response::new(Full::from(why).boxed_unsync());
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     Box::new(response)
 }
 
@@ -89,12 +116,14 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 pub(crate) fn json(status: StatusCode, message: &Value) -> Response<Body> {
     let mut response = Response::new(Full::from(message.to_string()).boxed_unsync());
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
 }
 
-/// A stream of messages as server-sent events, with a comment whenever it was quiet for [`KEEP_ALIVE`]. The stream is
-/// dropped as soon as the client goes away.
+/// A stream of messages as server-sent events, with a comment whenever it was quiet for
+/// [`KEEP_ALIVE`]. The stream is dropped as soon as the client goes away.
 pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Response<Body> {
     let frames = futures_util::stream::unfold(Box::pin(messages), |mut messages| async move {
         let text = match tokio::time::timeout(KEEP_ALIVE, messages.next()).await {
@@ -123,7 +152,9 @@ fn accepts(headers: &HeaderMap, media: &str) -> bool {
             let range = item.split(';').next().unwrap_or_default().trim();
             range == "*/*"
                 || range.eq_ignore_ascii_case(media)
-                || range.strip_suffix("/*").is_some_and(|wild| wild.eq_ignore_ascii_case(class))
+                || range
+                    .strip_suffix("/*")
+                    .is_some_and(|wild| wild.eq_ignore_ascii_case(class))
         })
 }
 
@@ -135,12 +166,19 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Whether a `Host` or `Origin` names this machine; a missing header is no browser and passes.
 fn loopback(headers: &HeaderMap, name: &header::HeaderName) -> bool {
-    let Some(value) = headers.get(name) else { return true };
-    let Ok(value) = value.to_str() else { return false };
+    let Some(value) = headers.get(name) else {
+        return true;
+    };
+    let Ok(value) = value.to_str() else {
+        return false;
+    };
     let authority = value.split_once("://").map_or(value, |(_, rest)| rest);
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),
     };
-    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }

@@ -1,5 +1,6 @@
-//! The legacy server: revisions 2024-11-05 to 2025-11-25 over Streamable HTTP, a session for each client, one listening
-//! stream a session. A modern request finds no session here and is told so, as an old server would.
+//! The legacy server: revisions 2024-11-05 to 2025-11-25 over Streamable HTTP, a session for each
+//! client, one listening stream a session. A modern request finds no session here and is told so,
+//! as an old server would.
 
 mod session;
 mod store;
@@ -38,7 +39,11 @@ type Refused = Box<Response<Body>>;
 
 impl Notes {
     pub(crate) fn new(signals: Signals) -> Self {
-        Self { signals, sessions: Mutex::default(), store: Mutex::default() }
+        Self {
+            signals,
+            sessions: Mutex::default(),
+            store: Mutex::default(),
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
@@ -59,13 +64,19 @@ impl Notes {
     }
 
     fn post(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Refused> {
-        let message: Value = serde_json::from_slice(body)
-            .map_err(|error| refuse(Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")), None))?;
+        let message: Value = serde_json::from_slice(body).map_err(|error| {
+            refuse(
+                Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")),
+                None,
+            )
+        })?;
         if let Value::Array(items) = message {
             return self.batch(headers, items);
         }
         match rpc::parse(message).map_err(|bad| refuse(bad.fault, bad.id.as_ref()))? {
-            Message::Request(request) if request.method == "initialize" => self.initialize(&request),
+            Message::Request(request) if request.method == "initialize" => {
+                self.initialize(&request)
+            }
             Message::Request(request) => {
                 let (id, session) = self.session(headers, Some(&request.id))?;
                 let mut messages = self.run(id, session, &request);
@@ -95,7 +106,10 @@ impl Notes {
         for item in items {
             match rpc::parse(item) {
                 Ok(Message::Request(request)) if request.method == "initialize" => {
-                    let fault = Fault::new(code::INVALID_REQUEST, "initialize must not be part of a batch");
+                    let fault = Fault::new(
+                        code::INVALID_REQUEST,
+                        "initialize must not be part of a batch",
+                    );
                     answers.push(fault.message(Some(&request.id)));
                 }
                 Ok(Message::Request(request)) => {
@@ -117,11 +131,18 @@ impl Notes {
     fn initialize(&self, request: &rpc::Request) -> Result<Response<Body>, Refused> {
         let refused = |fault| refuse(fault, Some(&request.id));
         let asked = request.string("protocolVersion").map_err(refused)?;
-        let asked = asked.ok_or_else(|| refused(Fault::params("params.protocolVersion is missing")))?;
-        let revision =
-            Revision::parse(asked).filter(|revision| !revision.is_modern()).unwrap_or(Revision::NEWEST_LEGACY);
+        let asked =
+            asked.ok_or_else(|| refused(Fault::params("params.protocolVersion is missing")))?;
+        let revision = Revision::parse(asked)
+            .filter(|revision| !revision.is_modern())
+            .unwrap_or(Revision::NEWEST_LEGACY);
         let id = lock(&self.sessions).open(revision);
-        let id = id.map_err(|_| web::refuse(StatusCode::INTERNAL_SERVER_ERROR, "no randomness for a session id"))?;
+        let id = id.map_err(|_| {
+            web::refuse(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "no randomness for a session id",
+            )
+        })?;
         let result = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": {"tools": {"listChanged": true}, "logging": {}},
@@ -143,7 +164,10 @@ impl Notes {
             "logging/setLevel" => self.set_level(session_id, request),
             "tools/list" => self.list(session, request),
             "tools/call" => self.call(session, request, &mut messages),
-            other => Err(Fault::new(code::METHOD_NOT_FOUND, format!("this server has no method {other}"))),
+            other => Err(Fault::new(
+                code::METHOD_NOT_FOUND,
+                format!("this server has no method {other}"),
+            )),
         };
         messages.push(match outcome {
             Ok(result) => rpc::result(&request.id, result),
@@ -154,27 +178,45 @@ impl Notes {
 
     fn set_level(&self, session_id: &str, request: &rpc::Request) -> Result<Value, Fault> {
         let level = request.string("level")?.and_then(LogLevel::parse);
-        let level = level.ok_or_else(|| Fault::params("params.level must be one of the eight log levels"))?;
+        let level = level
+            .ok_or_else(|| Fault::params("params.level must be one of the eight log levels"))?;
         lock(&self.sessions).set_level(session_id, level);
         Ok(json!({}))
     }
 
     fn list(&self, session: Session, request: &rpc::Request) -> Result<Value, Fault> {
         if request.string("cursor")?.is_some() {
-            return Err(Fault::params("this server never gave out that cursor: its list has one page"));
+            return Err(Fault::params(
+                "this server never gave out that cursor: its list has one page",
+            ));
         }
         Ok(json!({"tools": tools::list(session.revision, self.signals.borrow().revealed)}))
     }
 
-    fn call(&self, session: Session, request: &rpc::Request, notes: &mut Vec<Value>) -> Result<Value, Fault> {
+    fn call(
+        &self,
+        session: Session,
+        request: &rpc::Request,
+        notes: &mut Vec<Value>,
+    ) -> Result<Value, Fault> {
         let (name, arguments) = request.tool_call()?;
         let (progress_token, revealed) = (request.progress_token(), self.signals.borrow().revealed);
-        let call = Call { name, arguments: &arguments, progress_token, revealed };
+        let call = Call {
+            name,
+            arguments: &arguments,
+            progress_token,
+            revealed,
+        };
         let outcome = tools::call(&mut lock(&self.store), &call);
         match outcome.ok_or_else(|| Fault::params(format!("unknown tool: {name}")))? {
             Outcome::Done(mut result, said) => {
-                let wants_log = session.log_level.is_some_and(|level| level <= LogLevel::Info);
-                notes.extend(said.into_iter().filter(|note| wants_log || note["method"] != "notifications/message"));
+                let wants_log = session
+                    .log_level
+                    .is_some_and(|level| level <= LogLevel::Info);
+                notes.extend(
+                    said.into_iter()
+                        .filter(|note| wants_log || note["method"] != "notifications/message"),
+                );
                 if !session.revision.has_structured_content()
                     && let Some(result) = result.as_object_mut()
                 {
@@ -192,42 +234,60 @@ impl Notes {
 
     fn listen(&self, headers: &HeaderMap) -> Result<Response<Body>, Refused> {
         let (id, _) = self.session(headers, None)?;
-        let listening = lock(&self.sessions).listen(id).ok_or_else(|| unknown_session(None))?;
+        let listening = lock(&self.sessions)
+            .listen(id)
+            .ok_or_else(|| unknown_session(None))?;
         Ok(web::events(changes(self.signals.clone(), listening)))
     }
 
-    /// The session that the headers name. 400 without an id or with a version that is not served, 404 for an unknown one.
-    fn session<'a>(&self, headers: &'a HeaderMap, request: Option<&Value>) -> Result<(&'a str, Session), Refused> {
+    /// The session that the headers name. 400 without an id or with a version that is not served,
+    /// 404 for an unknown one.
+    fn session<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        request: Option<&Value>,
+    ) -> Result<(&'a str, Session), Refused> {
         let invalid = |why: &str| refuse(Fault::new(code::INVALID_REQUEST, why), request);
-        let id = web::text(headers, SESSION).ok_or_else(|| invalid("no session: begin with initialize"))?;
+        let id = web::text(headers, SESSION)
+            .ok_or_else(|| invalid("no session: begin with initialize"))?;
         if web::text(headers, "mcp-protocol-version")
             .is_some_and(|version| Revision::parse(version).is_none_or(Revision::is_modern))
         {
-            return Err(invalid("MCP-Protocol-Version names a revision that this server does not speak"));
+            return Err(invalid(
+                "MCP-Protocol-Version names a revision that this server does not speak",
+            ));
         }
-        let session = lock(&self.sessions).find(id).ok_or_else(|| unknown_session(request))?;
+        let session = lock(&self.sessions)
+            .find(id)
+            .ok_or_else(|| unknown_session(request))?;
         Ok((id, session))
     }
 }
 
 impl Serve for Notes {
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        self.answer(request).await.unwrap_or_else(|refusal| *refusal)
+        self.answer(request)
+            .await
+            .unwrap_or_else(|refusal| *refusal)
     }
 }
 
-/// `list_changed` each time the list changes, until the session, the stream's turn or the server ends.
+/// `list_changed` each time the list changes, until the session, the stream's turn or the server
+/// ends.
 fn changes(signals: Signals, listening: Listening) -> impl Stream<Item = Value> + Send {
     let seen = signals.borrow().revealed;
-    stream::unfold((signals, listening, seen), |(mut signals, mut listening, seen)| async move {
-        let news = tokio::select! {
-            news = signals.wait_for(|signal| signal.stopping || signal.revealed != seen) => news.map(|signal| *signal),
-            () = listening.over() => return None,
-        };
-        let signal = news.ok().filter(|signal| !signal.stopping)?;
-        let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-        Some((changed, (signals, listening, signal.revealed)))
-    })
+    stream::unfold(
+        (signals, listening, seen),
+        |(mut signals, mut listening, seen)| async move {
+            let news = tokio::select! {
+                news = signals.wait_for(|signal| signal.stopping || signal.revealed != seen) => news.map(|signal| *signal),
+                () = listening.over() => return None,
+            };
+            let signal = news.ok().filter(|signal| !signal.stopping)?;
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            Some((changed, (signals, listening, signal.revealed)))
+        },
+    )
 }
 
 /// An error below the session: HTTP 400 with the JSON-RPC error.
@@ -236,7 +296,10 @@ fn refuse(fault: Fault, id: Option<&Value>) -> Refused {
 }
 
 fn unknown_session(id: Option<&Value>) -> Refused {
-    let fault = Fault::new(code::INVALID_REQUEST, "this session is not open: begin again with initialize");
+    let fault = Fault::new(
+        code::INVALID_REQUEST,
+        "this session is not open: begin again with initialize",
+    );
     Box::new(web::json(StatusCode::NOT_FOUND, &fault.message(id)))
 }
 

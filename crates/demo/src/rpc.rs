@@ -1,5 +1,5 @@
-//! JSON-RPC as both demo servers use it: a request taken apart, and answers put together. They are small and far from
-//! any hot path, so plain JSON values do.
+//! JSON-RPC as both demo servers use it: a request taken apart, and answers put together. They are
+//! small and far from any hot path, so plain JSON values do.
 
 use serde_json::{Map, Value, json};
 use weir_wire::code;
@@ -35,7 +35,11 @@ pub(crate) struct Fault {
 
 impl Fault {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
     }
 
     pub(crate) fn params(message: impl Into<String>) -> Self {
@@ -43,7 +47,10 @@ impl Fault {
     }
 
     pub(crate) fn with(self, data: Value) -> Self {
-        Self { data: Some(data), ..self }
+        Self {
+            data: Some(data),
+            ..self
+        }
     }
 
     /// The error message for `id`; without one when the request's id could not be read.
@@ -78,7 +85,9 @@ impl Request {
 
     /// The name and arguments of a `tools/call`.
     pub(crate) fn tool_call(&self) -> Result<(&str, Map<String, Value>), Fault> {
-        let name = self.string("name")?.ok_or_else(|| Fault::params("params.name must name a tool"))?;
+        let name = self
+            .string("name")?
+            .ok_or_else(|| Fault::params("params.name must name a tool"))?;
         match self.params.get("arguments") {
             None => Ok((name, Map::new())),
             Some(Value::Object(arguments)) => Ok((name, arguments.clone())),
@@ -101,14 +110,23 @@ pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
         return Err(Box::new(Malformed { id: None, fault }));
     };
     let id = message.remove("id");
-    let known = id.clone().filter(|id| id.is_string() || id.is_i64() || id.is_u64());
-    let refuse = |why: &str| Box::new(Malformed { id: known.clone(), fault: Fault::new(code::INVALID_REQUEST, why) });
+    let known = id
+        .clone()
+        .filter(|id| id.is_string() || id.is_i64() || id.is_u64());
+    let refuse = |why: &str| {
+        Box::new(Malformed {
+            id: known.clone(),
+            fault: Fault::new(code::INVALID_REQUEST, why),
+        })
+    };
     if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(refuse("jsonrpc must be \"2.0\""));
     }
     let method = match message.remove("method") {
         Some(Value::String(method)) => method,
-        None if message.contains_key("result") || message.contains_key("error") => return Ok(Message::Response),
+        None if message.contains_key("result") || message.contains_key("error") => {
+            return Ok(Message::Response);
+        }
         _ => return Err(refuse("method must be a string")),
     };
     let params = match message.remove("params") {

@@ -10,7 +10,9 @@ use weir_testkit::{Answer, Modern, RawClient};
 use weir_wire::meta;
 
 async fn start() -> (Running, RawClient) {
-    let server = weir_demo::start_desk(TcpListener::bind("127.0.0.1:0").await.unwrap()).await.unwrap();
+    let server = weir_demo::start_desk(TcpListener::bind("127.0.0.1:0").await.unwrap())
+        .await
+        .unwrap();
     let client = RawClient::new(&server.url()).modern();
     (server, client)
 }
@@ -24,8 +26,18 @@ async fn spoilt(
 ) -> Answer {
     let (mut headers, mut message) = client.envelope(method, params);
     spoil(&mut headers, &mut message);
-    let answer = client.send(Method::POST, headers, message.to_string()).await.unwrap().finish().await.unwrap();
-    assert_eq!(answer.last()["id"], message["id"], "r034: every error echoes its id");
+    let answer = client
+        .send(Method::POST, headers, message.to_string())
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
+    assert_eq!(
+        answer.last()["id"],
+        message["id"],
+        "r034: every error echoes its id"
+    );
     answer
 }
 
@@ -35,8 +47,14 @@ async fn r051_r052_r053_r056_discover_says_what_the_server_is() {
     let answer = client.ask("server/discover", Value::Null).await.unwrap();
     let result = answer.result();
     assert_eq!(result["supportedVersions"], json!(["2026-07-28"]));
-    assert_eq!(result["capabilities"]["tools"], json!({"listChanged": true}));
-    assert_eq!((&result["resultType"], &result["cacheScope"]), (&json!("complete"), &json!("public")));
+    assert_eq!(
+        result["capabilities"]["tools"],
+        json!({"listChanged": true})
+    );
+    assert_eq!(
+        (&result["resultType"], &result["cacheScope"]),
+        (&json!("complete"), &json!("public"))
+    );
     assert!(result["ttlMs"].is_u64() && result.get("serverInfo").is_none());
     assert_eq!(result["_meta"][meta::SERVER_INFO]["name"], "desk");
     assert_eq!(answer.header("mcp-session-id"), None);
@@ -46,17 +64,43 @@ async fn r051_r052_r053_r056_discover_says_what_the_server_is() {
 async fn tools_are_listed_and_called() {
     let (_server, client) = start().await;
     let tools = client.list_tools().await.unwrap();
-    assert_eq!(tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["calculate", "countdown", "now"]);
-    let sum = client.call("calculate", json!({"expression": "(1 + 2) * 3 ^ 2"})).await.unwrap();
-    assert_eq!((sum.text(), &sum.result()["structuredContent"]), ("27", &json!({"value": 27.0})));
-    for arguments in [json!({"expression": "1 / 0"}), json!({"expression": 7}), json!({})] {
+    assert_eq!(
+        tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(),
+        ["calculate", "countdown", "now"]
+    );
+    let sum = client
+        .call("calculate", json!({"expression": "(1 + 2) * 3 ^ 2"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (sum.text(), &sum.result()["structuredContent"]),
+        ("27", &json!({"value": 27.0}))
+    );
+    for arguments in [
+        json!({"expression": "1 / 0"}),
+        json!({"expression": 7}),
+        json!({}),
+    ] {
         let failed = client.call("calculate", arguments).await.unwrap();
-        assert_eq!((failed.status.as_u16(), &failed.result()["isError"]), (200, &json!(true)));
+        assert_eq!(
+            (failed.status.as_u16(), &failed.result()["isError"]),
+            (200, &json!(true))
+        );
     }
-    let time = client.call("now", json!({"offset": "+05:30"})).await.unwrap();
+    let time = client
+        .call("now", json!({"offset": "+05:30"}))
+        .await
+        .unwrap();
     assert!(time.text().ends_with("+05:30"), "{}", time.text());
     assert_eq!(time.result()["structuredContent"]["offsetSeconds"], 19_800);
-    assert_eq!(client.call("now", json!({"offset": "Mars"})).await.unwrap().result()["isError"], true);
+    assert_eq!(
+        client
+            .call("now", json!({"offset": "Mars"}))
+            .await
+            .unwrap()
+            .result()["isError"],
+        true
+    );
     let unknown = client.call("coin_flip", json!({})).await.unwrap();
     assert_eq!((unknown.status.as_u16(), unknown.code()), (200, -32602));
 }
@@ -66,8 +110,15 @@ async fn r009_to_r019_headers_must_agree_with_the_body() {
     let (_server, client) = start().await;
     let call = || json!({"name": "now", "arguments": {}});
     for name in ["mcp-protocol-version", "mcp-method", "mcp-name"] {
-        let missing = spoilt(&client, "tools/call", call(), |headers, _| drop(headers.remove(name))).await;
-        assert_eq!((missing.status.as_u16(), missing.code()), (400, -32020), "{name}");
+        let missing = spoilt(&client, "tools/call", call(), |headers, _| {
+            drop(headers.remove(name))
+        })
+        .await;
+        assert_eq!(
+            (missing.status.as_u16(), missing.code()),
+            (400, -32020),
+            "{name}"
+        );
     }
     for (name, value) in [
         ("mcp-protocol-version", "2099-01-01"),
@@ -76,12 +127,21 @@ async fn r009_to_r019_headers_must_agree_with_the_body() {
         ("mcp-name", "calculate"),
         ("mcp-name", "=?base64?SGVsbG8?="),
     ] {
-        let set = |headers: &mut HeaderMap, _: &mut Value| drop(headers.insert(name, HeaderValue::from_static(value)));
+        let set = |headers: &mut HeaderMap, _: &mut Value| {
+            drop(headers.insert(name, HeaderValue::from_static(value)))
+        };
         let wrong = spoilt(&client, "tools/call", call(), set).await;
-        assert_eq!((wrong.status.as_u16(), wrong.code()), (400, -32020), "{name}: {value}");
+        assert_eq!(
+            (wrong.status.as_u16(), wrong.code()),
+            (400, -32020),
+            "{name}: {value}"
+        );
     }
     let encoded = HeaderValue::from_static("=?base64?bm93?=");
-    let fine = spoilt(&client, "tools/call", call(), |headers, _| drop(headers.insert("mcp-name", encoded))).await;
+    let fine = spoilt(&client, "tools/call", call(), |headers, _| {
+        drop(headers.insert("mcp-name", encoded))
+    })
+    .await;
     assert_eq!(fine.result()["isError"], false);
 }
 
@@ -90,75 +150,184 @@ async fn r026_r027_meta_is_required_but_for_client_info() {
     let (_server, client) = start().await;
     for key in [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES] {
         let spoil = |_: &mut HeaderMap, message: &mut Value| {
-            message["params"]["_meta"].as_object_mut().unwrap().remove(key);
+            message["params"]["_meta"]
+                .as_object_mut()
+                .unwrap()
+                .remove(key);
         };
         let answer = spoilt(&client, "tools/list", json!({}), spoil).await;
-        assert_eq!((answer.status.as_u16(), answer.code()), (400, -32602), "{key}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (400, -32602),
+            "{key}"
+        );
     }
     let anonymous = |_: &mut HeaderMap, message: &mut Value| {
-        message["params"]["_meta"].as_object_mut().unwrap().remove(meta::CLIENT_INFO);
+        message["params"]["_meta"]
+            .as_object_mut()
+            .unwrap()
+            .remove(meta::CLIENT_INFO);
     };
-    assert_eq!(spoilt(&client, "tools/list", json!({}), anonymous).await.status, 200);
+    assert_eq!(
+        spoilt(&client, "tools/list", json!({}), anonymous)
+            .await
+            .status,
+        200
+    );
 }
 
 #[tokio::test]
 async fn r028_r029_r030_r054_unknown_methods_and_versions() {
     let (server, client) = start().await;
-    for method in ["unknown/method", "initialize", "ping", "logging/setLevel", "prompts/list", "tasks/list"] {
+    for method in [
+        "unknown/method",
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "prompts/list",
+        "tasks/list",
+    ] {
         let answer = client.ask(method, json!({})).await.unwrap();
-        assert_eq!((answer.status.as_u16(), answer.code()), (404, -32601), "{method}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (404, -32601),
+            "{method}"
+        );
     }
-    let future = Modern { version: "2099-01-01".to_owned(), ..Modern::default() };
-    let answer = RawClient::new(&server.url()).modern_with(future).ask("tools/list", json!({})).await.unwrap();
+    let future = Modern {
+        version: "2099-01-01".to_owned(),
+        ..Modern::default()
+    };
+    let answer = RawClient::new(&server.url())
+        .modern_with(future)
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     assert_eq!((answer.status.as_u16(), answer.code()), (400, -32022));
-    assert_eq!(answer.error()["data"], json!({"supported": ["2026-07-28"], "requested": "2099-01-01"}));
+    assert_eq!(
+        answer.error()["data"],
+        json!({"supported": ["2026-07-28"], "requested": "2099-01-01"})
+    );
     let legacy = RawClient::new(&server.url());
-    let old = legacy.ask("initialize", json!({"protocolVersion": "2025-06-18", "capabilities": {}})).await.unwrap();
+    let old = legacy
+        .ask(
+            "initialize",
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}}),
+        )
+        .await
+        .unwrap();
     assert_eq!((old.status.as_u16(), old.code()), (400, -32022));
 }
 
 #[tokio::test]
 async fn r001_r002_r003_r006_r031_r047_what_is_refused_before_the_body() {
     let (server, client) = start().await;
-    for (name, value) in [("origin", "https://evil.example"), ("host", "evil.example"), ("origin", "null")] {
-        let answer = client.clone().with_header(name, value).ask("tools/list", json!({})).await.unwrap();
+    for (name, value) in [
+        ("origin", "https://evil.example"),
+        ("host", "evil.example"),
+        ("origin", "null"),
+    ] {
+        let answer = client
+            .clone()
+            .with_header(name, value)
+            .ask("tools/list", json!({}))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 403, "{name}: {value}");
     }
-    for (name, value) in [("origin", "http://localhost:3000"), ("host", "[::1]:80"), ("host", "127.0.0.1")] {
-        let answer = client.clone().with_header(name, value).ask("tools/list", json!({})).await.unwrap();
+    for (name, value) in [
+        ("origin", "http://localhost:3000"),
+        ("host", "[::1]:80"),
+        ("host", "127.0.0.1"),
+    ] {
+        let answer = client
+            .clone()
+            .with_header(name, value)
+            .ask("tools/list", json!({}))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "{name}: {value}");
     }
     assert_eq!(client.get_stream().await.unwrap().status, 405);
     assert_eq!(client.delete().await.unwrap().header("allow"), Some("POST"));
-    let plain = client.clone().with_header("content-type", "text/plain").ask("tools/list", json!({})).await.unwrap();
+    let plain = client
+        .clone()
+        .with_header("content-type", "text/plain")
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     assert_eq!(plain.status, 415);
-    let picky = client.clone().with_header("accept", "application/json").ask("tools/list", json!({})).await.unwrap();
+    let picky = client
+        .clone()
+        .with_header("accept", "application/json")
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     assert_eq!(picky.status, 406);
-    assert_eq!(client.respond(&json!(1), json!({})).await.unwrap().status, 400);
-    assert_eq!(client.notify("notifications/cancelled", json!({})).await.unwrap().status, 202);
-    let large = client.call("calculate", json!({"expression": "1".repeat(300_000)})).await;
+    assert_eq!(
+        client.respond(&json!(1), json!({})).await.unwrap().status,
+        400
+    );
+    assert_eq!(
+        client
+            .notify("notifications/cancelled", json!({}))
+            .await
+            .unwrap()
+            .status,
+        202
+    );
+    let large = client
+        .call("calculate", json!({"expression": "1".repeat(300_000)}))
+        .await;
     // The server may close while the client still writes; either way nothing was evaluated.
     assert!(large.map_or(true, |answer| answer.status == 413));
-    assert_eq!(RawClient::new(&server.url().replace("/mcp", "/")).ask("ping", json!({})).await.unwrap().status, 404);
+    assert_eq!(
+        RawClient::new(&server.url().replace("/mcp", "/"))
+            .ask("ping", json!({}))
+            .await
+            .unwrap()
+            .status,
+        404
+    );
 }
 
 #[tokio::test]
 async fn a_countdown_reports_progress_and_logs_then_ends() {
     let (server, _) = start().await;
     let client = RawClient::new(&server.url());
-    let client = client.modern_with(Modern { log_level: Some("debug".to_owned()), ..Modern::default() });
-    let call = client.start_call("countdown", json!({"from": 3, "interval_ms": 1}), json!(42)).await.unwrap();
+    let client = client.modern_with(Modern {
+        log_level: Some("debug".to_owned()),
+        ..Modern::default()
+    });
+    let call = client
+        .start_call("countdown", json!({"from": 3, "interval_ms": 1}), json!(42))
+        .await
+        .unwrap();
     let answer = call.finish().await.unwrap();
-    let seen: Vec<_> = answer.notes("notifications/progress").map(|note| note["params"]["progress"].clone()).collect();
+    let seen: Vec<_> = answer
+        .notes("notifications/progress")
+        .map(|note| note["params"]["progress"].clone())
+        .collect();
     assert_eq!(seen, [1, 2, 3]);
-    assert_eq!(answer.notes("notifications/progress").next().unwrap()["params"]["progressToken"], 42);
+    assert_eq!(
+        answer.notes("notifications/progress").next().unwrap()["params"]["progressToken"],
+        42
+    );
     assert_eq!(answer.notes("notifications/message").count(), 1);
     assert_eq!(answer.text(), "Counted down from 3: lift-off!");
     assert_eq!(answer.header("x-accel-buffering"), Some("no"), "r038");
     assert!(answer.events.iter().all(|event| event.id.is_none()), "r041");
-    let silent = client.modern().call("countdown", json!({"from": 2, "interval_ms": 1})).await.unwrap();
+    let silent = client
+        .modern()
+        .call("countdown", json!({"from": 2, "interval_ms": 1}))
+        .await
+        .unwrap();
     assert_eq!(silent.messages.len(), 1);
-    let bad = RawClient::new(&server.url()).modern().call("countdown", json!({"from": 0})).await.unwrap();
+    let bad = RawClient::new(&server.url())
+        .modern()
+        .call("countdown", json!({"from": 0}))
+        .await
+        .unwrap();
     assert_eq!(bad.result()["isError"], true);
 }
 
@@ -168,16 +337,23 @@ async fn closing_the_stream_cancels_a_countdown_and_frees_its_place() {
     let arguments = json!({"from": 600, "interval_ms": 60_000});
     let mut running = Vec::new();
     for _ in 0..64 {
-        let call = client.start_call("countdown", arguments.clone(), json!(1)).await.unwrap();
+        let call = client
+            .start_call("countdown", arguments.clone(), json!(1))
+            .await
+            .unwrap();
         assert!(call.is_stream());
         running.push(call);
     }
     let full = client.call("countdown", arguments.clone()).await.unwrap();
     assert_eq!(full.result()["isError"], true);
     drop(running);
-    // The server hears of the closed connections in its own time: ask until a place is free, at most 1,000 times.
+    // The server hears of the closed connections in its own time: ask until a place is free, at
+    // most 1,000 times.
     for _ in 0..1_000 {
-        let next = client.start_call("countdown", arguments.clone(), json!(1)).await.unwrap();
+        let next = client
+            .start_call("countdown", arguments.clone(), json!(1))
+            .await
+            .unwrap();
         if next.is_stream() {
             return;
         }
@@ -188,11 +364,20 @@ async fn closing_the_stream_cancels_a_countdown_and_frees_its_place() {
 #[tokio::test]
 async fn a_listener_hears_of_the_coin_and_of_the_end() {
     let (server, client) = start().await;
-    let mut stream = client.listen(json!({"toolsListChanged": true, "promptsListChanged": true})).await.unwrap();
+    let mut stream = client
+        .listen(json!({"toolsListChanged": true, "promptsListChanged": true}))
+        .await
+        .unwrap();
     let mut deaf = client.listen(json!({})).await.unwrap();
     let opening = stream.next_message().await.unwrap().unwrap();
-    assert_eq!(opening["method"], "notifications/subscriptions/acknowledged");
-    assert_eq!(opening["params"]["notifications"], json!({"toolsListChanged": true}));
+    assert_eq!(
+        opening["method"],
+        "notifications/subscriptions/acknowledged"
+    );
+    assert_eq!(
+        opening["params"]["notifications"],
+        json!({"toolsListChanged": true})
+    );
     let id = opening["params"]["_meta"][meta::SUBSCRIPTION_ID].clone();
     assert!(id.is_i64());
     server.reveal();
@@ -204,7 +389,9 @@ async fn a_listener_hears_of_the_coin_and_of_the_end() {
         tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(),
         ["calculate", "coin_flip", "countdown", "now"]
     );
-    assert!(["heads", "tails"].contains(&client.call("coin_flip", json!({})).await.unwrap().text()));
+    assert!(
+        ["heads", "tails"].contains(&client.call("coin_flip", json!({})).await.unwrap().text())
+    );
     server.shutdown().await;
     for stream in [&mut stream, &mut deaf] {
         let mut last = Value::Null;
@@ -219,7 +406,10 @@ async fn a_listener_hears_of_the_coin_and_of_the_end() {
 #[tokio::test]
 async fn dropping_the_server_ends_it_at_once() {
     let (server, client) = start().await;
-    let mut stream = client.listen(json!({"toolsListChanged": true})).await.unwrap();
+    let mut stream = client
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
     assert!(stream.next_message().await.unwrap().is_some());
     drop(server);
     assert!(stream.next_message().await.is_err());

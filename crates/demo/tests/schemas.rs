@@ -1,4 +1,5 @@
-//! Everything both servers say, held against the official schemas where the environment has them (`MCP_SCHEMAS`).
+//! Everything both servers say, held against the official schemas where the environment has them
+//! (`MCP_SCHEMAS`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,9 +12,14 @@ async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// Fails when a message breaks its schema, or when fewer messages came than the test meant to check.
+/// Fails when a message breaks its schema, or when fewer messages came than the test meant to
+/// check.
 fn check(recorder: &Recorder, at_least: usize) {
-    assert!(recorder.seen().len() >= at_least, "only {} messages", recorder.seen().len());
+    assert!(
+        recorder.seen().len() >= at_least,
+        "only {} messages",
+        recorder.seen().len()
+    );
     if let Some(schemas) = Schemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
     }
@@ -24,13 +30,26 @@ async fn notes_obeys_the_schema_of_each_revision() {
     for revision in Revision::LEGACY {
         let server = weir_demo::start_notes(listener().await).await.unwrap();
         let recorder = Recorder::new();
-        let client =
-            RawClient::new(&server.url()).with_recorder(&recorder).legacy(revision).initialize().await.unwrap();
-        client.ask("logging/setLevel", json!({"level": "debug"})).await.unwrap();
-        client.call("add_note", json!({"text": "one", "tags": ["a"]})).await.unwrap();
+        let client = RawClient::new(&server.url())
+            .with_recorder(&recorder)
+            .legacy(revision)
+            .initialize()
+            .await
+            .unwrap();
+        client
+            .ask("logging/setLevel", json!({"level": "debug"}))
+            .await
+            .unwrap();
+        client
+            .call("add_note", json!({"text": "one", "tags": ["a"]}))
+            .await
+            .unwrap();
         client.call("add_note", json!({"text": ""})).await.unwrap();
         client.call("list_notes", json!({})).await.unwrap();
-        let search = client.start_call("search_notes", json!({"query": "o"}), json!(7)).await.unwrap();
+        let search = client
+            .start_call("search_notes", json!({"query": "o"}), json!(7))
+            .await
+            .unwrap();
         search.finish().await.unwrap();
         client.call("nobody", json!({})).await.unwrap();
         client.ask("ping", json!({})).await.unwrap();
@@ -46,9 +65,17 @@ async fn notes_obeys_the_schema_of_each_revision() {
 async fn desk_obeys_the_schema_of_its_revision() {
     let server = weir_demo::start_desk(listener().await).await.unwrap();
     let recorder = Recorder::new();
-    let modern = Modern { log_level: Some("debug".to_owned()), ..Modern::default() };
-    let client = RawClient::new(&server.url()).with_recorder(&recorder).modern_with(modern);
-    let mut stream = client.listen(json!({"toolsListChanged": true})).await.unwrap();
+    let modern = Modern {
+        log_level: Some("debug".to_owned()),
+        ..Modern::default()
+    };
+    let client = RawClient::new(&server.url())
+        .with_recorder(&recorder)
+        .modern_with(modern);
+    let mut stream = client
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
     stream.next_message().await.unwrap().unwrap();
     server.reveal();
     stream.next_message().await.unwrap().unwrap();
@@ -63,11 +90,26 @@ async fn desk_obeys_the_schema_of_its_revision() {
     ] {
         client.call(tool, arguments).await.unwrap();
     }
-    let countdown = client.start_call("countdown", json!({"from": 2, "interval_ms": 1}), json!("t")).await.unwrap();
+    let countdown = client
+        .start_call(
+            "countdown",
+            json!({"from": 2, "interval_ms": 1}),
+            json!("t"),
+        )
+        .await
+        .unwrap();
     countdown.finish().await.unwrap();
     client.ask("ping", json!({})).await.unwrap();
-    let future = Modern { version: "2099-01-01".to_owned(), ..Modern::default() };
-    client.clone().modern_with(future).ask("tools/list", json!({})).await.unwrap();
+    let future = Modern {
+        version: "2099-01-01".to_owned(),
+        ..Modern::default()
+    };
+    client
+        .clone()
+        .modern_with(future)
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     server.shutdown().await;
     stream.next_message().await.unwrap().unwrap();
     check(&recorder, 15);

@@ -1,9 +1,12 @@
-//! What servers ask clients in the middle of a call (sampling, elicitation, roots), between the words of the revisions.
+//! What servers ask clients in the middle of a call (sampling, elicitation, roots), between the
+//! words of the revisions.
 //!
-//! A question of a legacy server is lifted into the words of the newest revision, where it has no id and nothing of one hop;
-//! for a legacy client it is lowered into those of the client's. Answers go the other way.
+//! A question of a legacy server is lifted into the words of the newest revision, where it has no
+//! id and nothing of one hop; for a legacy client it is lowered into those of the client's. Answers
+//! go the other way.
 //!
-//! Sources: client/sampling, client/elicitation and client/roots of each revision; SEP-1034, SEP-1330 (enums).
+//! Sources: client/sampling, client/elicitation and client/roots of each revision; SEP-1034,
+//! SEP-1330 (enums).
 
 mod shape;
 
@@ -48,22 +51,29 @@ impl Unaskable {
     #[must_use]
     pub fn error(self) -> ErrorObject {
         match self {
-            Self::Undeclared => ErrorObject::new(code::METHOD_NOT_FOUND, "The client cannot be asked for this"),
-            Self::Mode => {
-                ErrorObject::new(code::INVALID_PARAMS, "The client did not say that it can be asked this way")
-            }
-            Self::Words => {
-                ErrorObject::new(code::INVALID_PARAMS, "The client's protocol revision has no form for this")
-            }
+            Self::Undeclared => ErrorObject::new(
+                code::METHOD_NOT_FOUND,
+                "The client cannot be asked for this",
+            ),
+            Self::Mode => ErrorObject::new(
+                code::INVALID_PARAMS,
+                "The client did not say that it can be asked this way",
+            ),
+            Self::Words => ErrorObject::new(
+                code::INVALID_PARAMS,
+                "The client's protocol revision has no form for this",
+            ),
             Self::Place => ErrorObject::new(code::INVALID_PARAMS, "The URL is not https"),
         }
     }
 
-    /// The answer in place of the client's, to a question of this method: whom a person cannot be shown a form by is told
-    /// that they closed it.
+    /// The answer in place of the client's, to a question of this method: whom a person cannot be
+    /// shown a form by is told that they closed it.
     pub fn answer(self, method: Method) -> Result<Bytes, Bytes> {
         match (self, method) {
-            (Self::Words, Method::ElicitationCreate) => Ok(Bytes::from_static(br#"{"action":"cancel"}"#)),
+            (Self::Words, Method::ElicitationCreate) => {
+                Ok(Bytes::from_static(br#"{"action":"cancel"}"#))
+            }
             _ => Err(self.error().to_json()),
         }
     }
@@ -72,20 +82,29 @@ impl Unaskable {
 /// True for the requests that servers make of clients.
 #[must_use]
 pub const fn is_question(method: Method) -> bool {
-    matches!(method, Method::SamplingCreateMessage | Method::ElicitationCreate | Method::RootsList)
+    matches!(
+        method,
+        Method::SamplingCreateMessage | Method::ElicitationCreate | Method::RootsList
+    )
 }
 
-/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr; 2025-11-25, tasks).
+/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr; 2025-11-25,
+/// tasks).
 #[must_use]
 pub const fn may_have_questions(method: Method) -> bool {
-    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::TasksResult)
+    matches!(
+        method,
+        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::TasksResult
+    )
 }
 
-/// Whether a server with sessions may ask its client in the middle of this call. In a method that no revision knows it may, where the
-/// client is asked by requests: one that is asked by rounds knows none for such methods.
+/// Whether a server with sessions may ask its client in the middle of this call. In a method that
+/// no revision knows it may, where the client is asked by requests: one that is asked by rounds
+/// knows none for such methods.
 #[must_use]
 pub fn may_ask_in(call: &Call) -> bool {
-    may_have_questions(call.method) || call.method == OF_EXTENSION && call.asked == AskedBy::Requests
+    may_have_questions(call.method)
+        || call.method == OF_EXTENSION && call.asked == AskedBy::Requests
 }
 
 /// The part of a class that a revision has words for.
@@ -111,11 +130,18 @@ pub fn of_revision(revision: Revision, class: CapabilityClass) -> CapabilityClas
 /// [`Unaskable`].
 pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<(), Unaskable> {
     use CapabilityClass as C;
-    let member = |name: &str| scan::find(params, name).map(|range| &params[range]).filter(|value| *value != b"null");
+    let member = |name: &str| {
+        scan::find(params, name)
+            .map(|range| &params[range])
+            .filter(|value| *value != b"null")
+    };
     let (any, exact) = match method {
         Method::SamplingCreateMessage => {
             let tools = member("tools").is_some() || member("toolChoice").is_some();
-            (class.has(C::SAMPLING) || class.has(C::SAMPLING_TOOLS), !tools || class.has(C::SAMPLING_TOOLS))
+            (
+                class.has(C::SAMPLING) || class.has(C::SAMPLING_TOOLS),
+                !tools || class.has(C::SAMPLING_TOOLS),
+            )
         }
         Method::ElicitationCreate => {
             let mode = member("mode").and_then(scan::string);
@@ -124,14 +150,20 @@ pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<
                 Some("url") => class.has(C::ELICITATION_URL),
                 Some(_) => false,
             };
-            (class.has(C::ELICITATION_FORM) || class.has(C::ELICITATION_URL), exact)
+            (
+                class.has(C::ELICITATION_FORM) || class.has(C::ELICITATION_URL),
+                exact,
+            )
         }
         Method::RootsList => (class.has(C::ROOTS), true),
         _ => (false, false),
     };
     match (any, exact) {
         (true, true)
-            if is_by_url(params, method) && !member("url").and_then(scan::string).is_some_and(|url| is_safe(&url)) =>
+            if is_by_url(params, method)
+                && !member("url")
+                    .and_then(scan::string)
+                    .is_some_and(|url| is_safe(&url)) =>
         {
             Err(Unaskable::Place)
         }
@@ -144,16 +176,34 @@ pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<
 /// A legacy server's request, where it is one that clients are asked.
 #[must_use]
 pub fn lift(request: &Request) -> Option<Lifted> {
-    let method = request.method.known().filter(|method| is_question(*method))?;
-    let params = request.params.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
+    let method = request
+        .method
+        .known()
+        .filter(|method| is_question(*method))?;
+    let params = request
+        .params
+        .clone()
+        .unwrap_or_else(|| Bytes::from_static(b"{}"));
     let about = scan::find(&params, "_meta").map(|range| params.slice(range));
-    let token = about.and_then(|about| scan::find(&about, meta::PROGRESS_TOKEN).map(|range| about.slice(range)));
-    let elicitation =
-        scan::find(&params, "elicitationId").and_then(|range| scan::string(&params[range]).map(Arc::from));
-    let edits = Edits::new().remove("task").remove("elicitationId").meta(MetaEdits::new().drop_owned());
+    let token = about
+        .and_then(|about| scan::find(&about, meta::PROGRESS_TOKEN).map(|range| about.slice(range)));
+    let elicitation = scan::find(&params, "elicitationId")
+        .and_then(|range| scan::string(&params[range]).map(Arc::from));
+    let edits = Edits::new()
+        .remove("task")
+        .remove("elicitationId")
+        .meta(MetaEdits::new().drop_owned());
     // The server's messages are checked when they are read.
     let bare = edits.or_same(&params);
-    Some(Lifted { id: request.id.clone(), question: Question { method, params: bare }, token, elicitation })
+    Some(Lifted {
+        id: request.id.clone(),
+        question: Question {
+            method,
+            params: bare,
+        },
+        token,
+        elicitation,
+    })
 }
 
 /// What a question becomes for a legacy client.
@@ -184,7 +234,11 @@ pub fn lower(question: &Question, to: &Lowering<'_>) -> Result<Bytes, Unaskable>
         edits = edits.meta(MetaEdits::new().add(meta::PROGRESS_TOKEN, token));
     }
     let params = edits.apply(&params).map_err(|_| Unaskable::Words)?.0;
-    Ok(write::request(to.id, question.method.as_str(), Some(&params)))
+    Ok(write::request(
+        to.id,
+        question.method.as_str(),
+        Some(&params),
+    ))
 }
 
 /// Whether a question sends its reader to a URL.
@@ -196,23 +250,47 @@ pub fn is_by_url(params: &[u8], method: Method) -> bool {
 
 /// Whether a person may be sent there: over TLS, or on their own machine.
 fn is_safe(url: &str) -> bool {
-    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return false;
+    };
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let name = host.rsplit_once(':').map_or(
+        host,
+        |(name, port)| if port.ends_with(']') { host } else { name },
+    );
     let is_own = name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<core::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        || name
+            .trim_matches(['[', ']'])
+            .parse::<core::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
     scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") && is_own
 }
 
 /// A legacy server's question answered: the response message.
 #[must_use]
-pub fn response(revision: Revision, id: &RequestId, method: Method, outcome: Result<Bytes, Bytes>) -> Bytes {
+pub fn response(
+    revision: Revision,
+    id: &RequestId,
+    method: Method,
+    outcome: Result<Bytes, Bytes>,
+) -> Bytes {
     match outcome {
         Ok(result) => write::response(id, &shape::answer(revision, method, &result)),
         Err(error) => {
-            let unreadable = |_| ErrorObject::new(code::INTERNAL_ERROR, "The client answered with a malformed error");
-            write::error_response(Some(id), false, &ErrorObject::parse(&error).unwrap_or_else(unreadable))
+            let unreadable = |_| {
+                ErrorObject::new(
+                    code::INTERNAL_ERROR,
+                    "The client answered with a malformed error",
+                )
+            };
+            write::error_response(
+                Some(id),
+                false,
+                &ErrorObject::parse(&error).unwrap_or_else(unreadable),
+            )
         }
     }
 }
@@ -233,7 +311,9 @@ pub fn progress(params: &Bytes, token: &Bytes) -> Option<Bytes> {
 /// The `params` of `notifications/progress` with another token.
 #[must_use]
 pub fn report(params: &Bytes, token: &Bytes) -> Option<Bytes> {
-    let edits = Edits::new().set("progressToken", token.clone()).meta(MetaEdits::new().drop_owned());
+    let edits = Edits::new()
+        .set("progressToken", token.clone())
+        .meta(MetaEdits::new().drop_owned());
     edits.apply(params).ok().map(|(params, _)| params)
 }
 
@@ -265,21 +345,34 @@ pub struct Visit {
     pub id: Option<String>,
 }
 
-/// The URLs in the `data` of `-32042`. At most 16; what is malformed, or nothing a person may be sent to, is left out.
+/// The URLs in the `data` of `-32042`. At most 16; what is malformed, or nothing a person may be
+/// sent to, is left out.
 #[must_use]
 pub fn visits(data: &[u8]) -> Vec<Visit> {
-    let list = scan::find(data, "elicitations").map(|range| &data[range]).unwrap_or_default();
-    let text =
-        |of: &[u8], name: &str| scan::find(of, name).and_then(|range| scan::string(&of[range]).map(String::from));
+    let list = scan::find(data, "elicitations")
+        .map(|range| &data[range])
+        .unwrap_or_default();
+    let text = |of: &[u8], name: &str| {
+        scan::find(of, name).and_then(|range| scan::string(&of[range]).map(String::from))
+    };
     let visit = |at: std::ops::Range<usize>| {
         let one = &list[at];
         let url = text(one, "url").filter(|url| is_safe(url))?;
-        Some(Visit { message: text(one, "message").unwrap_or_default(), url, id: text(one, "elicitationId") })
+        Some(Visit {
+            message: text(one, "message").unwrap_or_default(),
+            url,
+            id: text(one, "elicitationId"),
+        })
     };
-    if list.starts_with(b"[") { scan::elements(list).filter_map(visit).take(16).collect() } else { Vec::new() }
+    if list.starts_with(b"[") {
+        scan::elements(list).filter_map(visit).take(16).collect()
+    } else {
+        Vec::new()
+    }
 }
 
-/// The `data` of `-32042` for a client of 2025-11-25, under the names that `name` gives (schema, `URLElicitationRequiredError`).
+/// The `data` of `-32042` for a client of 2025-11-25, under the names that `name` gives (schema,
+/// `URLElicitationRequiredError`).
 #[must_use]
 pub fn visits_first(visits: &[Visit], name: impl Fn(&Visit) -> String) -> Bytes {
     let mut out = BytesMut::with_capacity(256);
@@ -291,7 +384,9 @@ pub fn visits_first(visits: &[Visit], name: impl Fn(&Visit) -> String) -> Bytes 
                 out.put_u8(b',');
             }
             let mut one = ObjectWriter::new(out);
-            one.string("mode", "url").string("message", &visit.message).string("url", &visit.url);
+            one.string("mode", "url")
+                .string("message", &visit.message)
+                .string("url", &visit.url);
             one.string("elicitationId", &name(visit)).end();
         }
         out.put_u8(b']');
@@ -314,7 +409,11 @@ pub fn visiting(visits: &[Visit]) -> Bytes {
                 request.string("method", Method::ElicitationCreate.as_str());
                 request.with("params", |out| {
                     let mut params = ObjectWriter::new(out);
-                    params.string("mode", "url").string("message", &visit.message).string("url", &visit.url).end();
+                    params
+                        .string("mode", "url")
+                        .string("message", &visit.message)
+                        .string("url", &visit.url)
+                        .end();
                 });
                 request.end();
             });
@@ -325,10 +424,14 @@ pub fn visiting(visits: &[Visit]) -> Bytes {
     out.freeze()
 }
 
-/// A legacy client's answer in the words of the newest revision, where results of questions have neither `_meta` nor a type.
+/// A legacy client's answer in the words of the newest revision, where results of questions have
+/// neither `_meta` nor a type.
 #[must_use]
 pub fn lifted_answer(result: &Bytes) -> Bytes {
-    Edits::new().remove("_meta").remove("resultType").or_same(result)
+    Edits::new()
+        .remove("_meta")
+        .remove("resultType")
+        .or_same(result)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Capabilities of both sides, as they are written and as classes.
 //!
-//! What a client declares becomes a [`CapabilityClass`]; what weir offers is written from [`Offer`] in the words of a revision.
+//! What a client declares becomes a [`CapabilityClass`]; what weir offers is written from [`Offer`]
+//! in the words of a revision.
 
 use std::sync::Arc;
 
@@ -14,12 +15,15 @@ use crate::carry::APPS;
 use crate::tasks;
 
 /// Extensions that are members of a class.
-const EXTENSIONS: [(&str, CapabilityClass); 2] =
-    [(tasks::EXTENSION, CapabilityClass::TASKS), (APPS, CapabilityClass::UI)];
+const EXTENSIONS: [(&str, CapabilityClass); 2] = [
+    (tasks::EXTENSION, CapabilityClass::TASKS),
+    (APPS, CapabilityClass::UI),
+];
 
 /// The class of a `ClientCapabilities` object. Whatever weir does not know is not in it.
 ///
-/// `elicitation: {}` means form mode (2025-06-18); the `tasks` member of 2025-11-25 is not the tasks extension and does not count.
+/// `elicitation: {}` means form mode (2025-06-18); the `tasks` member of 2025-11-25 is not the
+/// tasks extension and does not count.
 #[must_use]
 pub fn class_of(raw: &[u8]) -> CapabilityClass {
     let mut class = CapabilityClass::BASE;
@@ -48,8 +52,16 @@ fn sampling(value: &[u8]) -> CapabilityClass {
 }
 
 fn elicitation(value: &[u8]) -> CapabilityClass {
-    let url = if has(value, "url") { CapabilityClass::ELICITATION_URL } else { CapabilityClass::BASE };
-    if has(value, "form") || url == CapabilityClass::BASE { url.with(CapabilityClass::ELICITATION_FORM) } else { url }
+    let url = if has(value, "url") {
+        CapabilityClass::ELICITATION_URL
+    } else {
+        CapabilityClass::BASE
+    };
+    if has(value, "form") || url == CapabilityClass::BASE {
+        url.with(CapabilityClass::ELICITATION_FORM)
+    } else {
+        url
+    }
 }
 
 fn extensions(value: &[u8]) -> CapabilityClass {
@@ -59,11 +71,16 @@ fn extensions(value: &[u8]) -> CapabilityClass {
         .fold(CapabilityClass::BASE, |class, (_, one)| class.with(*one))
 }
 
-/// The extensions that a `ClientCapabilities` object declares, but for those that weir understands, each with its settings.
+/// The extensions that a `ClientCapabilities` object declares, but for those that weir understands,
+/// each with its settings.
 #[must_use]
 pub fn declared(raw: &Bytes) -> Vec<Extension> {
-    let all = scan::find(raw, "extensions").map(|at| raw.slice(at)).unwrap_or_default();
-    named_objects(&all).filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name)).collect()
+    let all = scan::find(raw, "extensions")
+        .map(|at| raw.slice(at))
+        .unwrap_or_default();
+    named_objects(&all)
+        .filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name))
+        .collect()
 }
 
 /// The members of an object that are objects, at most so many as anybody has use for.
@@ -71,7 +88,9 @@ pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = Extension> {
     const MOST: usize = 32;
     let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
     let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
-    objects.filter(|(_, value): &Extension| scan::is_object(value)).take(MOST)
+    objects
+        .filter(|(_, value): &Extension| scan::is_object(value))
+        .take(MOST)
 }
 
 fn has(object: &[u8], name: &str) -> bool {
@@ -172,7 +191,10 @@ mod tests {
             (r#"{"Sampling":{}}"#, none),
             (r#"{"sampling":null}"#, none),
             (r#"{"sampling":{}}"#, CapabilityClass::SAMPLING),
-            (r#"{"sampling":{"tools":{}}}"#, CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS)),
+            (
+                r#"{"sampling":{"tools":{}}}"#,
+                CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS),
+            ),
             (r#"{"elicitation":{}}"#, form),
             (r#"{"elicitation":{"form":{}}}"#, form),
             (r#"{"elicitation":{"url":{}}}"#, url),
@@ -197,20 +219,57 @@ mod tests {
             offer.write(Revision::MODERN, &mut out);
             out
         };
-        let tools = Offer { tools: true, logging: true, ..Offer::default() };
-        assert_eq!(written(tools), r#"{"logging":{},"tools":{"listChanged":true}}"#);
+        let tools = Offer {
+            tools: true,
+            logging: true,
+            ..Offer::default()
+        };
+        assert_eq!(
+            written(tools),
+            r#"{"logging":{},"tools":{"listChanged":true}}"#
+        );
         assert_eq!(written(Offer::default()), "{}");
-        let rest = Offer { prompts: true, resources: true, completions: true, ..Offer::default() };
-        let all = r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+        let rest = Offer {
+            prompts: true,
+            resources: true,
+            completions: true,
+            ..Offer::default()
+        };
+        let all =
+            r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
         assert_eq!(written(rest.clone()), all);
-        let told = Offer { resources: true, subscribe: true, ..Offer::default() };
-        assert_eq!(written(told), r#"{"resources":{"listChanged":true,"subscribe":true}}"#);
-        let silent = Kinds::default().with(ListKind::Tools).with(ListKind::Resources);
-        let silent = Offer { tools: true, prompts: true, resources: true, subscribe: true, silent, ..Offer::default() };
+        let told = Offer {
+            resources: true,
+            subscribe: true,
+            ..Offer::default()
+        };
+        assert_eq!(
+            written(told),
+            r#"{"resources":{"listChanged":true,"subscribe":true}}"#
+        );
+        let silent = Kinds::default()
+            .with(ListKind::Tools)
+            .with(ListKind::Resources);
+        let silent = Offer {
+            tools: true,
+            prompts: true,
+            resources: true,
+            subscribe: true,
+            silent,
+            ..Offer::default()
+        };
         let said = r#"{"prompts":{"listChanged":true},"resources":{"listChanged":false,"subscribe":true},"tools":{"listChanged":false}}"#;
         assert_eq!(written(silent), said);
-        let tasks = Offer { tasks: true, task_list: true, ..Offer::default() };
-        assert_eq!(written(tasks.clone()), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "R228");
+        let tasks = Offer {
+            tasks: true,
+            task_list: true,
+            ..Offer::default()
+        };
+        assert_eq!(
+            written(tasks.clone()),
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
+            "R228"
+        );
         let older = |offer: Offer, revision| {
             let mut out = BytesMut::new();
             offer.write(revision, &mut out);
@@ -218,13 +277,26 @@ mod tests {
         };
         let listed = r#"{"tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}}"#;
         assert_eq!(older(tasks.clone(), Revision::V2025_11_25), listed);
-        let unlisted = Offer { task_list: false, ..tasks.clone() };
-        assert_eq!(older(unlisted, Revision::V2025_11_25), listed.replace(r#""list":{},"#, ""), "R234");
+        let unlisted = Offer {
+            task_list: false,
+            ..tasks.clone()
+        };
+        assert_eq!(
+            older(unlisted, Revision::V2025_11_25),
+            listed.replace(r#""list":{},"#, ""),
+            "R234"
+        );
         assert_eq!(older(tasks, Revision::V2025_06_18), "{}");
-        let other = Offer { extensions: vec![("a/b".into(), Bytes::from_static(b"{\"c\":1}"))], ..Offer::default() };
+        let other = Offer {
+            extensions: vec![("a/b".into(), Bytes::from_static(b"{\"c\":1}"))],
+            ..Offer::default()
+        };
         assert_eq!(written(other), r#"{"extensions":{"a/b":{"c":1}}}"#);
         let mut old = BytesMut::new();
         rest.write(Revision::V2024_11_05, &mut old);
-        assert_eq!(old, r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#);
+        assert_eq!(
+            old,
+            r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Which of a client's abilities weir carries to a server, and in what words the server is told.
 //!
-//! A server is told exactly what weir can pass on for this pair of eras, and never more than the client declared: what
-//! is declared and not kept makes servers ask questions that nobody answers.
+//! A server is told exactly what weir can pass on for this pair of eras, and never more than the
+//! client declared: what is declared and not kept makes servers ask questions that nobody answers.
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
@@ -20,7 +20,8 @@ pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
     .with(CapabilityClass::ELICITATION_URL)
     .with(CapabilityClass::ROOTS);
 
-/// What a modern server is told beside what it may ask: that its tasks are taken, and whether its interfaces are shown.
+/// What a modern server is told beside what it may ask: that its tasks are taken, and whether its
+/// interfaces are shown.
 pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS.with(CapabilityClass::UI);
 
 /// The extension of MCP Apps (SEP-1865): interfaces behind `ui://` resources.
@@ -29,18 +30,26 @@ pub const APPS: &str = "io.modelcontextprotocol/ui";
 /// What a client of MCP Apps shows: there is one kind of interface so far.
 const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
 
-/// What is carried to a legacy server: its requests in the middle of a call pass to the client, as the client's revision has
-/// them.
+/// What is carried to a legacy server: its requests in the middle of a call pass to the client, as
+/// the client's revision has them.
 pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 
-/// What a modern server is told about a client of `class`: the class cut to what is carried, and the
-/// `ClientCapabilities` object. `theirs` are the extensions that the server has. The client's own words (`raw`) are used where they say the ability, so that settings
-/// inside them reach the server.
+/// What a modern server is told about a client of `class`: the class cut to what is carried, and
+/// the `ClientCapabilities` object. `theirs` are the extensions that the server has. The client's
+/// own words (`raw`) are used where they say the ability, so that settings inside them reach the
+/// server.
 #[must_use]
-pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension]) -> (CapabilityClass, Bytes) {
+pub fn to_modern(
+    class: CapabilityClass,
+    raw: Option<&[u8]>,
+    theirs: &[Extension],
+) -> (CapabilityClass, Bytes) {
     let carried = class.cut(TO_MODERN.with(EXTENSIONS));
-    // Extensions that weir does not understand are between the two, where both have them, and pass by their identifiers.
-    let raw_extensions = raw.filter(|_| !theirs.is_empty()).map(Bytes::copy_from_slice);
+    // Extensions that weir does not understand are between the two, where both have them, and pass
+    // by their identifiers.
+    let raw_extensions = raw
+        .filter(|_| !theirs.is_empty())
+        .map(Bytes::copy_from_slice);
     let mut own = raw_extensions.map(|raw| declared(&raw)).unwrap_or_default();
     own.retain(|(name, _)| theirs.iter().any(|(their, _)| their == name));
     if carried == CapabilityClass::BASE && own.is_empty() {
@@ -59,24 +68,37 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension
         };
     }
     if carried.cut(EXTENSIONS) != CapabilityClass::BASE || !own.is_empty() {
-        let shows = raw.and_then(|raw| within(raw, &["extensions", APPS])).filter(|shows| scan::is_object(shows));
-        object.with("extensions", |out| extensions(carried, shows.unwrap_or(SHOWS), &own, out));
+        let shows = raw
+            .and_then(|raw| within(raw, &["extensions", APPS]))
+            .filter(|shows| scan::is_object(shows));
+        object.with("extensions", |out| {
+            extensions(carried, shows.unwrap_or(SHOWS), &own, out)
+        });
     }
     object.end();
     (carried, out.freeze())
 }
 
-/// What a client says of the ability `name`, without the ways of being asked that are not carried: those beyond its class, other
-/// servers' contexts, which weir never asks for, and news of changed roots, for which a modern server has no words.
+/// What a client says of the ability `name`, without the ways of being asked that are not carried:
+/// those beyond its class, other servers' contexts, which weir never asks for, and news of changed
+/// roots, for which a modern server has no words.
 fn no_more(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
     use CapabilityClass as C;
     let ways: &[(&str, bool)] = match name {
-        "sampling" => &[("tools", carried.has(C::SAMPLING_TOOLS)), ("context", false)],
-        "elicitation" => &[("form", carried.has(C::ELICITATION_FORM)), ("url", carried.has(C::ELICITATION_URL))],
+        "sampling" => &[
+            ("tools", carried.has(C::SAMPLING_TOOLS)),
+            ("context", false),
+        ],
+        "elicitation" => &[
+            ("form", carried.has(C::ELICITATION_FORM)),
+            ("url", carried.has(C::ELICITATION_URL)),
+        ],
         _ => &[("listChanged", false)],
     };
     let said = Bytes::copy_from_slice(said);
-    let more = ways.iter().filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
+    let more = ways
+        .iter()
+        .filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
     let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(*way));
     edits.or_same(&said)
 }
@@ -98,11 +120,13 @@ fn extensions(class: CapabilityClass, shows: &[u8], own: &[Extension], out: &mut
 
 /// The value at the end of a path.
 fn within<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
-    path.iter().try_fold(object, |object, name| Some(&object[scan::find(object, name)?]))
+    path.iter().try_fold(object, |object, name| {
+        Some(&object[scan::find(object, name)?])
+    })
 }
 
-/// What a legacy server is told in `initialize` for clients of `class`. Where one client's session stands behind it
-/// (`tells_roots`), changes of its roots are told.
+/// What a legacy server is told in `initialize` for clients of `class`. Where one client's session
+/// stands behind it (`tells_roots`), changes of its roots are told.
 #[must_use]
 pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
     let mut out = BytesMut::with_capacity(96);
@@ -116,7 +140,9 @@ pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
     }
     if class.has(CapabilityClass::UI) {
         // Its tasks are another thing than the extension.
-        object.with("extensions", |out| extensions(CapabilityClass::UI, SHOWS, &[], out));
+        object.with("extensions", |out| {
+            extensions(CapabilityClass::UI, SHOWS, &[], out)
+        });
     }
     object.end();
     out.freeze()
@@ -128,14 +154,21 @@ const EMPTY: Bytes = Bytes::from_static(b"{}");
 fn abilities(class: CapabilityClass) -> [(&'static str, bool, &'static [u8]); 3] {
     use CapabilityClass as C;
     let tools = class.has(C::SAMPLING_TOOLS);
-    let (form, url) = (class.has(C::ELICITATION_FORM), class.has(C::ELICITATION_URL));
+    let (form, url) = (
+        class.has(C::ELICITATION_FORM),
+        class.has(C::ELICITATION_URL),
+    );
     let elicitation: &[u8] = match (form, url) {
         (true, true) => br#"{"form":{},"url":{}}"#,
         (false, true) => br#"{"url":{}}"#,
         _ => br#"{"form":{}}"#,
     };
     [
-        ("sampling", class.has(C::SAMPLING) || tools, if tools { br#"{"tools":{}}"# } else { b"{}" }),
+        (
+            "sampling",
+            class.has(C::SAMPLING) || tools,
+            if tools { br#"{"tools":{}}"# } else { b"{}" },
+        ),
         ("elicitation", form || url, elicitation),
         ("roots", class.has(C::ROOTS), b"{}"),
     ]
@@ -154,37 +187,60 @@ mod tests {
         assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
         let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw), &[]);
         assert_eq!(cut, CapabilityClass::TASKS);
-        assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        assert_eq!(
+            told,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#
+        );
     }
 
     #[test]
     fn r079_a_way_of_being_asked_that_is_not_carried_is_not_told_in_the_clients_words_either() {
         let raw = br#"{"elicitation":{"form":{"y":2},"url":{}},"sampling":{"tools":{},"context":{},"z":1},
 "roots":{"listChanged":true,"x":1}}"#;
-        let class = CapabilityClass::ELICITATION_FORM.with(CapabilityClass::SAMPLING).with(CapabilityClass::ROOTS);
+        let class = CapabilityClass::ELICITATION_FORM
+            .with(CapabilityClass::SAMPLING)
+            .with(CapabilityClass::ROOTS);
         let told = to_modern(class, Some(raw), &[]).1;
-        assert_eq!(told, r#"{"sampling":{"z":1},"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
+        assert_eq!(
+            told,
+            r#"{"sampling":{"z":1},"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#
+        );
         let url = to_modern(CapabilityClass::ELICITATION_URL, Some(raw), &[]).1;
         assert_eq!(url, r#"{"elicitation":{"url":{}}}"#);
     }
 
     #[test]
     fn r144_servers_are_told_which_interfaces_a_client_shows() {
-        let own = br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
+        let own =
+            br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
         let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw, &[]).1).into_owned();
         let ui = CapabilityClass::UI;
-        assert_eq!(told(ui, Some(own)), r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]}}}"#);
+        assert_eq!(
+            told(ui, Some(own)),
+            r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]}}}"#
+        );
         let weirs = r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#;
         assert_eq!(told(ui, None), weirs);
         assert_eq!(to_legacy(ui, true), weirs);
-        assert!(told(ui.with(CapabilityClass::TASKS), None).contains(r#"{"io.modelcontextprotocol/tasks":{},"io."#));
+        assert!(
+            told(ui.with(CapabilityClass::TASKS), None)
+                .contains(r#"{"io.modelcontextprotocol/tasks":{},"io."#)
+        );
     }
 
     #[test]
     fn a_class_alone_is_told_in_weirs_words() {
-        let class = CapabilityClass::SAMPLING_TOOLS.with(CapabilityClass::ELICITATION_URL).with(CapabilityClass::ROOTS);
-        assert_eq!(to_modern(class, None, &[]).1, r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#);
-        assert_eq!(to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#), &[]), (CapabilityClass::BASE, EMPTY));
+        let class = CapabilityClass::SAMPLING_TOOLS
+            .with(CapabilityClass::ELICITATION_URL)
+            .with(CapabilityClass::ROOTS);
+        assert_eq!(
+            to_modern(class, None, &[]).1,
+            r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#
+        );
+        assert_eq!(
+            to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#), &[]),
+            (CapabilityClass::BASE, EMPTY)
+        );
     }
 
     #[test]
@@ -192,18 +248,37 @@ mod tests {
         let raw = br#"{"extensions":{"a/b":{"x":1},"c/d":5,"io.modelcontextprotocol/tasks":{}}}"#;
         let theirs = [("a/b".into(), EMPTY), ("e/f".into(), EMPTY)];
         let told = |class| to_modern(class, Some(raw), &theirs).1;
-        assert_eq!(to_modern(CapabilityClass::BASE, Some(raw), &theirs[1..]).1, EMPTY, "R080");
-        assert_eq!(told(CapabilityClass::BASE), r#"{"extensions":{"a/b":{"x":1}}}"#);
+        assert_eq!(
+            to_modern(CapabilityClass::BASE, Some(raw), &theirs[1..]).1,
+            EMPTY,
+            "R080"
+        );
+        assert_eq!(
+            told(CapabilityClass::BASE),
+            r#"{"extensions":{"a/b":{"x":1}}}"#
+        );
         let tasks = told(CapabilityClass::TASKS);
-        assert!(tasks.starts_with(br#"{"extensions":{"a/b":{"x":1},"io.modelcontextprotocol/tasks":{}"#), "{tasks:?}");
+        assert!(
+            tasks
+                .starts_with(br#"{"extensions":{"a/b":{"x":1},"io.modelcontextprotocol/tasks":{}"#),
+            "{tasks:?}"
+        );
     }
 
     #[test]
     fn r079_a_legacy_server_is_told_what_is_carried_and_no_more() {
-        let class = CapabilityClass::ROOTS.with(CapabilityClass::SAMPLING).with(CapabilityClass::TASKS);
-        assert_eq!(to_legacy(class, true), r#"{"sampling":{},"roots":{"listChanged":true}}"#);
+        let class = CapabilityClass::ROOTS
+            .with(CapabilityClass::SAMPLING)
+            .with(CapabilityClass::TASKS);
+        assert_eq!(
+            to_legacy(class, true),
+            r#"{"sampling":{},"roots":{"listChanged":true}}"#
+        );
         assert_eq!(to_legacy(class, false), r#"{"sampling":{},"roots":{}}"#);
         assert_eq!(to_legacy(CapabilityClass::BASE, true), EMPTY);
-        assert_eq!(to_legacy(CapabilityClass::ELICITATION_FORM, false), r#"{"elicitation":{"form":{}}}"#);
+        assert_eq!(
+            to_legacy(CapabilityClass::ELICITATION_FORM, false),
+            r#"{"elicitation":{"form":{}}}"#
+        );
     }
 }

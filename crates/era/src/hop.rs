@@ -1,4 +1,5 @@
-//! Judgments on what one server sent: which era it speaks, what a result is, which messages belong to a call.
+//! Judgments on what one server sent: which era it speaks, what a result is, which messages belong
+//! to a call.
 //!
 //! A table, not an exchange: who asks, when, and over what, is upstream's business.
 
@@ -12,7 +13,9 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::{ErrorObject, code, scan};
 
 pub use ear::{Ear, Heard, addressee, answer, answer_alone, asked, lists_of, updated, withdrawn};
-pub use probe::{Discovered, Found, discovered, initialize_result, initialized, is_modern_error, judge_probe};
+pub use probe::{
+    Discovered, Found, discovered, initialize_result, initialized, is_modern_error, judge_probe,
+};
 pub use tongue::Tongue;
 
 /// What a modern `result` is, by its `resultType` (2026-07-28, basic, "Results").
@@ -37,7 +40,9 @@ pub fn ending(result: &[u8]) -> Ending {
 /// The same of the `resultType` alone, as it came.
 #[must_use]
 pub fn ending_of(result_type: Option<&[u8]>) -> Ending {
-    let Some(text) = result_type else { return Ending::Complete };
+    let Some(text) = result_type else {
+        return Ending::Complete;
+    };
     match scan::string(scan::trim(text)).as_deref() {
         Some("complete") => Ending::Complete,
         Some("input_required") => Ending::InputRequired,
@@ -46,18 +51,32 @@ pub fn ending_of(result_type: Option<&[u8]>) -> Ending {
     }
 }
 
-/// A server's error object as the failure of a call. Its code, message and data are kept; which codes a client may see
-/// is decided where failures are rendered.
+/// A server's error object as the failure of a call. Its code, message and data are kept; which
+/// codes a client may see is decided where failures are rendered.
 #[must_use]
 pub fn failure(error: &Bytes) -> Failure {
     match ErrorObject::parse(error) {
         Ok(error) => {
-            let ErrorObject { code, message, data } = error;
+            let ErrorObject {
+                code,
+                message,
+                data,
+            } = error;
             let shown = message.clone();
-            Failure::new(FailureKind::Upstream(UpstreamError { code, message, data }), shown)
+            Failure::new(
+                FailureKind::Upstream(UpstreamError {
+                    code,
+                    message,
+                    data,
+                }),
+                shown,
+            )
         }
-        Err(error) => Failure::new(FailureKind::BadAnswer, "The upstream sent an error without a code or a message")
-            .because(error.to_string()),
+        Err(error) => Failure::new(
+            FailureKind::BadAnswer,
+            "The upstream sent an error without a code or a message",
+        )
+        .because(error.to_string()),
     }
 }
 
@@ -93,7 +112,9 @@ impl Proof {
 /// The proof that a modern error answer with HTTP 400 gives, if any.
 #[must_use]
 pub fn proof_of_refusal(status: u16, error: &Bytes) -> Option<Proof> {
-    let error = (status == 400).then(|| ErrorObject::parse(error).ok()).flatten()?;
+    let error = (status == 400)
+        .then(|| ErrorObject::parse(error).ok())
+        .flatten()?;
     match error.code {
         code::HEADER_MISMATCH => Some(Proof::HeaderMismatch),
         code::UNSUPPORTED_PROTOCOL_VERSION => Some(Proof::Version),
@@ -111,7 +132,10 @@ mod tests {
             ("{}", Ending::Complete),
             (r#"{"resultType":"complete"}"#, Ending::Complete),
             (r#"{"x":{"resultType":"input_required"}}"#, Ending::Complete),
-            (r#"{"resultType":"input_required","inputRequests":{}}"#, Ending::InputRequired),
+            (
+                r#"{"resultType":"input_required","inputRequests":{}}"#,
+                Ending::InputRequired,
+            ),
             (r#"{"resultType":"task"}"#, Ending::Task),
             (r#"{"resultType":"tasks"}"#, Ending::Unknown),
             (r#"{"resultType":7}"#, Ending::Unknown),
@@ -123,10 +147,23 @@ mod tests {
     #[test]
     fn only_400_with_a_listed_code_proves_that_nothing_ran() {
         let error = |code: i64| Bytes::from(format!(r#"{{"code":{code},"message":"m"}}"#));
-        assert_eq!(proof_of_refusal(400, &error(-32020)), Some(Proof::HeaderMismatch));
+        assert_eq!(
+            proof_of_refusal(400, &error(-32020)),
+            Some(Proof::HeaderMismatch)
+        );
         assert_eq!(proof_of_refusal(400, &error(-32022)), Some(Proof::Version));
-        for (status, code) in [(200, -32020), (500, -32022), (400, -32021), (400, -32602), (400, -32603)] {
-            assert_eq!(proof_of_refusal(status, &error(code)), None, "{status} {code}");
+        for (status, code) in [
+            (200, -32020),
+            (500, -32022),
+            (400, -32021),
+            (400, -32602),
+            (400, -32603),
+        ] {
+            assert_eq!(
+                proof_of_refusal(status, &error(code)),
+                None,
+                "{status} {code}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Requests of both eras, as parts of a canonical call: what a modern client says in `_meta`, and what a legacy client said to its session.
+//! Requests of both eras, as parts of a canonical call: what a modern client says in `_meta`, and
+//! what a legacy client said to its session.
 
 use std::sync::Arc;
 
@@ -47,11 +48,16 @@ pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
-pub fn legacy(params: Params, session: Option<&Session>, class: CapabilityClass) -> Result<Lifted, ParamsError> {
+pub fn legacy(
+    params: Params,
+    session: Option<&Session>,
+    class: CapabilityClass,
+) -> Result<Lifted, ParamsError> {
     let meta = params.meta()?;
     Ok(Lifted {
         token: meta.map(Meta::progress_token).transpose()?.flatten(),
-        // A client that never set a level asked for none: a modern server cannot be told "as you like".
+        // A client that never set a level asked for none: a modern server cannot be told "as you
+        // like".
         log_level: session.and_then(|session| session.level),
         trace: trace(meta),
         capabilities: Capabilities { class, raw: None },
@@ -59,26 +65,41 @@ pub fn legacy(params: Params, session: Option<&Session>, class: CapabilityClass)
     })
 }
 
-/// The trace context of `_meta`; what does not follow W3C is dropped, since tracing must not fail a call.
+/// The trace context of `_meta`; what does not follow W3C is dropped, since tracing must not fail a
+/// call.
 fn trace(meta: Option<&Meta>) -> Trace {
-    let (parent, state) = (meta.and_then(Meta::traceparent), meta.and_then(Meta::tracestate));
+    let (parent, state) = (
+        meta.and_then(Meta::traceparent),
+        meta.and_then(Meta::tracestate),
+    );
     let baggage = meta.and_then(Meta::baggage);
     traced(parent.as_deref(), state.as_deref(), baggage.as_deref())
 }
 
-/// The trace context of a request's params; nothing where they are malformed, which is said elsewhere.
+/// The trace context of a request's params; nothing where they are malformed, which is said
+/// elsewhere.
 #[must_use]
 pub fn trace_of(params: &Params) -> Trace {
     trace(params.meta().ok().flatten())
 }
 
-/// The trace context of headers or of `_meta`, which have the same three texts; what does not follow W3C is dropped.
+/// The trace context of headers or of `_meta`, which have the same three texts; what does not
+/// follow W3C is dropped.
 #[must_use]
 pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
     let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
-    let state = state.filter(|text| parent.is_some() && is_plain(text, 512)).map(Arc::from);
-    let baggage = baggage.filter(|text| !text.is_empty() && is_plain(text, 8192)).map(Arc::from);
-    Trace { parent, state, baggage, span: None }
+    let state = state
+        .filter(|text| parent.is_some() && is_plain(text, 512))
+        .map(Arc::from);
+    let baggage = baggage
+        .filter(|text| !text.is_empty() && is_plain(text, 8192))
+        .map(Arc::from);
+    Trace {
+        parent,
+        state,
+        baggage,
+        span: None,
+    }
 }
 
 /// `00-<32 hex, not all 0>-<16 hex, not all 0>-<2 hex>`; later versions may append fields.
@@ -86,7 +107,9 @@ fn is_traceparent(text: &str) -> bool {
     let mut parts = text.split('-');
     let mut hex = |length: usize| {
         let part = parts.next().filter(|part| part.len() == length)?;
-        part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')).then_some(part)
+        part.bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            .then_some(part)
     };
     let (version, trace, parent, flags) = (hex(2), hex(32), hex(16), hex(2));
     let nonzero = |part: Option<&str>| part.is_some_and(|part| part.bytes().any(|b| b != b'0'));
@@ -102,12 +125,16 @@ fn is_plain(text: &str, most: usize) -> bool {
     text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~'))
 }
 
-/// Whether `value` is a JSON object with at least the two members that 2026-07-28 requires of `_meta`.
+/// Whether `value` is a JSON object with at least the two members that 2026-07-28 requires of
+/// `_meta`.
 #[must_use]
 pub fn is_modern_meta(value: &[u8]) -> bool {
-    [weir_wire::meta::PROTOCOL_VERSION, weir_wire::meta::CLIENT_CAPABILITIES]
-        .iter()
-        .all(|key| scan::find(value, key).is_some())
+    [
+        weir_wire::meta::PROTOCOL_VERSION,
+        weir_wire::meta::CLIENT_CAPABILITIES,
+    ]
+    .iter()
+    .all(|key| scan::find(value, key).is_some())
 }
 
 #[cfg(test)]
@@ -158,7 +185,12 @@ mod tests {
             initialized: true,
             began: UNIX_EPOCH,
         };
-        let lifted = legacy(params(r#"{"_meta":{"progressToken":"p"}}"#), Some(&session), session.class).unwrap();
+        let lifted = legacy(
+            params(r#"{"_meta":{"progressToken":"p"}}"#),
+            Some(&session),
+            session.class,
+        )
+        .unwrap();
         assert_eq!(lifted.log_level, Some(LogLevel::Error));
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
         assert_eq!(lifted.token.as_deref(), Some(&br#""p""#[..]));

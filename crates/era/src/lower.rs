@@ -1,7 +1,9 @@
-//! A canonical call in the words of one server: the request's bytes, made by splicing the client's own.
+//! A canonical call in the words of one server: the request's bytes, made by splicing the client's
+//! own.
 //!
-//! Only what belongs to one hop is written anew: the name, the `_meta` keys weir owns, the state of an earlier round.
-//! Everything else, unknown members included, is the client's bytes. Where the request is sent is not known here.
+//! Only what belongs to one hop is written anew: the name, the `_meta` keys weir owns, the state of
+//! an earlier round. Everything else, unknown members included, is the client's bytes. Where the
+//! request is sent is not known here.
 
 mod mirror;
 
@@ -38,7 +40,12 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     // A client that is asked by requests gives no answers with its calls.
     let own = call.asked == AskedBy::Rounds && call.answers.is_none();
     let gathered = if own { named } else { "inputResponses" };
-    copy(&mut params, call.params.raw(), &[named, gathered, "_meta", "requestState", "task"], &NAMES);
+    copy(
+        &mut params,
+        call.params.raw(),
+        &[named, gathered, "_meta", "requestState", "task"],
+        &NAMES,
+    );
     if let Some(answers) = &call.answers {
         params.raw("inputResponses", answers);
     }
@@ -51,7 +58,8 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     out.freeze()
 }
 
-/// A request of a method that no revision knows: its `params` are nobody's business but for `_meta`.
+/// A request of a method that no revision knows: its `params` are nobody's business but for
+/// `_meta`.
 fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
     let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
     let mut object = ObjectWriter::new(&mut params);
@@ -61,7 +69,8 @@ fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> 
     weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
 }
 
-/// The same for a legacy server, which gets a `_meta` only where there is something to say in it: its schema may know none.
+/// The same for a legacy server, which gets a `_meta` only where there is something to say in it:
+/// its schema may know none.
 fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
     let mut meta = BytesMut::with_capacity(256);
     let mut own = ObjectWriter::new(&mut meta);
@@ -99,11 +108,21 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     let mut out = head(id, call.method, call.params.raw().len() + 256);
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
-    // Rounds of input and tasks are of other revisions: a server that never offered them must not meet them.
-    // Arguments chosen before are said with a completion from 2025-06-18 on.
-    let context =
-        if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 { "context" } else { named };
-    let except = [named, context, "_meta", "requestState", "inputResponses", "task"];
+    // Rounds of input and tasks are of other revisions: a server that never offered them must not
+    // meet them. Arguments chosen before are said with a completion from 2025-06-18 on.
+    let context = if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 {
+        "context"
+    } else {
+        named
+    };
+    let except = [
+        named,
+        context,
+        "_meta",
+        "requestState",
+        "inputResponses",
+        "task",
+    ];
     copy(&mut params, call.params.raw(), &except, &NAMES);
     if let AsTask::Wanted { ttl_ms } = call.as_task {
         params.with("task", |out| {
@@ -125,9 +144,15 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     out.freeze()
 }
 
-/// Any other request to a modern server; `members` are the members of `params` beside `_meta`, as JSON.
+/// Any other request to a modern server; `members` are the members of `params` beside `_meta`, as
+/// JSON.
 #[must_use]
-pub fn modern_request(id: u64, method: Method, members: &[(&str, &[u8])], sender: &Sender<'_>) -> Bytes {
+pub fn modern_request(
+    id: u64,
+    method: Method,
+    members: &[(&str, &[u8])],
+    sender: &Sender<'_>,
+) -> Bytes {
     let mut out = head(id, method, 512);
     let mut params = ObjectWriter::new(&mut out);
     for (key, value) in members {
@@ -160,8 +185,11 @@ pub fn legacy_request(id: u64, method: Method, members: &[(&str, &[u8])]) -> Byt
 #[must_use]
 pub fn initialize(id: u64, offered: Revision, capabilities: &[u8], client_info: &[u8]) -> Bytes {
     let version = json(offered.as_str());
-    let members: &[(&str, &[u8])] =
-        &[("protocolVersion", &version), ("capabilities", capabilities), ("clientInfo", client_info)];
+    let members: &[(&str, &[u8])] = &[
+        ("protocolVersion", &version),
+        ("capabilities", capabilities),
+        ("clientInfo", client_info),
+    ];
     legacy_request(id, Method::Initialize, members)
 }
 
@@ -181,7 +209,11 @@ pub fn roots_changed() -> Bytes {
 /// `logging/setLevel`.
 #[must_use]
 pub fn set_level(id: u64, level: LogLevel) -> Bytes {
-    legacy_request(id, Method::LoggingSetLevel, &[("level", &json(level.as_str()))])
+    legacy_request(
+        id,
+        Method::LoggingSetLevel,
+        &[("level", &json(level.as_str()))],
+    )
 }
 
 /// The answer to a server's `ping`.
@@ -193,7 +225,10 @@ pub fn pong(id: &weir_wire::RequestId) -> Bytes {
 /// The answer to a server's request that weir does not pass on.
 #[must_use]
 pub fn declined(id: &weir_wire::RequestId) -> Bytes {
-    let error = ErrorObject::new(weir_wire::code::METHOD_NOT_FOUND, "The client cannot be asked for this");
+    let error = ErrorObject::new(
+        weir_wire::code::METHOD_NOT_FOUND,
+        "The client cannot be asked for this",
+    );
     weir_wire::write::error_response(Some(id), false, &error)
 }
 
@@ -230,7 +265,9 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
         Method::CompletionComplete => {
             let raw = call.params.raw();
             let given = scan::find(raw, "ref").map_or(&b"{}"[..], |range| &raw[range]);
-            let is_prompt = scan::find(given, "type").and_then(|range| scan::string(&given[range])).as_deref()
+            let is_prompt = scan::find(given, "type")
+                .and_then(|range| scan::string(&given[range]))
+                .as_deref()
                 == Some("ref/prompt");
             let key = if is_prompt { "name" } else { "uri" };
             params.with("ref", |out| {
@@ -248,14 +285,16 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
     }
 }
 
-/// The members of `object` whose key is none of `except`. Those with a `known` name are written under exactly that name, all others byte
-/// for byte.
+/// The members of `object` whose key is none of `except`. Those with a `known` name are written
+/// under exactly that name, all others byte for byte.
 fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str], known: &[&str]) {
     for member in scan::members(object) {
         if except.iter().any(|name| member.key.eq_str(name)) {
             continue;
         }
-        let known = known.iter().find(|name| member.key.is_escaped() && member.key.eq_str(name));
+        let known = known
+            .iter()
+            .find(|name| member.key.is_escaped() && member.key.eq_str(name));
         let key = known.map_or(member.key.raw(), |name| name.as_bytes());
         to.raw_member(key, &object[member.value]);
     }
@@ -267,7 +306,8 @@ fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
     meta.raw(meta::CLIENT_CAPABILITIES, sender.capabilities);
 }
 
-/// The keys that every hop makes for itself. The progress token is the request's id: unique as long as it runs.
+/// The keys that every hop makes for itself. The progress token is the request's id: unique as long
+/// as it runs.
 fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
     if progress {
         let mut digits = [0; 20];
@@ -286,7 +326,9 @@ fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
 
 /// The `_meta` keys that belong to the peers.
 fn keep(meta: &mut ObjectWriter<'_>, call: &Call) {
-    let Ok(Some(given)) = call.params.meta() else { return };
+    let Ok(Some(given)) = call.params.meta() else {
+        return;
+    };
     for member in given.unknown() {
         meta.raw_member(member.key.raw(), &given.raw()[member.value]);
     }

@@ -34,26 +34,42 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
     result.boolean(IS_ERROR, true);
 }
 
-/// How a complete result of a method changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
+/// How a complete result of a method changes on its way to a client of this revision. What
+/// [`IS_ERROR`] says is observed.
 #[must_use]
 pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     let edits = Edits::new().without_variants_of(&WITHHELD);
     if revision.is_modern() {
-        // What would say that the call goes on is never the server's: a server of an older revision has no such members.
-        let edits = edits.observe(IS_ERROR).set("resultType", &b"\"complete\""[..]).meta(own(about));
+        // What would say that the call goes on is never the server's: a server of an older revision
+        // has no such members.
+        let edits = edits
+            .observe(IS_ERROR)
+            .set("resultType", &b"\"complete\""[..])
+            .meta(own(about));
         let edits = edits.remove("requestState").remove("inputRequests");
         if method != Method::ResourcesRead {
             return edits;
         }
         // A server without cache hints promises nothing (server/utilities/caching).
-        edits.ensure("ttlMs", &b"0"[..]).ensure("cacheScope", &b"\"private\""[..])
+        edits
+            .ensure("ttlMs", &b"0"[..])
+            .ensure("cacheScope", &b"\"private\""[..])
     } else if method == OF_EXTENSION {
         // What else it holds is between client and server.
-        edits.observe(IS_ERROR).remove("resultType").meta(MetaEdits::new().drop_owned())
+        edits
+            .observe(IS_ERROR)
+            .remove("resultType")
+            .meta(MetaEdits::new().drop_owned())
     } else {
-        let edits = edits.observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
+        let edits = edits
+            .observe(IS_ERROR)
+            .remove("resultType")
+            .remove("ttlMs")
+            .remove("cacheScope");
         // Before 2026-07-28 structured content is an object.
-        edits.only_object("structuredContent").meta(MetaEdits::new().drop_owned())
+        edits
+            .only_object("structuredContent")
+            .meta(MetaEdits::new().drop_owned())
     }
 }
 
@@ -63,7 +79,8 @@ pub fn cleaned(complete: Edits, removed: u64) -> Edits {
     complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
-/// What replaces the content blocks that the revision does not have by words; `None` where it has them all.
+/// What replaces the content blocks that the revision does not have by words; `None` where it has
+/// them all.
 #[must_use]
 pub fn blocks(revision: Revision) -> Option<Blocks> {
     let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {
@@ -92,10 +109,15 @@ fn told(block: &Block) -> String {
     }
 }
 
-/// How an `input_required` result changes on its way to a modern client: its state, where it has one, becomes `sealed`.
+/// How an `input_required` result changes on its way to a modern client: its state, where it has
+/// one, becomes `sealed`.
 #[must_use]
 pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
-    let edits = Edits::new().without_variants_of(&WITHHELD).remove("ttlMs").remove("cacheScope").meta(own(about));
+    let edits = Edits::new()
+        .without_variants_of(&WITHHELD)
+        .remove("ttlMs")
+        .remove("cacheScope")
+        .meta(own(about));
     match sealed {
         Some(sealed) => edits.set("requestState", json(sealed)),
         None => edits,
@@ -103,11 +125,14 @@ pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
 }
 
 fn own(about: &About) -> MetaEdits {
-    MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
+    MetaEdits::new()
+        .drop_owned()
+        .add(meta::SERVER_INFO, about.server_info.clone())
 }
 
-/// The JSON array of a list page's items, and the braces that end the result and the response around it ([`list`]). It depends only
-/// on the items and on the revision's family, so it can be kept.
+/// The JSON array of a list page's items, and the braces that end the result and the response
+/// around it ([`list`]). It depends only on the items and on the revision's family, so it can be
+/// kept.
 #[must_use]
 pub fn items(revision: Revision, items: &[Item]) -> Bytes {
     let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
@@ -123,14 +148,18 @@ pub fn items(revision: Revision, items: &[Item]) -> Bytes {
     out.freeze()
 }
 
-/// One item: its exposed name or URI in place of its own, without the members the revision does not have.
+/// One item: its exposed name or URI in place of its own, without the members the revision does not
+/// have.
 fn one(out: &mut BytesMut, revision: Revision, item: &Item) {
     let raw = &item.tool.raw;
     let hidden = |key: &scan::Key<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
-            || (key.eq_str("outputSchema") && !revision.has_any_structured_content() && !is_object_schema(value))
+            || (key.eq_str("outputSchema")
+                && !revision.has_any_structured_content()
+                && !is_object_schema(value))
     };
-    let has_hidden = scan::members(raw).any(|member| hidden(&member.key, &raw[member.value.clone()]));
+    let has_hidden =
+        scan::members(raw).any(|member| hidden(&member.key, &raw[member.value.clone()]));
     if has_hidden {
         out.put_u8(b'{');
         let mut first = true;
@@ -163,9 +192,11 @@ fn one(out: &mut BytesMut, revision: Revision, item: &Item) {
     }
 }
 
-/// True for a schema whose root says `type: "object"`: the only kind that revisions before 2026-07-28 have.
+/// True for a schema whose root says `type: "object"`: the only kind that revisions before
+/// 2026-07-28 have.
 fn is_object_schema(schema: &[u8]) -> bool {
-    scan::find(schema, "type").is_some_and(|range| scan::string(&schema[range]).as_deref() == Some("object"))
+    scan::find(schema, "type")
+        .is_some_and(|range| scan::string(&schema[range]).as_deref() == Some("object"))
 }
 
 /// What a list page says beside its items.
@@ -181,8 +212,8 @@ pub struct PageFacts<'a> {
     pub missing: Vec<(String, &'static str)>,
 }
 
-/// The `result` object of a list up to where its [`items`] follow, which are its last member: a page is long, is not copied, and
-/// nothing has to be sent after it.
+/// The `result` object of a list up to where its [`items`] follow, which are its last member: a
+/// page is long, is not copied, and nothing has to be sent after it.
 #[must_use]
 pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
@@ -195,7 +226,10 @@ pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts
     }
     if revision.has_cache_hints() {
         result.integer("ttlMs", i64::try_from(facts.ttl_ms).unwrap_or(i64::MAX));
-        result.string("cacheScope", if facts.public { "public" } else { "private" });
+        result.string(
+            "cacheScope",
+            if facts.public { "public" } else { "private" },
+        );
     }
     if revision.is_modern() || !facts.missing.is_empty() {
         result.with("_meta", |out| list_meta(out, revision, about, facts));
@@ -216,7 +250,10 @@ fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &Page
                 if nth > 0 {
                     out.put_u8(b',');
                 }
-                ObjectWriter::new(out).string("upstream", id).string("reason", reason).end();
+                ObjectWriter::new(out)
+                    .string("upstream", id)
+                    .string("reason", reason)
+                    .end();
             }
             out.put_u8(b']');
         });
@@ -226,7 +263,12 @@ fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &Page
 
 /// The result of `initialize`.
 #[must_use]
-pub fn initialized(revision: Revision, about: &About, offer: &Offer, instructions: Option<&str>) -> Bytes {
+pub fn initialized(
+    revision: Revision,
+    about: &About,
+    offer: &Offer,
+    instructions: Option<&str>,
+) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("protocolVersion", revision.as_str());
@@ -254,8 +296,14 @@ pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>, ttl_
     if let Some(instructions) = instructions {
         result.string("instructions", instructions);
     }
-    result.integer("ttlMs", ttl_ms.into()).string("cacheScope", "private");
-    result.with("_meta", |out| ObjectWriter::new(out).raw(meta::SERVER_INFO, &about.server_info).end());
+    result
+        .integer("ttlMs", ttl_ms.into())
+        .string("cacheScope", "private");
+    result.with("_meta", |out| {
+        ObjectWriter::new(out)
+            .raw(meta::SERVER_INFO, &about.server_info)
+            .end()
+    });
     result.end();
     out.freeze()
 }
@@ -276,10 +324,15 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources` and `tasks` are those of which
-/// it will tell.
+/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources`
+/// and `tasks` are those of which it will tell.
 #[must_use]
-pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>], tasks: &[Arc<str>]) -> Bytes {
+pub fn acknowledged(
+    subscription: &[u8],
+    kinds: Kinds,
+    resources: &[Arc<str>],
+    tasks: &[Arc<str>],
+) -> Bytes {
     let mut params = BytesMut::with_capacity(128);
     let mut object = ObjectWriter::new(&mut params);
     object.with("notifications", |out| {
@@ -303,12 +356,17 @@ pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>], t
         }
         honoured.end();
     });
-    object.with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end());
+    object.with("_meta", |out| {
+        ObjectWriter::new(out)
+            .raw(meta::SUBSCRIPTION_ID, subscription)
+            .end()
+    });
     object.end();
     weir_wire::write::notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
-/// The members of a subscription's filter, and the lists they stand for; resources and their templates have one.
+/// The members of a subscription's filter, and the lists they stand for; resources and their
+/// templates have one.
 pub const FILTERS: [(ListKind, &str); 3] = [
     (ListKind::Tools, "toolsListChanged"),
     (ListKind::Prompts, "promptsListChanged"),
@@ -325,7 +383,11 @@ pub fn updated(uri: &str, subscription: Option<&[u8]>) -> Bytes {
     let mut object = ObjectWriter::new(&mut params);
     object.string("uri", uri);
     if let Some(subscription) = subscription {
-        object.with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end());
+        object.with("_meta", |out| {
+            ObjectWriter::new(out)
+                .raw(meta::SUBSCRIPTION_ID, subscription)
+                .end()
+        });
     }
     object.end();
     weir_wire::write::notification(Method::ResourcesUpdated.as_str(), Some(&params))
@@ -340,30 +402,44 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
         ListKind::Resources | ListKind::Templates => Method::ResourcesListChanged,
     };
     let method = method.as_str();
-    let Some(subscription) = subscription else { return weir_wire::write::notification(method, None) };
+    let Some(subscription) = subscription else {
+        return weir_wire::write::notification(method, None);
+    };
     let mut params = BytesMut::with_capacity(96);
     ObjectWriter::new(&mut params)
-        .with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end())
+        .with("_meta", |out| {
+            ObjectWriter::new(out)
+                .raw(meta::SUBSCRIPTION_ID, subscription)
+                .end()
+        })
         .end();
     weir_wire::write::notification(method, Some(&params))
 }
 
-/// A note of a call, under the client's own progress token. `None` for what the client did not ask for.
+/// A note of a call, under the client's own progress token. `None` for what the client did not ask
+/// for.
 #[must_use]
 pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
     let (method, params) = match note.kind {
         NoteKind::Progress => {
-            let edits = Edits::new().set("progressToken", token?.clone()).meta(MetaEdits::new().drop_owned());
+            let edits = Edits::new()
+                .set("progressToken", token?.clone())
+                .meta(MetaEdits::new().drop_owned());
             ("notifications/progress", edits.apply(&note.params).ok()?.0)
         }
         NoteKind::Log(_) => {
             let edits = Edits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
-        // Of a task: under the token of the call that became it, not of the request on whose stream it is told.
+        // Of a task: under the token of the call that became it, not of the request on whose stream
+        // it is told.
         NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),
-        NoteKind::Other(Method::TasksStatus) => (Method::TasksStatus.as_str(), crate::tasks::lowered(&note.params)),
-        // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in its own time.
+        NoteKind::Other(Method::TasksStatus) => (
+            Method::TasksStatus.as_str(),
+            crate::tasks::lowered(&note.params),
+        ),
+        // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in
+        // its own time.
         NoteKind::Other(_) | NoteKind::Waiting => return None,
     };
     Some(weir_wire::write::notification(method, Some(&params)))

@@ -1,6 +1,8 @@
-//! A legacy client's session: what `initialize` and `logging/setLevel` settled, and how that is kept as bytes.
+//! A legacy client's session: what `initialize` and `logging/setLevel` settled, and how that is
+//! kept as bytes.
 //!
-//! The record is all that an idle session costs. It begins with a version, so that replicas of two releases can share a store.
+//! The record is all that an idle session costs. It begins with a version, so that replicas of two
+//! releases can share a store.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +22,8 @@ pub struct Session {
     pub class: CapabilityClass,
     /// The level the client set, if it did.
     pub level: Option<LogLevel>,
-    /// Whether the client said `notifications/initialized`: before that it is asked nothing (lifecycle, every revision).
+    /// Whether the client said `notifications/initialized`: before that it is asked nothing
+    /// (lifecycle, every revision).
     pub initialized: bool,
     /// When it began, to the millisecond.
     pub began: SystemTime,
@@ -33,39 +36,60 @@ impl Session {
         let mut out = BytesMut::with_capacity(LENGTH);
         out.put_u8(VERSION);
         out.put_u8(index(&Revision::LEGACY, self.revision));
-        out.put_u8(self.level.map_or(u8::MAX, |level| index(&LogLevel::ALL, level)));
+        out.put_u8(
+            self.level
+                .map_or(u8::MAX, |level| index(&LogLevel::ALL, level)),
+        );
         out.put_u8(u8::from(self.initialized));
         out.put_u16(self.class.bits());
-        let millis = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let millis = self
+            .began
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
         out.put_u64(u64::try_from(millis).unwrap_or(u64::MAX));
         out.freeze()
     }
 
-    /// Reads a record. `None` for one of another version or of no sense: such a session counts as unknown.
+    /// Reads a record. `None` for one of another version or of no sense: such a session counts as
+    /// unknown.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let &[VERSION, revision, level, initialized, ref rest @ ..] = bytes else { return None };
+        let &[VERSION, revision, level, initialized, ref rest @ ..] = bytes else {
+            return None;
+        };
         let (class, millis) = rest.split_first_chunk::<2>()?;
         let millis = u64::from_be_bytes(millis.try_into().ok()?);
         Some(Self {
             revision: *Revision::LEGACY.get(usize::from(revision))?,
             class: CapabilityClass::from_bits(u16::from_be_bytes(*class)),
             initialized: initialized == 1,
-            level: if level == u8::MAX { None } else { Some(*LogLevel::ALL.get(usize::from(level))?) },
+            level: if level == u8::MAX {
+                None
+            } else {
+                Some(*LogLevel::ALL.get(usize::from(level))?)
+            },
             began: UNIX_EPOCH.checked_add(Duration::from_millis(millis))?,
         })
     }
 }
 
-/// The answer to an `initialize` that proposes this version: the same if weir has it as a legacy one, else the newest legacy one.
+/// The answer to an `initialize` that proposes this version: the same if weir has it as a legacy
+/// one, else the newest legacy one.
 #[must_use]
 pub fn negotiate(proposed: Option<&str>) -> Revision {
-    proposed.and_then(Revision::parse).filter(|revision| !revision.is_modern()).unwrap_or(Revision::NEWEST_LEGACY)
+    proposed
+        .and_then(Revision::parse)
+        .filter(|revision| !revision.is_modern())
+        .unwrap_or(Revision::NEWEST_LEGACY)
 }
 
 fn index<T: PartialEq>(all: &[T], one: T) -> u8 {
     // Both tables are shorter than 255; a value outside them reads back as none.
-    all.iter().position(|each| *each == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+    all.iter()
+        .position(|each| *each == one)
+        .and_then(|at| u8::try_from(at).ok())
+        .unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]
@@ -81,7 +105,13 @@ mod tests {
             for level in LogLevel::ALL.into_iter().map(Some).chain([None]) {
                 let began = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
                 let class = CapabilityClass::SAMPLING.with(CapabilityClass::UI);
-                let session = Session { revision, class, level, initialized: level.is_some(), began };
+                let session = Session {
+                    revision,
+                    class,
+                    level,
+                    initialized: level.is_some(),
+                    began,
+                };
                 let record = session.encode();
                 assert_eq!(record.len(), LENGTH);
                 assert_eq!(Session::decode(&record), Some(session));
@@ -105,7 +135,13 @@ mod tests {
         for revision in Revision::LEGACY {
             assert_eq!(negotiate(Some(revision.as_str())), revision);
         }
-        for other in [None, Some("1.0.0"), Some("2026-07-28"), Some("2099-01-01"), Some("")] {
+        for other in [
+            None,
+            Some("1.0.0"),
+            Some("2026-07-28"),
+            Some("2099-01-01"),
+            Some(""),
+        ] {
             assert_eq!(negotiate(other), Revision::NEWEST_LEGACY, "{other:?}");
         }
     }

@@ -1,9 +1,11 @@
-//! The `requestState` that weir hands to a modern client: where its call goes on, sealed and bound to the call it belongs to.
-//! That is the upstream's own state, or a call that is parked on a replica, or the same call once more.
+//! The `requestState` that weir hands to a modern client: where its call goes on, sealed and bound
+//! to the call it belongs to. That is the upstream's own state, or a call that is parked on a
+//! replica, or the same call once more.
 //!
-//! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated, and bound to the
-//! principal, the method, the arguments and an expiry. The seal is opened first, with what is at hand; only for a state that weir made
-//! are the arguments read and compared with the digest in it.
+//! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated,
+//! and bound to the principal, the method, the arguments and an expiry. The seal is opened first,
+//! with what is at hand; only for a state that weir made are the arguments read and compared with
+//! the digest in it.
 
 mod digest;
 
@@ -84,7 +86,11 @@ pub fn seal(
         Resume::Parked(_) => PARKED,
         Resume::Again => AGAIN,
     });
-    plain.put_u64(expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
+    plain.put_u64(
+        expires
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+    );
     plain.put_slice(&binding.digest());
     match &origin.resume {
         Resume::Upstream(state) => plain.put_slice(state.as_bytes()),
@@ -101,26 +107,48 @@ pub fn seal(
 ///
 /// # Errors
 /// [`BadState`], whatever the reason.
-pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime) -> Result<Origin, BadState> {
-    let plain = sealer.open(&binding.purpose(), text).map_err(|_| BadState)?;
-    let [VERSION, kind, rest @ ..] = plain.as_slice() else { return Err(BadState) };
+pub fn open(
+    sealer: &Sealer,
+    binding: &Binding<'_>,
+    text: &str,
+    now: SystemTime,
+) -> Result<Origin, BadState> {
+    let plain = sealer
+        .open(&binding.purpose(), text)
+        .map_err(|_| BadState)?;
+    let [VERSION, kind, rest @ ..] = plain.as_slice() else {
+        return Err(BadState);
+    };
     let (expires, state) = rest.split_first_chunk::<8>().ok_or(BadState)?;
-    let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires))).ok_or(BadState)?;
-    let (arguments, state) = state.split_first_chunk::<{ digest::LENGTH }>().ok_or(BadState)?;
+    let expires = UNIX_EPOCH
+        .checked_add(Duration::from_secs(u64::from_be_bytes(*expires)))
+        .ok_or(BadState)?;
+    let (arguments, state) = state
+        .split_first_chunk::<{ digest::LENGTH }>()
+        .ok_or(BadState)?;
     if now >= expires || *arguments != binding.digest() {
         return Err(BadState);
     }
     match *kind {
         UPSTREAM => {
             let state = String::from_utf8(state.to_vec()).map_err(|_| BadState)?;
-            Ok(Origin { resume: Resume::Upstream(state), owner: None })
+            Ok(Origin {
+                resume: Resume::Upstream(state),
+                owner: None,
+            })
         }
         PARKED => {
             let (id, owner) = state.split_first_chunk::<16>().ok_or(BadState)?;
             let owner = owner.try_into().map_err(|_| BadState)?;
-            Ok(Origin { resume: Resume::Parked(ParkedId(*id)), owner: Some(ReplicaId(owner)) })
+            Ok(Origin {
+                resume: Resume::Parked(ParkedId(*id)),
+                owner: Some(ReplicaId(owner)),
+            })
         }
-        AGAIN => Ok(Origin { resume: Resume::Again, owner: None }),
+        AGAIN => Ok(Origin {
+            resume: Resume::Again,
+            owner: None,
+        }),
         _ => Err(BadState),
     }
 }

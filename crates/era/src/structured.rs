@@ -1,14 +1,16 @@
 //! Structured content of tools' results for clients whose revision cannot carry it.
 //!
-//! Revisions before 2025-06-18 have no `structuredContent`; in 2025-06-18 and 2025-11-25 it is an object; since 2026-07-28 any JSON value
-//! (SEP-2106). What a client cannot take is added to `content` as a text block of its JSON, unless its server did that already. Towards
-//! all others a result stays as it is.
+//! Revisions before 2025-06-18 have no `structuredContent`; in 2025-06-18 and 2025-11-25 it is an
+//! object; since 2026-07-28 any JSON value (SEP-2106). What a client cannot take is added to
+//! `content` as a text block of its JSON, unless its server did that already. Towards all others a
+//! result stays as it is.
 
 use bytes::Bytes;
 use weir_wire::splice::{Carried, LeftOut, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
-/// What stands for structured content that is too large to be held until it is known whether it was said in words.
+/// What stands for structured content that is too large to be held until it is known whether it was
+/// said in words.
 const LEFT_OUT: LeftOut = LeftOut {
     value: "[structured content was left out: this revision of the protocol cannot carry it, and it is too large to be repeated \
             as text]",
@@ -16,11 +18,15 @@ const LEFT_OUT: LeftOut = LeftOut {
               stands before it]",
 };
 
-/// What adds structured content to the `content` of a tool's result, as text, where a client of this revision cannot take it (R129);
-/// `None` where it takes any. What its server said in words is not said again.
+/// What adds structured content to the `content` of a tool's result, as text, where a client of
+/// this revision cannot take it (R129); `None` where it takes any. What its server said in words is
+/// not said again.
 #[must_use]
 pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
-    let carried = match (revision.has_structured_content(), revision.has_any_structured_content()) {
+    let carried = match (
+        revision.has_structured_content(),
+        revision.has_any_structured_content(),
+    ) {
         (_, true) => return None,
         (true, false) => Carried::Objects,
         (false, false) => Carried::Nothing,
@@ -28,7 +34,8 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
     Some(StructuredAsText::new(carried, LEFT_OUT))
 }
 
-/// The same for a whole result. `None` where nothing is to be added, which is found out without reading it twice.
+/// The same for a whole result. `None` where nothing is to be added, which is found out without
+/// reading it twice.
 ///
 /// # Errors
 /// The result is malformed.
@@ -36,7 +43,9 @@ pub fn whole(revision: Revision, result: &Bytes) -> Result<Option<Bytes>, Splice
     if revision.has_any_structured_content() || !scan::contains(result, b"structuredContent") {
         return Ok(None);
     }
-    let Some(at) = scan::find(result, "structuredContent") else { return Ok(None) };
+    let Some(at) = scan::find(result, "structuredContent") else {
+        return Ok(None);
+    };
     if revision.has_structured_content() && scan::is_object(&result[at]) {
         return Ok(None);
     }
@@ -56,7 +65,9 @@ mod tests {
         let edited = whole(revision, &result).unwrap().unwrap_or(result);
         let edited: Value = serde_json::from_slice(&edited).unwrap();
         let blocks = edited["content"].as_array().unwrap().iter();
-        blocks.map(|block| block["text"].as_str().unwrap().to_owned()).collect()
+        blocks
+            .map(|block| block["text"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     #[test]
@@ -69,24 +80,42 @@ mod tests {
             ("null", Revision::V2026_07_28),
         ] {
             for revision in Revision::ALL {
-                let added: &[&str] = if revision >= carried_since { &[] } else { &[value] };
+                let added: &[&str] = if revision >= carried_since {
+                    &[]
+                } else {
+                    &[value]
+                };
                 for result in [
                     format!(r#"{{"content":[{said}],"structuredContent":{value}}}"#),
                     format!(r#"{{"structuredContent":{value},"content":[{said}]}}"#),
                 ] {
-                    assert_eq!(texts(revision, &result), [&["in words"], added].concat(), "{revision} {result}");
+                    assert_eq!(
+                        texts(revision, &result),
+                        [&["in words"], added].concat(),
+                        "{revision} {result}"
+                    );
                 }
                 let same = json!({ "type": "text", "text": format!(" {value} ") });
                 let result = format!(r#"{{"content":[{same}],"structuredContent":{value}}}"#);
-                assert_eq!(texts(revision, &result).len(), 1, "{revision}: its server said it");
+                assert_eq!(
+                    texts(revision, &result).len(),
+                    1,
+                    "{revision}: its server said it"
+                );
             }
         }
     }
 
     #[test]
     fn a_result_that_says_nothing_of_it_at_its_top_is_not_copied() {
-        for result in [r#"{"content":[]}"#, r#"{"content":[],"_meta":{"structuredContent":[1]}}"#] {
-            let whole = whole(Revision::V2024_11_05, &Bytes::from_static(result.as_bytes()));
+        for result in [
+            r#"{"content":[]}"#,
+            r#"{"content":[],"_meta":{"structuredContent":[1]}}"#,
+        ] {
+            let whole = whole(
+                Revision::V2024_11_05,
+                &Bytes::from_static(result.as_bytes()),
+            );
             assert_eq!(whole.unwrap(), None, "{result}");
         }
     }

@@ -1,4 +1,5 @@
-//! Tasks between the words of 2025-11-25 and those of the tasks extension, which are the canonical ones.
+//! Tasks between the words of 2025-11-25 and those of the tasks extension, which are the canonical
+//! ones.
 //!
 //! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
 
@@ -35,14 +36,16 @@ impl Status {
     /// Of a state of either form; `None` where it says none that exists.
     #[must_use]
     pub fn of(state: &[u8]) -> Option<Self> {
-        Some(match &*scan::find(state, "status").and_then(|at| scan::string(&state[at]))? {
-            "working" => Self::Working,
-            "input_required" => Self::InputRequired,
-            "completed" => Self::Completed,
-            "failed" => Self::Failed,
-            "cancelled" => Self::Cancelled,
-            _ => return None,
-        })
+        Some(
+            match &*scan::find(state, "status").and_then(|at| scan::string(&state[at]))? {
+                "working" => Self::Working,
+                "input_required" => Self::InputRequired,
+                "completed" => Self::Completed,
+                "failed" => Self::Failed,
+                "cancelled" => Self::Cancelled,
+                _ => return None,
+            },
+        )
     }
 
     /// As it is written, in both forms.
@@ -64,11 +67,13 @@ impl Status {
     }
 }
 
-/// A legacy server's answer to a call that it was to make a task of, as a `CreateTaskResult` of the extension. `None` where it
-/// is something else: such a server answered at once.
+/// A legacy server's answer to a call that it was to make a task of, as a `CreateTaskResult` of the
+/// extension. `None` where it is something else: such a server answered at once.
 #[must_use]
 pub fn created(result: &Bytes) -> Option<Bytes> {
-    let task = scan::find(result, "task").map(|at| result.slice(at)).filter(|task| scan::is_object(task))?;
+    let task = scan::find(result, "task")
+        .map(|at| result.slice(at))
+        .filter(|task| scan::is_object(task))?;
     let _known = Status::of(&task)?;
     let mut out = BytesMut::with_capacity(task.len() + 64);
     let mut object = ObjectWriter::new(&mut out);
@@ -79,17 +84,20 @@ pub fn created(result: &Bytes) -> Option<Bytes> {
     Some(out.freeze())
 }
 
-/// A legacy server's task, in the words of the extension; its result and what it asks are not in it.
+/// A legacy server's task, in the words of the extension; its result and what it asks are not in
+/// it.
 #[must_use]
 pub fn lifted(task: &Bytes, status: Status) -> Bytes {
     written(task, status, |_| {})
 }
 
-/// The same with the result of the call. It becomes a result of the newest revision, which has a `resultType` inside of a task too:
-/// the official client of tasks rejects any other.
+/// The same with the result of the call. It becomes a result of the newest revision, which has a
+/// `resultType` inside of a task too: the official client of tasks rejects any other.
 #[must_use]
 pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
-    let complete = Edits::new().set("resultType", &b"\"complete\""[..]).apply_checked(result);
+    let complete = Edits::new()
+        .set("resultType", &b"\"complete\""[..])
+        .apply_checked(result);
     // A malformed result passes as it is: the checks of results come later.
     let result = complete.map_or_else(|_| result.clone(), |(complete, _)| complete);
     written(task, Status::Completed, |object| {
@@ -124,15 +132,22 @@ pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Qu
     })
 }
 
-/// A task of the extension, in the words of 2025-11-25: there a tool's own failure counts as the task's.
+/// A task of the extension, in the words of 2025-11-25: there a tool's own failure counts as the
+/// task's.
 #[must_use]
 pub fn lowered(state: &Bytes) -> Bytes {
     let said = Status::of(state).unwrap_or(Status::Working);
     let is_error = || {
-        let result = scan::find(state, "result").map(|at| &state[at]).unwrap_or_default();
+        let result = scan::find(state, "result")
+            .map(|at| &state[at])
+            .unwrap_or_default();
         scan::find(result, crate::render::IS_ERROR).is_some_and(|at| &result[at] == b"true")
     };
-    let status = if said == Status::Completed && is_error() { Status::Failed } else { said };
+    let status = if said == Status::Completed && is_error() {
+        Status::Failed
+    } else {
+        said
+    };
     let mut out = BytesMut::with_capacity(256);
     let mut object = ObjectWriter::new(&mut out);
     text(&mut object, state, status);
@@ -158,7 +173,8 @@ pub fn lowered_created(created: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// How a state changes on its way to a modern client: it has the words of the extension and no others.
+/// How a state changes on its way to a modern client: it has the words of the extension and no
+/// others.
 #[must_use]
 pub fn rendered(about: &crate::render::About) -> Edits {
     let edits = Edits::new().set("resultType", &b"\"complete\""[..]);
@@ -169,28 +185,46 @@ pub fn rendered(about: &crate::render::About) -> Edits {
 #[must_use]
 pub fn rendered_created(about: &crate::render::About) -> Edits {
     let edits = Edits::new().set("resultType", &b"\"task\""[..]);
-    bare(edits).remove("result").remove("error").remove("inputRequests").meta(own(about))
+    bare(edits)
+        .remove("result")
+        .remove("error")
+        .remove("inputRequests")
+        .meta(own(about))
 }
 
-/// `notifications/tasks`, on a listen stream with its subscription's id. `None` for a state that is malformed.
+/// `notifications/tasks`, on a listen stream with its subscription's id. `None` for a state that is
+/// malformed.
 #[must_use]
 pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
     let id = Bytes::copy_from_slice(subscription);
     let about = MetaEdits::new().drop_owned().add(meta::SUBSCRIPTION_ID, id);
-    let (params, _) = bare(Edits::new().remove("resultType")).meta(about).apply_checked(state).ok()?;
-    Some(weir_wire::write::notification(Method::Tasks.as_str(), Some(&params)))
+    let (params, _) = bare(Edits::new().remove("resultType"))
+        .meta(about)
+        .apply_checked(state)
+        .ok()?;
+    Some(weir_wire::write::notification(
+        Method::Tasks.as_str(),
+        Some(&params),
+    ))
 }
 
 /// How an acknowledgment changes on its way to a modern client.
 #[must_use]
 pub fn acknowledged(about: &crate::render::About) -> Edits {
-    Edits::new().set("resultType", &b"\"complete\""[..]).meta(own(about))
+    Edits::new()
+        .set("resultType", &b"\"complete\""[..])
+        .meta(own(about))
 }
 
-/// The same changes of a result that says of which task it is (2025-11-25, "Associating Task-Related Messages").
+/// The same changes of a result that says of which task it is (2025-11-25, "Associating
+/// Task-Related Messages").
 #[must_use]
 pub fn of_task(edits: Edits, name: &str) -> Edits {
-    edits.meta(MetaEdits::new().drop_owned().add(meta::RELATED_TASK, write::task(name)))
+    edits.meta(
+        MetaEdits::new()
+            .drop_owned()
+            .add(meta::RELATED_TASK, write::task(name)),
+    )
 }
 
 /// A page of a list of tasks, in the words of 2025-11-25.
@@ -215,10 +249,13 @@ pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
     out.freeze()
 }
 
-/// How long a client of 2025-11-25 wants its task to be kept, where it wants one: the `task` of its call's `params`.
+/// How long a client of 2025-11-25 wants its task to be kept, where it wants one: the `task` of its
+/// call's `params`.
 #[must_use]
 pub fn wanted(params: &[u8]) -> Option<Option<u64>> {
-    let task = scan::find(params, "task").map(|at| &params[at]).filter(|task| scan::is_object(task))?;
+    let task = scan::find(params, "task")
+        .map(|at| &params[at])
+        .filter(|task| scan::is_object(task))?;
     Some(duration(task, "ttl").and_then(|ttl| u64::try_from(ttl).ok()))
 }
 
@@ -236,16 +273,24 @@ pub fn ttl(state: &[u8]) -> Option<u64> {
 
 fn bare(edits: Edits) -> Edits {
     let edits = edits.without_variants_of(&WITHHELD);
-    edits.ensure("ttlMs", &b"null"[..]).remove("ttl").remove("pollInterval").remove("requestState")
+    edits
+        .ensure("ttlMs", &b"null"[..])
+        .remove("ttl")
+        .remove("pollInterval")
+        .remove("requestState")
 }
 
 fn own(about: &crate::render::About) -> MetaEdits {
-    MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
+    MetaEdits::new()
+        .drop_owned()
+        .add(meta::SERVER_INFO, about.server_info.clone())
 }
 
 /// What `_meta` says that belongs to the peers.
 fn kept(object: &mut ObjectWriter<'_>, result: &[u8]) {
-    let about = scan::find(result, "_meta").map(|at| &result[at]).filter(|about| scan::is_object(about));
+    let about = scan::find(result, "_meta")
+        .map(|at| &result[at])
+        .filter(|about| scan::is_object(about));
     let about = about.unwrap_or(b"{}");
     let is_theirs = |key: &str| key == IMMEDIATE || !meta::is_owned_by_weir(key);
     if scan::members(about).any(|member| is_theirs(&member.key.decode())) {
@@ -282,7 +327,11 @@ fn lift(object: &mut ObjectWriter<'_>, task: &[u8], status: Option<Status>) {
 
 /// The members that have the same name in both forms.
 fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: Status) {
-    let raw = |name: &str| scan::find(task, name).map(|at| &task[at]).filter(|value| value.starts_with(b"\""));
+    let raw = |name: &str| {
+        scan::find(task, name)
+            .map(|at| &task[at])
+            .filter(|value| value.starts_with(b"\""))
+    };
     if let Some(id) = raw("taskId") {
         object.raw("taskId", id);
     }
@@ -297,12 +346,19 @@ fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: Status) {
 /// A positive number of milliseconds. Servers of 2025-11-25 may write fractions.
 fn duration(object: &[u8], name: &str) -> Option<i64> {
     let value = &object[scan::find(object, name)?];
-    scan::integer(value).filter(|millis| *millis >= 0).or_else(|| {
-        let millis = std::str::from_utf8(value).ok()?.trim().parse::<f64>().ok()?.ceil();
-        // Beyond this a double is no exact number any more, and no time that matters.
-        #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
-        (0.0..9e15).contains(&millis).then_some(millis as i64)
-    })
+    scan::integer(value)
+        .filter(|millis| *millis >= 0)
+        .or_else(|| {
+            let millis = std::str::from_utf8(value)
+                .ok()?
+                .trim()
+                .parse::<f64>()
+                .ok()?
+                .ceil();
+            // Beyond this a double is no exact number any more, and no time that matters.
+            #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
+            (0.0..9e15).contains(&millis).then_some(millis as i64)
+        })
 }
 
 #[cfg(test)]
@@ -347,8 +403,12 @@ mod tests {
         task.as_object_mut().unwrap().remove("x");
         task["pollInterval"] = json!(101);
         assert_eq!((&back["task"], &back["_meta"]), (&task, &immediate));
-        for other in [json!({}), json!({ "task": 5 }), json!({ "content": [] }), json!({ "task": { "status": "odd" } })]
-        {
+        for other in [
+            json!({}),
+            json!({ "task": 5 }),
+            json!({ "content": [] }),
+            json!({ "task": { "status": "odd" } }),
+        ] {
             assert_eq!(created(&bytes(&other)), None, "{other}");
         }
     }
@@ -356,7 +416,10 @@ mod tests {
     #[test]
     fn r229_a_tools_own_failure_is_completed_in_one_form_and_failed_in_the_other() {
         let task = bytes(&legacy("failed"));
-        let state = completed(&task, &Bytes::from_static(br#"{"content":[],"isError":true}"#));
+        let state = completed(
+            &task,
+            &Bytes::from_static(br#"{"content":[],"isError":true}"#),
+        );
         let mut expected = modern("completed");
         expected["result"] = json!({ "content": [], "isError": true, "resultType": "complete" });
         assert_eq!(value(&state), expected);
@@ -372,7 +435,10 @@ mod tests {
 
     #[test]
     fn what_a_task_asks_is_told_by_key() {
-        let question = Question { method: Method::RootsList, params: Bytes::from_static(b"{}") };
+        let question = Question {
+            method: Method::RootsList,
+            params: Bytes::from_static(b"{}"),
+        };
         let state = asking(&bytes(&legacy("working")), [("k-1", &question)].into_iter());
         let mut expected = modern("input_required");
         expected["inputRequests"] = json!({ "k-1": { "method": "roots/list", "params": {} } });
@@ -382,20 +448,37 @@ mod tests {
 
     #[test]
     fn a_state_is_told_with_its_subscription() {
-        let state = bytes(&json!({ "resultType": "complete", "taskId": "t", "status": "working", "ttl": 1 }));
+        let state = bytes(
+            &json!({ "resultType": "complete", "taskId": "t", "status": "working", "ttl": 1 }),
+        );
         let told: Value = value(&told(&state, b"\"s\"").unwrap());
         let meta = json!({ "io.modelcontextprotocol/subscriptionId": "s" });
         let params = json!({ "taskId": "t", "status": "working", "ttlMs": null, "_meta": meta });
-        assert_eq!((&told["method"], &told["params"]), (&json!("notifications/tasks"), &params));
+        assert_eq!(
+            (&told["method"], &told["params"]),
+            (&json!("notifications/tasks"), &params)
+        );
     }
 
     #[test]
     fn times_without_end_and_odd_ones_are_told_as_none() {
-        for (ttl, expected) in [(json!(null), None), (json!("x"), None), (json!(-1), None), (json!(0.2), Some(1))] {
+        for (ttl, expected) in [
+            (json!(null), None),
+            (json!("x"), None),
+            (json!(-1), None),
+            (json!(0.2), Some(1)),
+        ] {
             let mut task = legacy("cancelled");
             task["ttl"] = ttl;
-            assert_eq!(super::ttl(&lifted(&bytes(&task), Status::Cancelled)), expected, "{task}");
+            assert_eq!(
+                super::ttl(&lifted(&bytes(&task), Status::Cancelled)),
+                expected,
+                "{task}"
+            );
         }
-        assert_eq!(interval(&lifted(&bytes(&legacy("working")), Status::Working)), Some(101));
+        assert_eq!(
+            interval(&lifted(&bytes(&legacy("working")), Status::Working)),
+            Some(101)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Lower after lift keeps the meaning of a call, whatever the eras of both sides: what the client wrote arrives, value
-//! by value, and what belongs to one hop does not.
+//! Lower after lift keeps the meaning of a call, whatever the eras of both sides: what the client
+//! wrote arrives, value by value, and what belongs to one hop does not.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,7 +22,12 @@ fn call(lifted: Lifted) -> Call {
         log_level: lifted.log_level,
         asked: AskedBy::Rounds,
         trace: lifted.trace,
-        ..Call::new(EndpointId::new("/mcp"), Method::ToolsCall, lifted.params, RequestName::from_bits(1))
+        ..Call::new(
+            EndpointId::new("/mcp"),
+            Method::ToolsCall,
+            lifted.params,
+            RequestName::from_bits(1),
+        )
     }
 }
 
@@ -32,7 +37,9 @@ fn json_value() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(Value::from),
+        any::<f64>()
+            .prop_filter("finite", |number| number.is_finite())
+            .prop_map(Value::from),
         any::<String>().prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
@@ -45,7 +52,8 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 fn object() -> impl Strategy<Value = Map<String, Value>> {
-    prop::collection::btree_map("[a-zA-Z$./_é]{0,12}", json_value(), 0..5).prop_map(|map| map.into_iter().collect())
+    prop::collection::btree_map("[a-zA-Z$./_é]{0,12}", json_value(), 0..5)
+        .prop_map(|map| map.into_iter().collect())
 }
 
 /// What weir writes itself in `params`, whatever the client had there.
@@ -59,7 +67,10 @@ fn params_of(
 ) -> Value {
     let mut params: Map<String, Value> = more
         .iter()
-        .filter(|(key, _)| !OWN.contains(&key.as_str()) && !NAMES.iter().any(|name| *name != *key && equal(name, key)))
+        .filter(|(key, _)| {
+            !OWN.contains(&key.as_str())
+                && !NAMES.iter().any(|name| *name != *key && equal(name, key))
+        })
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     params.insert("name".into(), json!(name));
@@ -80,7 +91,10 @@ fn same_meaning(lowered: &Bytes, sent: &Value, native: &str) -> Result<(), TestC
     let mut before = sent.as_object().unwrap().clone();
     prop_assert_eq!(params.remove("name"), Some(json!(native)));
     before.remove("name");
-    let (meta, sent_meta) = (params.remove("_meta").unwrap(), before.remove("_meta").unwrap());
+    let (meta, sent_meta) = (
+        params.remove("_meta").unwrap(),
+        before.remove("_meta").unwrap(),
+    );
     prop_assert_eq!(params, before);
     for (key, value) in sent_meta.as_object().unwrap() {
         if !weir_wire::meta::is_owned_by_weir(key) {

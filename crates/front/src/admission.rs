@@ -1,7 +1,7 @@
 //! Who sends a request and whether it may come in: by its head alone, before its body is paid for.
 //!
-//! The order: the address's rate, the credentials, the endpoint, the sender's rate. Every refusal is counted and on record;
-//! no error on the way leads to a default identity.
+//! The order: the address's rate, the credentials, the endpoint, the sender's rate. Every refusal
+//! is counted and on record; no error on the way leads to a default identity.
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
@@ -25,11 +25,18 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Lets a request in, or says why not.
 pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticated<()>, Refusal> {
     let peer = context.client_address;
-    // The column of this step, innermost first: the principal's rate stands below the credentials, the address's above them.
+    // The column of this step, innermost first: the principal's rate stands below the credentials,
+    // the address's above them.
     let column = LimitLayer::new(principal_rate).layer(Welcome);
     let column = layer_fn(Identify).layer(column);
     let column = LimitLayer::new(address_rate).layer(column);
-    column.oneshot(Knock { context, head, peer }).await
+    column
+        .oneshot(Knock {
+            context,
+            head,
+            peer,
+        })
+        .await
 }
 
 /// A request at the door: its head, and the address it comes from.
@@ -42,9 +49,19 @@ struct Knock<'a> {
 
 impl Knock<'_> {
     /// Puts a refusal on record, with the principal where it is known.
-    fn refused(&self, reason: &'static str, principal: Option<&Principal>, refusal: Refusal) -> Refusal {
+    fn refused(
+        &self,
+        reason: &'static str,
+        principal: Option<&Principal>,
+        refusal: Refusal,
+    ) -> Refusal {
         let (endpoint, request) = (&self.context.endpoint, self.context.name.as_str());
-        let entrance = Entrance { peer: self.peer, endpoint, request, outcome: Err(Rejection { reason, principal }) };
+        let entrance = Entrance {
+            peer: self.peer,
+            endpoint,
+            request,
+            outcome: Err(Rejection { reason, principal }),
+        };
         self.context.shared.ports.audit.entered(&entrance);
         refusal
     }
@@ -67,19 +84,32 @@ fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
     let Knock { context, .. } = known.knock;
     let principal = known.sender.principal();
     principal.meter().request();
-    context.shared.ports.limiter.request(principal, &context.endpoint).map_err(|failure| {
-        principal.meter().limited();
-        known.knock.refused("principal_limit", Some(principal), too_many(&failure))
-    })
+    context
+        .shared
+        .ports
+        .limiter
+        .request(principal, &context.endpoint)
+        .map_err(|failure| {
+            principal.meter().limited();
+            known
+                .knock
+                .refused("principal_limit", Some(principal), too_many(&failure))
+        })
 }
 
 /// The credentials, and whether the endpoint is for them.
 async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
-    let Knock { context, head, peer } = knock;
+    let Knock {
+        context,
+        head,
+        peer,
+    } = knock;
     let ports = &context.shared.ports;
     let (bearer, api_key) = match (bearer(head), single(&head.headers, &API_KEY)) {
         (Ok(bearer), Ok(api_key)) => (bearer, api_key),
-        (Err(refusal), _) | (_, Err(refusal)) => return Err(knock.refused("malformed", None, refusal)),
+        (Err(refusal), _) | (_, Err(refusal)) => {
+            return Err(knock.refused("malformed", None, refusal));
+        }
     };
     let evidence = Evidence {
         bearer: bearer.map(Secret::new),
@@ -92,11 +122,20 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
         // A token is a secret: it goes on only where some upstream is called in its owner's name.
         Ok(sender) if context.settings.keep_tokens => sender.keeping(&evidence),
         Ok(sender) => sender,
-        Err(failure) => return Err(knock.refused(reason(&failure), None, unknown(context, &failure))),
+        Err(failure) => {
+            return Err(knock.refused(reason(&failure), None, unknown(context, &failure)));
+        }
     };
-    match ports.authorizer.may_enter(sender.principal(), &context.endpoint) {
+    match ports
+        .authorizer
+        .may_enter(sender.principal(), &context.endpoint)
+    {
         Ok(()) => Ok(Known { knock, sender }),
-        Err(failure) => Err(knock.refused(failure.reason(), Some(sender.principal()), forbidden(context, &failure))),
+        Err(failure) => Err(knock.refused(
+            failure.reason(),
+            Some(sender.principal()),
+            forbidden(context, &failure),
+        )),
     }
 }
 
@@ -109,7 +148,10 @@ type Entered = Ready<Result<Authenticated<()>, Refusal>>;
 
 impl<'a, S> Service<Knock<'a>> for Identify<S>
 where
-    S: for<'b> Service<Known<'b>, Error = Refusal, Future = Either<Entered, Entered>> + Clone + Send + 'a,
+    S: for<'b> Service<Known<'b>, Error = Refusal, Future = Either<Entered, Entered>>
+        + Clone
+        + Send
+        + 'a,
 {
     type Response = Authenticated<()>;
     type Error = Refusal;
@@ -140,20 +182,32 @@ impl Service<Known<'_>> for Welcome {
     }
 
     fn call(&mut self, known: Known<'_>) -> Self::Future {
-        let Known { knock: Knock { context, peer, .. }, sender } = known;
+        let Known {
+            knock: Knock { context, peer, .. },
+            sender,
+        } = known;
         if !sender.principal().is_anonymous() {
             let (endpoint, request) = (&context.endpoint, context.name.as_str());
             let outcome = Ok(sender.principal());
-            context.shared.ports.audit.entered(&Entrance { peer, endpoint, request, outcome });
+            context.shared.ports.audit.entered(&Entrance {
+                peer,
+                endpoint,
+                request,
+                outcome,
+            });
         }
         ready(Ok(sender))
     }
 }
 
-/// The text behind `Bearer `. Another scheme is no credential here. A token in the query is not taken, and not with another
-/// one either: it would end in logs (RFC 6750, 2.3 and 5.3).
+/// The text behind `Bearer `. Another scheme is no credential here. A token in the query is not
+/// taken, and not with another one either: it would end in logs (RFC 6750, 2.3 and 5.3).
 fn bearer(head: &Parts) -> Result<Option<&str>, Refusal> {
-    let in_query = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some("access_token"));
+    let in_query = |query: &str| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some("access_token"))
+    };
     if head.uri.query().is_some_and(in_query) {
         let text = "a token does not belong in a URL: send `Authorization: Bearer`";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "query_token", text));
@@ -161,13 +215,19 @@ fn bearer(head: &Parts) -> Result<Option<&str>, Refusal> {
     let text = single(&head.headers, &header::AUTHORIZATION)?;
     Ok(text
         .and_then(|text| text.split_once(' '))
-        .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim_start_matches(' '))))
+        .and_then(|(scheme, token)| {
+            scheme
+                .eq_ignore_ascii_case("Bearer")
+                .then(|| token.trim_start_matches(' '))
+        }))
 }
 
 /// A header that may be there once: of two, another reader might believe the other.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
     let mut given = headers.get_all(name).iter();
-    let Some(value) = given.next() else { return Ok(None) };
+    let Some(value) = given.next() else {
+        return Ok(None);
+    };
     match (value.to_str(), given.next()) {
         (Ok(text), None) => Ok(Some(text)),
         _ => {
@@ -195,12 +255,15 @@ fn unknown(context: &Context, failure: &Failure) -> Refusal {
                 }
                 Denial::Invalid(_) => "these credentials are not valid here: get new ones",
             };
-            Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", text)
-                .with_value(header::WWW_AUTHENTICATE, challenge::unauthenticated(context, *denial))
+            Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", text).with_value(
+                header::WWW_AUTHENTICATE,
+                challenge::unauthenticated(context, *denial),
+            )
         }
         _ => {
             let text = "credentials cannot be checked now: try again in a few seconds";
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "verifier", text).with(header::RETRY_AFTER, "5")
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "verifier", text)
+                .with(header::RETRY_AFTER, "5")
         }
     }
 }
@@ -213,9 +276,10 @@ fn forbidden(context: &Context, failure: &Failure) -> Refusal {
     };
     let refusal = Refusal::new(StatusCode::FORBIDDEN, failure.reason(), text);
     match failure.kind() {
-        FailureKind::InsufficientScope(scopes) => {
-            refusal.with_value(header::WWW_AUTHENTICATE, challenge::insufficient(context, scopes))
-        }
+        FailureKind::InsufficientScope(scopes) => refusal.with_value(
+            header::WWW_AUTHENTICATE,
+            challenge::insufficient(context, scopes),
+        ),
         _ => refusal,
     }
 }
@@ -225,21 +289,41 @@ fn too_many(failure: &Failure) -> Refusal {
     if !matches!(failure.kind(), FailureKind::Limit) {
         return answer::overload();
     }
-    let wait = failure.wait().unwrap_or_default().as_millis().div_ceil(1000).max(1);
+    let wait = failure
+        .wait()
+        .unwrap_or_default()
+        .as_millis()
+        .div_ceil(1000)
+        .max(1);
     let text = "too many requests: wait as long as `Retry-After` says";
-    let refusal =
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit", text).with_value(header::RETRY_AFTER, wait.to_string());
-    let Some(limited) = failure.limited() else { return refusal };
-    let (policy, limit, window) = (plain(&limited.policy), limited.limit, limited.window.as_secs().max(1));
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit", text)
+        .with_value(header::RETRY_AFTER, wait.to_string());
+    let Some(limited) = failure.limited() else {
+        return refusal;
+    };
+    let (policy, limit, window) = (
+        plain(&limited.policy),
+        limited.limit,
+        limited.window.as_secs().max(1),
+    );
     refusal
-        .with_value(HeaderName::from_static("ratelimit"), format!("\"{policy}\";r=0;t={wait}"))
-        .with_value(HeaderName::from_static("ratelimit-policy"), format!("\"{policy}\";q={limit};w={window}"))
+        .with_value(
+            HeaderName::from_static("ratelimit"),
+            format!("\"{policy}\";r=0;t={wait}"),
+        )
+        .with_value(
+            HeaderName::from_static("ratelimit-policy"),
+            format!("\"{policy}\";q={limit};w={window}"),
+        )
 }
 
-/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, and nothing that would end it.
+/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, and nothing
+/// that would end it.
 fn plain(name: &str) -> String {
     let fits = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
-    name.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if fits(c) { c } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]
@@ -254,12 +338,22 @@ mod tests {
     #[test]
     fn f01_a_refusal_says_which_limit_and_when_to_come_again() {
         let window = Duration::from_secs(60);
-        let limited = Limited { policy: "group:a\"b\\c\né".into(), limit: 20, window, quota: false };
-        let failure = Failure::new(FailureKind::Limit, "").retry_after(Duration::from_millis(1001)).limited_by(limited);
+        let limited = Limited {
+            policy: "group:a\"b\\c\né".into(),
+            limit: 20,
+            window,
+            quota: false,
+        };
+        let failure = Failure::new(FailureKind::Limit, "")
+            .retry_after(Duration::from_millis(1001))
+            .limited_by(limited);
         let refusal = too_many(&failure);
         assert_eq!(refusal.status, StatusCode::TOO_MANY_REQUESTS);
-        let headers: Vec<_> =
-            refusal.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        let headers: Vec<_> = refusal
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
         let wanted = [
             ("retry-after", "2"),
             ("ratelimit", r#""group:a_b_c__";r=0;t=2"#),

@@ -31,7 +31,12 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, reason: &'static str, text: &'static str) -> Self {
-        Self { status, text, reason, headers: Vec::new() }
+        Self {
+            status,
+            text,
+            reason,
+            headers: Vec::new(),
+        }
     }
 
     pub(crate) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
@@ -41,12 +46,15 @@ impl Refusal {
 
     /// With a value that is made now. What cannot be a header value is left out.
     pub(crate) fn with_value(mut self, name: HeaderName, value: String) -> Self {
-        self.headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+        self.headers
+            .extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
         self
     }
 
     pub(crate) fn answer(self) -> Answer {
-        instruments().refusals.add(1, &[KeyValue::new("reason", self.reason)]);
+        instruments()
+            .refusals
+            .add(1, &[KeyValue::new("reason", self.reason)]);
         let mut answer = plain(self.status, self.text);
         answer.headers_mut().extend(self.headers);
         answer
@@ -55,7 +63,9 @@ impl Refusal {
 
 /// Counts a use of what 2026-07-28 has deprecated (R286).
 pub(crate) fn deprecated(feature: &'static str) {
-    instruments().deprecated.add(1, &[KeyValue::new("feature", feature)]);
+    instruments()
+        .deprecated
+        .add(1, &[KeyValue::new("feature", feature)]);
 }
 
 /// A status and a sentence.
@@ -66,33 +76,46 @@ pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
     answer
 }
 
-/// Too much is going on: 503, without a body that a probing client could take for a legacy server's.
+/// Too much is going on: 503, without a body that a probing client could take for a legacy
+/// server's.
 pub(crate) fn overloaded() -> Answer {
     overload().answer()
 }
 
 /// The same, not answered yet.
 pub(crate) fn overload() -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests in flight: try again in a second")
-        .with(header::RETRY_AFTER, "1")
+    Refusal::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "overloaded",
+        "too many requests in flight: try again in a second",
+    )
+    .with(header::RETRY_AFTER, "1")
 }
 
-/// No room for another session, or nowhere to keep it: 503, without a body that a probing client could misread.
+/// No room for another session, or nowhere to keep it: 503, without a body that a probing client
+/// could misread.
 pub(crate) fn no_session() -> Answer {
     let text = "no session can be opened now: end those that are done with (DELETE), or try again in a minute";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "60").answer()
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
+        .with(header::RETRY_AFTER, "60")
+        .answer()
 }
 
-/// Nothing is known of a session now, which may well be there: 503, since after a 404 its client would begin another one.
+/// Nothing is known of a session now, which may well be there: 503, since after a 404 its client
+/// would begin another one.
 pub(crate) fn unreadable_session() -> Answer {
     let text = "sessions cannot be read now: try again in a second";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "1").answer()
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
+        .with(header::RETRY_AFTER, "1")
+        .answer()
 }
 
 /// The principal has as many sessions as it may: 429, since the others have room.
 pub(crate) fn too_many_sessions() -> Answer {
     let text = "you have too many sessions open: end those that are done with (DELETE), or try again in a minute";
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text).with(header::RETRY_AFTER, "60").answer()
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text)
+        .with(header::RETRY_AFTER, "60")
+        .answer()
 }
 
 /// A status alone.
@@ -145,7 +168,12 @@ impl Said {
 
     /// A message that takes no memory from others.
     pub(crate) fn new(status: StatusCode, message: Bytes, tally: Tally) -> Self {
-        Self { status, message, tally, memory: None }
+        Self {
+            status,
+            message,
+            tally,
+            memory: None,
+        }
     }
 
     /// As an answer of its own.

@@ -1,7 +1,9 @@
-//! Asks a legacy client what its call needs on its way: as requests on the call's own stream, answered by POSTs.
+//! Asks a legacy client what its call needs on its way: as requests on the call's own stream,
+//! answered by POSTs.
 //!
-//! A legacy server's question goes out while its call runs on. A modern server ends its call with its questions: they go out
-//! one by one, and with the answers the call is made again, so that the client sees one call.
+//! A legacy server's question goes out while its call runs on. A modern server ends its call with
+//! its questions: they go out one by one, and with the answers the call is made again, so that the
+//! client sees one call.
 
 mod round;
 
@@ -92,10 +94,15 @@ impl Asker {
         }
     }
 
-    /// The server tells that what a URL asked for is done: the client hears of it under weir's name.
+    /// The server tells that what a URL asked for is done: the client hears of it under weir's
+    /// name.
     pub(crate) fn completed(&mut self, params: &[u8]) {
-        let theirs = scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
-        let ours = self.elicitations.iter().find(|(own, _)| own.as_deref() == theirs.as_deref() && own.is_some());
+        let theirs =
+            scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
+        let ours = self
+            .elicitations
+            .iter()
+            .find(|(own, _)| own.as_deref() == theirs.as_deref() && own.is_some());
         if let Some((_, ours)) = ours {
             self.questions.completed(ours);
         }
@@ -108,7 +115,10 @@ impl Asker {
             End::InputRequired(payload) => self.begin(payload),
             End::Complete(payload) => {
                 // A modern server does not say when a URL was visited: now it must have been.
-                let done = self.elicitations.drain(..).filter(|(own, _)| own.is_none() && self.rounds > 0);
+                let done = self
+                    .elicitations
+                    .drain(..)
+                    .filter(|(own, _)| own.is_none() && self.rounds > 0);
                 done.for_each(|(_, ours)| self.questions.completed(&ours));
                 Some(End::Complete(payload))
             }
@@ -121,8 +131,8 @@ impl Asker {
         self.questions.withdraw_all(self.listening);
     }
 
-    /// Moves answers to whoever asked. `Ready` where the call ended and something comes of it; look at
-    /// [`Asker::message`] too.
+    /// Moves answers to whoever asked. `Ready` where the call ended and something comes of it; look
+    /// at [`Asker::message`] too.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let round = &mut self.round;
         self.questions.poll(cx, |(key, method, outcome)| {

@@ -1,5 +1,6 @@
-//! The body of a request, of either version of HTTP, and the body of an answer: nothing, one piece, or something that is
-//! still being made. Most answers are one piece, which needs no allocation of its own.
+//! The body of a request, of either version of HTTP, and the body of an answer: nothing, one piece,
+//! or something that is still being made. Most answers are one piece, which needs no allocation of
+//! its own.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -19,7 +20,8 @@ use crate::told::Told;
 /// What breaks a body off.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
 
-/// The body of a request as it comes from the socket, or from inside the process. Trailers are left out.
+/// The body of a request as it comes from the socket, or from inside the process. Trailers are left
+/// out.
 pub(crate) struct RequestBody(Source);
 
 enum Source {
@@ -47,7 +49,10 @@ impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut self.0 {
             Source::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
             Source::Http2(stream) => {
@@ -75,7 +80,9 @@ impl http_body::Body for RequestBody {
         match &self.0 {
             Source::Http1(incoming) => incoming.size_hint(),
             Source::Http2(_) => SizeHint::default(),
-            Source::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Source::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
         }
     }
 }
@@ -95,7 +102,13 @@ pub(crate) struct Labels {
 
 impl Labels {
     /// Nothing is known of the request.
-    pub(crate) const NONE: Self = Self { method: "none", era: "none", meters: None, span: None, until: None };
+    pub(crate) const NONE: Self = Self {
+        method: "none",
+        era: "none",
+        meters: None,
+        span: None,
+        until: None,
+    };
 }
 
 /// The body, and what it answers.
@@ -126,13 +139,20 @@ impl Body {
     }
 
     fn of(content: Content) -> Self {
-        Self { content, labels: Labels::NONE }
+        Self {
+            content,
+            labels: Labels::NONE,
+        }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(whole: Bytes) -> Self {
-        Self::of(if whole.is_empty() { Content::Empty } else { Content::Whole(whole) })
+        Self::of(if whole.is_empty() {
+            Content::Empty
+        } else {
+            Content::Whole(whole)
+        })
     }
 }
 
@@ -147,7 +167,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if let Content::Made(made) = &mut self.content {
             return made.as_mut().poll_frame(cx);
         }

@@ -14,28 +14,47 @@ use crate::stack::Context;
 /// The path under which RFC 9728 metadata of an endpoint is found, before the endpoint's own path.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// For a 401. Where nothing was shown there is no error to name (RFC 6750, 3.1); why something is not valid is nobody's
-/// business.
+/// For a 401. Where nothing was shown there is no error to name (RFC 6750, 3.1); why something is
+/// not valid is nobody's business.
 pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
     let error = match denial {
         Denial::Missing => None,
         Denial::Invalid(_) => Some("invalid_token"),
     };
-    let scopes = context.settings.oauth.as_ref().map(|oauth| oauth.scopes(&context.endpoint)).unwrap_or_default();
+    let scopes = context
+        .settings
+        .oauth
+        .as_ref()
+        .map(|oauth| oauth.scopes(&context.endpoint))
+        .unwrap_or_default();
     challenge(&context.settings, &context.endpoint, error, scopes)
 }
 
 /// For a 403: all the scopes that the request takes, so that the client asks once.
 pub(crate) fn insufficient(context: &Context, scopes: &[Arc<str>]) -> String {
-    challenge(&context.settings, &context.endpoint, Some("insufficient_scope"), scopes)
+    challenge(
+        &context.settings,
+        &context.endpoint,
+        Some("insufficient_scope"),
+        scopes,
+    )
 }
 
 /// The same for an answer whose context is gone.
-pub(crate) fn insufficient_at(settings: &Settings, endpoint: &EndpointId, scopes: &[Arc<str>]) -> String {
+pub(crate) fn insufficient_at(
+    settings: &Settings,
+    endpoint: &EndpointId,
+    scopes: &[Arc<str>],
+) -> String {
     challenge(settings, endpoint, Some("insufficient_scope"), scopes)
 }
 
-fn challenge(settings: &Settings, endpoint: &EndpointId, error: Option<&str>, scopes: &[Arc<str>]) -> String {
+fn challenge(
+    settings: &Settings,
+    endpoint: &EndpointId,
+    error: Option<&str>,
+    scopes: &[Arc<str>],
+) -> String {
     let mut out = "Bearer realm=\"weir\"".to_owned();
     let mut add = |name: &str, value: &str| {
         // A `String` takes everything.
@@ -48,7 +67,10 @@ fn challenge(settings: &Settings, endpoint: &EndpointId, error: Option<&str>, sc
         add("scope", &scopes.join(" "));
     }
     if let Some(oauth) = &settings.oauth {
-        add("resource_metadata", &format!("{}{WELL_KNOWN}{endpoint}", oauth.base));
+        add(
+            "resource_metadata",
+            &format!("{}{WELL_KNOWN}{endpoint}", oauth.base),
+        );
     }
     out
 }

@@ -1,7 +1,8 @@
 //! The client programs that were here: what each says it is, which nobody has checked.
 //!
-//! A session's program is known from its `initialize`. A client of 2026-07-28 says it on every request, of which the first of a
-//! connection is looked at, and then every few: to look at each would cost calls more than it tells.
+//! A session's program is known from its `initialize`. A client of 2026-07-28 says it on every
+//! request, of which the first of a connection is looked at, and then every few: to look at each
+//! would cost calls more than it tells.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -70,8 +71,12 @@ impl Client {
         now: SystemTime,
     ) -> Self {
         let text = |member: &str| {
-            let at = scan::is_object(info).then(|| scan::find(info, member)).flatten();
-            let text = at.and_then(|at| scan::string(&info[at])).unwrap_or_default();
+            let at = scan::is_object(info)
+                .then(|| scan::find(info, member))
+                .flatten();
+            let text = at
+                .and_then(|at| scan::string(&info[at]))
+                .unwrap_or_default();
             text.chars().take(LONGEST).collect::<String>()
         };
         Self {
@@ -102,7 +107,9 @@ impl Client {
 /// Of a part that is full the program goes that was away longest.
 fn make_room(part: &mut HashMap<u64, Arc<Client>>) {
     if part.len() >= MOST {
-        let oldest = part.iter().min_by_key(|(_, client)| client.last.load(Ordering::Relaxed));
+        let oldest = part
+            .iter()
+            .min_by_key(|(_, client)| client.last.load(Ordering::Relaxed));
         let oldest = oldest.map(|(key, _)| *key);
         oldest.map(|oldest| part.remove(&oldest));
     }
@@ -123,7 +130,9 @@ impl Clientele {
         now: SystemTime,
     ) {
         let info = info.map(|info| &info[..]).unwrap_or_default();
-        let key = self.hasher.hash_one((principal.digest(), revision.as_str(), info));
+        let key = self
+            .hasher
+            .hash_one((principal.digest(), revision.as_str(), info));
         let mut part = lock(&self.parts[key as usize % PARTS]);
         let client = match part.get(&key).cloned() {
             Some(client) if client.endpoint == *endpoint => client,
@@ -151,7 +160,9 @@ impl Clientele {
 
     /// What the client of a session calls itself: name and version.
     pub(crate) fn of_session(&self, session: &SessionKey) -> Option<(String, String)> {
-        self.of(session).get(session).map(|client| (client.name.clone(), client.version.clone()))
+        self.of(session)
+            .get(session)
+            .map(|client| (client.name.clone(), client.version.clone()))
     }
 
     /// A session is over.
@@ -170,7 +181,10 @@ impl Clientele {
             first: client.first,
             last: UNIX_EPOCH + Duration::from_millis(client.last.load(Ordering::Relaxed)),
         };
-        self.parts.iter().flat_map(|part| lock(part).values().map(seen).collect::<Vec<_>>()).collect()
+        self.parts
+            .iter()
+            .flat_map(|part| lock(part).values().map(seen).collect::<Vec<_>>())
+            .collect()
     }
 
     fn of(&self, session: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Arc<Client>>> {
@@ -209,12 +223,21 @@ mod tests {
     async fn somebody() -> Principal {
         let endpoint = EndpointId::new("/mcp");
         let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-        weir_core::authenticate(&Open, &evidence, ()).await.expect("it lets everybody in").into_parts().0
+        weir_core::authenticate(&Open, &evidence, ())
+            .await
+            .expect("it lets everybody in")
+            .into_parts()
+            .0
     }
 
     fn see(clientele: &Clientele, (who, path): (&Principal, &str), name: &str, second: u64) {
         let (endpoint, info) = (EndpointId::new(path), info(name));
-        clientele.seen((who, &endpoint), (Revision::MODERN, Some(&info)), None, at(second));
+        clientele.seen(
+            (who, &endpoint),
+            (Revision::MODERN, Some(&info)),
+            None,
+            at(second),
+        );
     }
 
     #[tokio::test]
@@ -223,8 +246,13 @@ mod tests {
         see(&clientele, (&who, "/mcp"), "one", 1);
         see(&clientele, (&who, "/mcp/files"), "one", 2);
         let all = clientele.all();
-        let [one] = all.as_slice() else { panic!("{all:?}") };
-        assert_eq!((one.endpoint.as_str(), one.first, one.last), ("/mcp/files", at(1), at(2)));
+        let [one] = all.as_slice() else {
+            panic!("{all:?}")
+        };
+        assert_eq!(
+            (one.endpoint.as_str(), one.first, one.last),
+            ("/mcp/files", at(1), at(2))
+        );
         assert_eq!((one.name.as_str(), one.version.as_str()), ("one", "1"));
     }
 
@@ -232,11 +260,19 @@ mod tests {
     async fn f16_made_up_programs_push_out_each_other_and_not_who_still_comes() {
         let (clientele, who) = (Clientele::default(), somebody().await);
         for second in 1..=20_000 {
-            see(&clientele, (&who, "/mcp"), &format!("made-up-{second}"), second);
+            see(
+                &clientele,
+                (&who, "/mcp"),
+                &format!("made-up-{second}"),
+                second,
+            );
             see(&clientele, (&who, "/mcp"), "here", second);
         }
         let all = clientele.all();
         assert!(all.len() <= PARTS * MOST, "{}", all.len());
-        assert!(all.iter().any(|client| client.name == "here" && client.first == at(1)));
+        assert!(
+            all.iter()
+                .any(|client| client.name == "here" && client.first == at(1))
+        );
     }
 }

@@ -10,7 +10,9 @@ use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, MessageError, RequestId, Revision, code};
+use weir_wire::{
+    ErrorObject, Incoming, Limits as ScanLimits, Message, MessageError, RequestId, Revision, code,
+};
 
 use crate::answer;
 use crate::guard::Gatekeeper;
@@ -48,13 +50,17 @@ pub(crate) async fn enter(context: &Context, keeper: &Gatekeeper, arrival: &mut 
 
 /// 8 decode.
 pub(crate) fn decode(context: &Context, body: Bytes) -> Result<Incoming, MessageError> {
-    let limits = ScanLimits { max_batch: context.limits().batch_items, ..ScanLimits::default() };
+    let limits = ScanLimits {
+        max_batch: context.limits().batch_items,
+        ..ScanLimits::default()
+    };
     Incoming::parse(body, &limits)
 }
 
 /// 9 door: `protocol` 1.7, in its order.
 ///
-/// The message is sorted before the future begins, so that the future has no room for each of its forms.
+/// The message is sorted before the future begins, so that the future has no room for each of its
+/// forms.
 pub(crate) fn post<'a>(
     context: &'a Context,
     known: &'a Authenticated<()>,
@@ -66,21 +72,30 @@ pub(crate) fn post<'a>(
     };
     let message = match incoming {
         Ok(Incoming::One(message)) => message,
-        Ok(Incoming::Batch(items)) => return Box::pin(legacy::batch(context, known, headers, items)),
+        Ok(Incoming::Batch(items)) => {
+            return Box::pin(legacy::batch(context, known, headers, items));
+        }
         Err(error) => return refused(error.id.as_ref(), (error.code, &error.text)),
     };
     match message {
         Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
             Ok(params) => self::request(context, (known, headers), request, params),
-            Err(error) => refused(Some(&request.id), (code::INVALID_PARAMS, &error.to_string())),
+            Err(error) => refused(
+                Some(&request.id),
+                (code::INVALID_PARAMS, &error.to_string()),
+            ),
         },
         Message::Notification(notification) => {
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
                 return refused(None, (code::INVALID_PARAMS, &error.to_string()));
             }
-            Box::pin(async move { legacy::notification(context, known, headers, &notification).await })
+            Box::pin(
+                async move { legacy::notification(context, known, headers, &notification).await },
+            )
         }
-        Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)),
+        Message::Response(response) => {
+            Box::pin(legacy::response(context, known, headers, response))
+        }
     }
 }
 
@@ -91,15 +106,20 @@ fn request<'a>(
     request: Request,
     params: Params,
 ) -> Fut<'a, Answer> {
-    let era = era(context, headers, &request.id, request.method.known(), &params);
+    let era = era(
+        context,
+        headers,
+        &request.id,
+        request.method.known(),
+        &params,
+    );
     match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
         None => serve(context, (known, headers), era, request, params),
         // What is logged from here on names the trace.
-        Some((context, told)) => {
-            Box::pin(
-                async move { told.over(async { serve(&context, (known, headers), era, request, params).await }).await },
-            )
-        }
+        Some((context, told)) => Box::pin(async move {
+            told.over(async { serve(&context, (known, headers), era, request, params).await })
+                .await
+        }),
     }
 }
 
@@ -124,9 +144,22 @@ enum Era {
 }
 
 /// The one decision about the era of a request.
-fn era(context: &Context, headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params) -> Era {
+fn era(
+    context: &Context,
+    headers: &HeaderMap,
+    id: &RequestId,
+    method: Option<Rpc>,
+    params: &Params,
+) -> Era {
     let refused = |answer| Era::Refused(Box::new(answer));
-    let bad = |text: &str| refused(refuse(context, StatusCode::BAD_REQUEST, Some(id), (code::INVALID_PARAMS, text)));
+    let bad = |text: &str| {
+        refused(refuse(
+            context,
+            StatusCode::BAD_REQUEST,
+            Some(id),
+            (code::INVALID_PARAMS, text),
+        ))
+    };
     let says_modern = match params.has_meta_protocol_version() {
         Ok(says) => says,
         Err(error) => return bad(&error.to_string()),
@@ -134,7 +167,9 @@ fn era(context: &Context, headers: &HeaderMap, id: &RequestId, method: Option<Rp
     if says_modern {
         return Era::Modern;
     }
-    let version = headers.get(&crate::head::VERSION).map(|value| value.to_str().unwrap_or("?"));
+    let version = headers
+        .get(&crate::head::VERSION)
+        .map(|value| value.to_str().unwrap_or("?"));
     let revision = version.and_then(|text| Revision::parse(text.trim()));
     if revision.is_some_and(Revision::is_modern) {
         let text = "`_meta` with `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` is missing";
@@ -154,23 +189,39 @@ fn era(context: &Context, headers: &HeaderMap, id: &RequestId, method: Option<Rp
 /// -32022 with what is supported; the status satisfies both eras.
 pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) -> Answer {
     let supported = [Revision::MODERN.as_str()];
-    let data =
-        serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
-    let error = ErrorObject::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
-        .with_data(Bytes::from(data.to_string()));
-    let answer = answer::json(StatusCode::BAD_REQUEST, weir_wire::write::error_response(Some(id), false, &error));
+    let data = serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
+    let error = ErrorObject::new(
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+        "Unsupported protocol version",
+    )
+    .with_data(Bytes::from(data.to_string()));
+    let answer = answer::json(
+        StatusCode::BAD_REQUEST,
+        weir_wire::write::error_response(Some(id), false, &error),
+    );
     answer::counted(answer, Tally::ProtocolError)
 }
 
-/// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name for whoever reads the log.
-pub(crate) fn refuse(context: &Context, status: StatusCode, id: Option<&RequestId>, error: (i64, &str)) -> Answer {
+/// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name
+/// for whoever reads the log.
+pub(crate) fn refuse(
+    context: &Context,
+    status: StatusCode,
+    id: Option<&RequestId>,
+    error: (i64, &str),
+) -> Answer {
     let error = envelope_error(context, error.0, error.1.to_owned());
-    answer::counted(answer::json(status, weir_wire::write::error_response(id, false, &error)), Tally::ProtocolError)
+    answer::counted(
+        answer::json(status, weir_wire::write::error_response(id, false, &error)),
+        Tally::ProtocolError,
+    )
 }
 
 /// The error object of [`refuse`].
 pub(crate) fn envelope_error(context: &Context, number: i64, text: String) -> ErrorObject {
     let mut data = BytesMut::with_capacity(48);
-    ObjectWriter::new(&mut data).string("requestId", context.name.as_str()).end();
+    ObjectWriter::new(&mut data)
+        .string("requestId", context.name.as_str())
+        .end();
     ErrorObject::new(number, text).with_data(data.freeze())
 }

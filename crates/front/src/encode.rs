@@ -1,5 +1,5 @@
-//! Replies become answers: JSON where the first thing is the end, an event stream where there is something to tell
-//! before, or the wait grows long.
+//! Replies become answers: JSON where the first thing is the end, an event stream where there is
+//! something to tell before, or the wait grows long.
 
 mod batch;
 mod events;
@@ -16,8 +16,8 @@ use weir_core::budget::BudgetOwner;
 use weir_core::call::{AsTask, RequestName};
 use weir_core::port::Fut;
 use weir_core::{
-    Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume,
-    SessionKey,
+    Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload,
+    Principal, Resume, SessionKey,
 };
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
@@ -73,7 +73,8 @@ pub(crate) struct Asked {
     visitor: Option<SessionKey>,
     /// The task whose result this is, as the client names it.
     task: Option<String>,
-    /// True where the answer is to be a task: then there is no result that could say what went wrong.
+    /// True where the answer is to be a task: then there is no result that could say what went
+    /// wrong.
     as_task: bool,
     /// What waits for the client, where its connection has other requests.
     flow: Option<Arc<Flow>>,
@@ -156,7 +157,11 @@ impl Asked {
             visitor: None,
             task: None,
             as_task: false,
-            flow: context.peer.http2.as_ref().map(|http2| http2.flow().clone()),
+            flow: context
+                .peer
+                .http2
+                .as_ref()
+                .map(|http2| http2.flow().clone()),
         }
     }
 
@@ -165,40 +170,66 @@ impl Asked {
     }
 
     pub(crate) fn bound(self, binding: BoundTo, class: CapabilityClass) -> Self {
-        Self { binding: Some(binding), class, ..self }
+        Self {
+            binding: Some(binding),
+            class,
+            ..self
+        }
     }
 
-    /// The answer, if it becomes a stream, can be taken up again in this session where its revision has that.
+    /// The answer, if it becomes a stream, can be taken up again in this session where its revision
+    /// has that.
     pub(crate) fn resumable(self, session: SessionKey) -> Self {
-        Self { resumable: Some(session).filter(|_| self.revision.has_event_ids()), ..self }
+        Self {
+            resumable: Some(session).filter(|_| self.revision.has_event_ids()),
+            ..self
+        }
     }
 
     /// Its client, of this session, can be sent to a URL.
     pub(crate) fn visiting(self, session: SessionKey) -> Self {
-        Self { visitor: Some(session), ..self }
+        Self {
+            visitor: Some(session),
+            ..self
+        }
     }
 
     /// It is the result of this task, or is to be a task itself (2025-11-25).
     pub(crate) fn about_task(self, task: Option<String>, as_task: AsTask) -> Self {
-        Self { task, as_task: matches!(as_task, AsTask::Wanted { .. }), ..self }
+        Self {
+            task,
+            as_task: matches!(as_task, AsTask::Wanted { .. }),
+            ..self
+        }
     }
 
-    /// How long the answer is waited for before it becomes a stream. One that can be taken up again from its very beginning
-    /// becomes one soon: until then the client has nothing to come back with.
+    /// How long the answer is waited for before it becomes a stream. One that can be taken up again
+    /// from its very beginning becomes one soon: until then the client has nothing to come back
+    /// with.
     fn stream_after(&self) -> Duration {
         let usual = self.limits().stream_after;
         let primed = self.resumable.is_some() && self.revision.has_stream_polling();
-        if primed { usual.min(PRIMED_AFTER) } else { usual }
+        if primed {
+            usual.min(PRIMED_AFTER)
+        } else {
+            usual
+        }
     }
 
     /// Makes an end ready.
     pub(crate) fn ready(&self, end: End) -> Ready {
         let payload = match end {
-            End::Failed(failure) => return self.visit(&failure).unwrap_or_else(|| self.failed(&failure)),
+            End::Failed(failure) => {
+                return self
+                    .visit(&failure)
+                    .unwrap_or_else(|| self.failed(&failure));
+            }
             End::Complete(payload) => payload,
             End::InputRequired(payload) => return self.asking(payload, None),
             End::Task(created) => return self.task(&created),
-            End::Parked { id, result } => return self.asking(Payload::Whole(result), Some(Resume::Parked(id))),
+            End::Parked { id, result } => {
+                return self.asking(Payload::Whole(result), Some(Resume::Parked(id)));
+            }
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         let edits = match &self.task {
@@ -207,7 +238,9 @@ impl Asked {
         };
         match payload {
             Payload::Whole(result) => self.whole(result, edits),
-            Payload::Cleaned { result, removed } => self.whole(result, render::cleaned(edits, removed)),
+            Payload::Cleaned { result, removed } => {
+                self.whole(result, render::cleaned(edits, removed))
+            }
             Payload::Stream(source) => {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
@@ -220,15 +253,17 @@ impl Asked {
 
     fn whole(&self, result: Bytes, edits: Edits) -> Ready {
         // The result itself is gone before its message takes memory.
-        let said = self.with_structured_as_text(result).and_then(|result| self.edited(&result, edits));
+        let said = self
+            .with_structured_as_text(result)
+            .and_then(|result| self.edited(&result, edits));
         match said.and_then(|said| self.held(said)) {
             Ok(said) => Ready::Message(said),
             Err(failure) => self.failed(&failure),
         }
     }
 
-    /// What replaces content blocks that the client's revision does not have. What a method that no revision knows answers with is no
-    /// content.
+    /// What replaces content blocks that the client's revision does not have. What a method that no
+    /// revision knows answers with is no content.
     fn blocks(&self) -> Option<Blocks> {
         render::blocks(self.revision).filter(|_| self.method != OF_EXTENSION)
     }
@@ -268,9 +303,18 @@ impl Asked {
 
     /// The header that goes with a refusal for want of scopes.
     fn challenge(&self, end: &End) -> Option<HeaderValue> {
-        let End::Failed(failure) = end else { return None };
-        let FailureKind::InsufficientScope(scopes) = failure.kind() else { return None };
-        HeaderValue::try_from(challenge::insufficient_at(&self.settings, &self.endpoint, scopes)).ok()
+        let End::Failed(failure) = end else {
+            return None;
+        };
+        let FailureKind::InsufficientScope(scopes) = failure.kind() else {
+            return None;
+        };
+        HeaderValue::try_from(challenge::insufficient_at(
+            &self.settings,
+            &self.endpoint,
+            scopes,
+        ))
+        .ok()
     }
 
     /// What is kept in place of a result that is too large to keep.
@@ -278,7 +322,9 @@ impl Asked {
         let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
                     calling again";
         // Made before the call has run, so it is no failure yet.
-        rescue::response(&Failure::new(FailureKind::ResultUnknown, text), self.told()).said(&self.id).message
+        rescue::response(&Failure::new(FailureKind::ResultUnknown, text), self.told())
+            .said(&self.id)
+            .message
     }
 
     fn failed(&self, failure: &Failure) -> Ready {
@@ -287,16 +333,25 @@ impl Asked {
 
     fn told(&self) -> Told<'_> {
         let tool_call = self.method == Method::ToolsCall && !self.as_task;
-        Told { revision: self.revision, tool_call, request: &self.name }
+        Told {
+            revision: self.revision,
+            tool_call,
+            request: &self.name,
+        }
     }
 
     fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
         let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
-        let edited = replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
+        let edited =
+            replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
         let (result, seen) = edited.map_err(stream::broken)?;
         let message = weir_wire::write::response(&self.id, &result);
-        Ok(Said::new(StatusCode::OK, message, Tally::of_result(seen.value(render::IS_ERROR))))
+        Ok(Said::new(
+            StatusCode::OK,
+            message,
+            Tally::of_result(seen.value(render::IS_ERROR)),
+        ))
     }
 
     /// Takes memory for a large message, which it has until the client has taken the last of it.
@@ -306,26 +361,36 @@ impl Asked {
         }
         let mut memory = self.shared.ports.budgets.results.nothing_of(self.owner);
         if memory.try_grow(said.message.len()) {
-            return Ok(Said { memory: Some(memory), ..said });
+            return Ok(Said {
+                memory: Some(memory),
+                ..said
+            });
         }
         let (kind, text) = if self.method == Method::ToolsCall {
             let text = "There is no memory for the result: other answers wait for clients that read slowly. The tool ran: check \
                         before calling again";
             (FailureKind::ResultUnknown, text)
         } else {
-            (FailureKind::Busy, "There is no memory for the result: other answers wait for clients that read slowly")
+            (
+                FailureKind::Busy,
+                "There is no memory for the result: other answers wait for clients that read slowly",
+            )
         };
         Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
     }
 
-    /// Only modern clients are offered a further round; their state is sealed. `resume` says where the call goes on; without
-    /// it, the server's own state does, if it gave one.
+    /// Only modern clients are offered a further round; their state is sealed. `resume` says where
+    /// the call goes on; without it, the server's own state does, if it gave one.
     fn input_required(&self, payload: Payload, resume: Option<Resume>) -> Result<Said, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
-            return Err(bad("The server asks for input that this client cannot be asked for"));
+            return Err(bad(
+                "The server asks for input that this client cannot be asked for",
+            ));
         };
-        let Payload::Whole(result) = payload else { return Err(bad("The server's request for input is too large")) };
+        let Payload::Whole(result) = payload else {
+            return Err(bad("The server's request for input is too large"));
+        };
         if result.len() > LARGEST_INPUT_REQUIRED {
             return Err(bad("The server's request for input is too large"));
         }
@@ -334,7 +399,8 @@ impl Asked {
             (None, None) => None,
             (None, Some(range)) => {
                 let state = weir_wire::scan::string(&result[range]);
-                let state = state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
+                let state =
+                    state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
                 Some(Resume::Upstream(state.into_owned()))
             }
         };
@@ -343,9 +409,18 @@ impl Asked {
             let expires = ports.clock.wall() + self.limits().state_time;
             let owner = matches!(resume, Resume::Parked(_)).then(|| ports.mailbox.own().clone());
             let origin = Origin { resume, owner };
-            state::seal(&self.shared.sealer, &*ports.random, &bound.as_binding(), &origin, expires)
+            state::seal(
+                &self.shared.sealer,
+                &*ports.random,
+                &bound.as_binding(),
+                &origin,
+                expires,
+            )
         });
-        self.edited(&result, render::input_required(&self.about, sealed.as_deref()))
+        self.edited(
+            &result,
+            render::input_required(&self.about, sealed.as_deref()),
+        )
     }
 }
 
@@ -373,16 +448,22 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
                         answer::counted_later(answer::json_body(StatusCode::OK, body), counted)
                     }
                 };
-                answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
+                answer
+                    .headers_mut()
+                    .extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
                 return answer;
             }
             // The client took it back: an answer would be one too many.
-            Ok(Step::Cancelled) => return answer::counted(answer::events(Body::empty()), Tally::Cancelled),
+            Ok(Step::Cancelled) => {
+                return answer::counted(answer::events(Body::empty()), Tally::Cancelled);
+            }
             Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
             Ok(Step::Message(message)) => Some(First::Message(message)),
             Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
         };
-        let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
+        let keeping = asked
+            .resumable
+            .and_then(|session| Keeping::begin(session, &asked));
         let until = owned.until();
         let events = events::Events::new(asked, owned, first);
         let counted = events.counted();
@@ -395,7 +476,8 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
     })
 }
 
-/// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.
+/// The answer as one message, for a batch; notes are left out. `None` where the call was taken
+/// back.
 pub(crate) async fn whole(asked: Asked, mut owned: Owned, room: &BatchRoom) -> Option<Said> {
     loop {
         match owned.next().await {

@@ -1,8 +1,8 @@
-//! Extensions that weir does not implement, which are between the client and the server of a transparent endpoint, and methods that no
-//! revision defines, which go to that server.
+//! Extensions that weir does not implement, which are between the client and the server of a
+//! transparent endpoint, and methods that no revision defines, which go to that server.
 //!
-//! The router decides whether the client may make such a call, as for every call. Notifications that no revision defines are dropped,
-//! because no answer could refuse one.
+//! The router decides whether the client may make such a call, as for every call. Notifications
+//! that no revision defines are dropped, because no answer could refuse one.
 
 use std::sync::Arc;
 
@@ -20,14 +20,22 @@ use crate::observe::Answer;
 use crate::running::{Owned, Running};
 use crate::stack::Context;
 
-/// What an endpoint offers of them. Where an operator selects tools, what nobody understands could lead past that.
+/// What an endpoint offers of them. Where an operator selects tools, what nobody understands could
+/// lead past that.
 pub(crate) fn offered(context: &Context) -> Vec<Extension> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
-    let selects = catalog.endpoint(endpoint).is_some_and(|endpoint| endpoint.tools.is_some());
-    if selects { Vec::new() } else { catalog.extensions(endpoint) }
+    let selects = catalog
+        .endpoint(endpoint)
+        .is_some_and(|endpoint| endpoint.tools.is_some());
+    if selects {
+        Vec::new()
+    } else {
+        catalog.extensions(endpoint)
+    }
 }
 
-/// The name of a method that no revision defines, where the endpoint is transparent and selects no tools.
+/// The name of a method that no revision defines, where the endpoint is transparent and selects no
+/// tools.
 pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
     let name = name.extension()?;
     let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
@@ -35,12 +43,26 @@ pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
 }
 
 /// Serves a modern request whose method no revision defines.
-pub(crate) async fn serve(context: &Context, known: &Authenticated<()>, request: &Request, lifted: Lifted) -> Answer {
+pub(crate) async fn serve(
+    context: &Context,
+    known: &Authenticated<()>,
+    request: &Request,
+    lifted: Lifted,
+) -> Answer {
     let token = lifted.token.clone();
     let extension = method(context, &request.method);
-    let call = Call { asked: AskedBy::Rounds, extension, ..canonical(context, OF_EXTENSION, lifted) };
+    let call = Call {
+        asked: AskedBy::Rounds,
+        extension,
+        ..canonical(context, OF_EXTENSION, lifted)
+    };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new((context, known), request.id.clone(), (Revision::MODERN, OF_EXTENSION), token);
+    let asked = Asked::new(
+        (context, known),
+        request.id.clone(),
+        (Revision::MODERN, OF_EXTENSION),
+        token,
+    );
     encode::answer(asked, Owned::by_connection(running)).await
 }

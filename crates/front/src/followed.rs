@@ -1,7 +1,8 @@
 //! Tasks that a listen stream tells of (SEP-2663, "Task Status Notifications").
 //!
-//! Their states are looked at, and told where they changed: when the task's server says that there is news, and where it tells
-//! nothing as often as the task wants. A stream that nobody reads looks at nothing.
+//! Their states are looked at, and told where they changed: when the task's server says that there
+//! is news, and where it tells nothing as often as the task wants. A stream that nobody reads looks
+//! at nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -68,10 +69,18 @@ pub(crate) async fn follow(
     }
     let one = |name: Arc<str>| async move {
         let mut follower = Follower::new(context, known, &name, lifted).ok()?;
-        let state = timeout(ACKNOWLEDGED_WITHIN, follower.state()).await.ok()?.ok()?;
+        let state = timeout(ACKNOWLEDGED_WITHIN, follower.state())
+            .await
+            .ok()?
+            .ok()?;
         Some((name, follower.states(state)))
     };
-    let begun: Vec<_> = stream::iter(names).map(one).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    let begun: Vec<_> = stream::iter(names)
+        .map(one)
+        .buffered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
     let (names, states): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
     (names, Followed(states.into_iter().collect()))
 }
@@ -96,12 +105,26 @@ enum News {
 }
 
 impl Follower {
-    fn new(context: &Context, known: &Authenticated<()>, name: &str, lifted: &Lifted) -> Result<Self, Failure> {
+    fn new(
+        context: &Context,
+        known: &Authenticated<()>,
+        name: &str,
+        lifted: &Lifted,
+    ) -> Result<Self, Failure> {
         let place = place(context, known, name)?;
         let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
-        let lifted = Lifted { params, capabilities, token: None, log_level: None, trace };
-        let call = Call { asked: AskedBy::Rounds, ..canonical(context, Method::TasksGet, lifted) };
+        let lifted = Lifted {
+            params,
+            capabilities,
+            token: None,
+            log_level: None,
+            trace,
+        };
+        let call = Call {
+            asked: AskedBy::Rounds,
+            ..canonical(context, Method::TasksGet, lifted)
+        };
         let call = known.with(Arc::new(call));
         Ok(Self {
             context: context.clone(),
@@ -114,15 +137,22 @@ impl Follower {
     }
 
     async fn state(&mut self) -> Result<Bytes, Failure> {
-        self.context.shared.router.task(self.call.with(self.call.inner().clone())).await
+        self.context
+            .shared
+            .router
+            .task(self.call.with(self.call.inner().clone()))
+            .await
     }
 
     /// This state, and those that follow, up to the last.
     fn states(self, first: Bytes) -> Pin<Box<dyn Stream<Item = Bytes> + Send>> {
-        Box::pin(stream::unfold((self, Some(first)), |(mut follower, first)| async move {
-            let state = follower.news(first).await?;
-            Some((state, (follower, None)))
-        }))
+        Box::pin(stream::unfold(
+            (self, Some(first)),
+            |(mut follower, first)| async move {
+                let state = follower.news(first).await?;
+                Some((state, (follower, None)))
+            },
+        ))
     }
 
     /// Waits until the task is to be looked at.
@@ -153,7 +183,12 @@ impl Follower {
 
     /// The next state that is another than the last; `None` after the end.
     async fn news(&mut self, mut at_hand: Option<Bytes>) -> Option<Bytes> {
-        if self.last.as_ref().and_then(|last| Status::of(last)).is_some_and(Status::is_final) {
+        if self
+            .last
+            .as_ref()
+            .and_then(|last| Status::of(last))
+            .is_some_and(Status::is_final)
+        {
             return None;
         }
         loop {
@@ -173,8 +208,14 @@ impl Follower {
                     continue;
                 }
             };
-            let interval = tasks::interval(&state).map_or(USUAL, Duration::from_millis).clamp(SOONEST, LATEST);
-            let interval = if matches!(self.news, News::Rings(_)) { SELDOM } else { interval };
+            let interval = tasks::interval(&state)
+                .map_or(USUAL, Duration::from_millis)
+                .clamp(SOONEST, LATEST);
+            let interval = if matches!(self.news, News::Rings(_)) {
+                SELDOM
+            } else {
+                interval
+            };
             self.next = Instant::now() + interval;
             if self.last.as_ref() != Some(&state) {
                 self.last = Some(state.clone());
@@ -195,10 +236,16 @@ mod tests {
 
     #[test]
     fn r224_a_filter_names_tasks_as_strings() {
-        let of = |text: &'static str| wanted(&Bytes::from_static(text.as_bytes()), 8).map(|names| names.len());
+        let of = |text: &'static str| {
+            wanted(&Bytes::from_static(text.as_bytes()), 8).map(|names| names.len())
+        };
         assert_eq!(of("{}"), Some(0));
         assert_eq!(of(r#"{"taskIds":["a","b","a"]}"#), Some(2));
         assert_eq!(of(r#"{"taskIds":"a"}"#), None);
-        assert!(are_named(br#"{"taskIds":[]}"#) && !are_named(b"{}") && !are_named(br#"{"taskIds":null}"#));
+        assert!(
+            are_named(br#"{"taskIds":[]}"#)
+                && !are_named(b"{}")
+                && !are_named(br#"{"taskIds":null}"#)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What is refused by the head alone: Host and Origin (DNS rebinding), header names that proxies confuse, methods, and
-//! media types. The body is not read yet.
+//! What is refused by the head alone: Host and Origin (DNS rebinding), header names that proxies
+//! confuse, methods, and media types. The body is not read yet.
 //!
 //! Source: basic/transports, "Security" of every revision; CVE-2025-66414 and its kind.
 
@@ -25,15 +25,26 @@ pub(crate) struct Gatekeeper {
 
 impl Gatekeeper {
     pub(crate) fn new(settings: &Settings, address: SocketAddr) -> Self {
-        let mut hosts: HashSet<String, FastState> =
-            settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        let mut origins: HashSet<String> = settings.origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
+        let mut hosts: HashSet<String, FastState> = settings
+            .hosts
+            .iter()
+            .map(|host| host.to_ascii_lowercase())
+            .collect();
+        let mut origins: HashSet<String> = settings
+            .origins
+            .iter()
+            .map(|origin| origin.to_ascii_lowercase())
+            .collect();
         if let Some(url) = &settings.public_url {
             let url = url.to_ascii_lowercase();
             if let Some((scheme, rest)) = url.split_once("://") {
                 let host = rest.split('/').next().unwrap_or_default();
                 hosts.insert(host.to_owned());
-                hosts.insert(host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned());
+                hosts.insert(
+                    host.rsplit_once(':')
+                        .map_or(host, |(name, _)| name)
+                        .to_owned(),
+                );
                 origins.insert(format!("{scheme}://{host}"));
             }
         }
@@ -47,14 +58,23 @@ impl Gatekeeper {
             }
             hosts.insert(address.ip().to_string());
         }
-        Self { hosts: (!hosts.is_empty()).then_some(hosts), origins, body_bytes: settings.limits.body_bytes }
+        Self {
+            hosts: (!hosts.is_empty()).then_some(hosts),
+            origins,
+            body_bytes: settings.limits.body_bytes,
+        }
     }
 
-    /// Checks who asks, whatever for: Host, Origin, and no tunnels. Stands before the paths and before CORS.
+    /// Checks who asks, whatever for: Host, Origin, and no tunnels. Stands before the paths and
+    /// before CORS.
     pub(crate) fn greet(&self, head: &Parts) -> Result<(), Refusal> {
         self.known_host(head)?;
         self.origin(&head.headers)?;
-        if head.method == Method::CONNECT { Err(method_not_allowed()) } else { Ok(()) }
+        if head.method == Method::CONNECT {
+            Err(method_not_allowed())
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks what is asked of an endpoint. Order: malformed, method, size, media types.
@@ -75,14 +95,19 @@ impl Gatekeeper {
         well_formed(head)?;
         if head.method != *method {
             let text = "messages are posted, and the stream is got";
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text).with(header::ALLOW, "GET, POST"));
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text)
+                .with(header::ALLOW, "GET, POST"));
         }
         if *method == Method::POST {
             crate::intake::declared(&head.headers, self.body_bytes)?;
             return json(&head.headers);
         }
         if !accepts(&head.headers, "text/event-stream") {
-            return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", "send `Accept: text/event-stream`"));
+            return Err(Refusal::new(
+                StatusCode::NOT_ACCEPTABLE,
+                "accept",
+                "send `Accept: text/event-stream`",
+            ));
         }
         no_body(&head.headers)
     }
@@ -91,7 +116,10 @@ impl Gatekeeper {
     pub(crate) fn known_host(&self, head: &Parts) -> Result<(), Refusal> {
         let malformed = || bad("host", "the `Host` header is malformed");
         let mut given = head.headers.get_all(header::HOST).iter();
-        let named = given.next().map(|value| value.to_str().map_err(|_| malformed())).transpose()?;
+        let named = given
+            .next()
+            .map(|value| value.to_str().map_err(|_| malformed()))
+            .transpose()?;
         if given.next().is_some() {
             return Err(malformed());
         }
@@ -102,21 +130,48 @@ impl Gatekeeper {
             (None, None) => return Err(malformed()),
         };
         let name = host_name(&host).ok_or_else(malformed)?;
-        let allowed = self.hosts.as_ref().is_none_or(|hosts| hosts.contains(name) || hosts.contains(&*host));
-        if allowed { Ok(()) } else { Err(Refusal::new(StatusCode::FORBIDDEN, "host", "this host is not served here")) }
+        let allowed = self
+            .hosts
+            .as_ref()
+            .is_none_or(|hosts| hosts.contains(name) || hosts.contains(&*host));
+        if allowed {
+            Ok(())
+        } else {
+            Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "host",
+                "this host is not served here",
+            ))
+        }
     }
 
     fn origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let refused = || Refusal::new(StatusCode::FORBIDDEN, "origin", "requests from this origin are not allowed");
+        let refused = || {
+            Refusal::new(
+                StatusCode::FORBIDDEN,
+                "origin",
+                "requests from this origin are not allowed",
+            )
+        };
         let mut given = headers.get_all(header::ORIGIN).iter();
-        let Some(origin) = given.next() else { return Ok(()) };
+        let Some(origin) = given.next() else {
+            return Ok(());
+        };
         let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
-        if given.next().is_none() && self.origins.contains(&origin) { Ok(()) } else { Err(refused()) }
+        if given.next().is_none() && self.origins.contains(&origin) {
+            Ok(())
+        } else {
+            Err(refused())
+        }
     }
 }
 
 fn lower(host: &str) -> Cow<'_, str> {
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        host.to_ascii_lowercase().into()
+    } else {
+        host.into()
+    }
 }
 
 /// The name part of `name[:port]`; `None` for what is no such thing.
@@ -126,11 +181,17 @@ fn host_name(host: &str) -> Option<&str> {
             let end = rest.find(']')?;
             let inside = &rest[..end];
             inside.parse::<std::net::Ipv6Addr>().ok()?;
-            (&host[..end + 2], rest[end + 1..].strip_prefix(':').or(rest[end + 1..].is_empty().then_some("0"))?)
+            (
+                &host[..end + 2],
+                rest[end + 1..]
+                    .strip_prefix(':')
+                    .or(rest[end + 1..].is_empty().then_some("0"))?,
+            )
         }
         None => host.split_once(':').unwrap_or((host, "0")),
     };
-    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']' | b':');
+    let legal =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']' | b':');
     let good = !name.is_empty() && name.bytes().all(legal) && is_port(port);
     good.then_some(name)
 }
@@ -141,18 +202,34 @@ fn is_port(text: &str) -> bool {
 }
 
 fn well_formed(head: &Parts) -> Result<(), Refusal> {
-    if head.headers.keys().any(|name| memchr::memchr(b'_', name.as_str().as_bytes()).is_some()) {
-        return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
+    if head
+        .headers
+        .keys()
+        .any(|name| memchr::memchr(b'_', name.as_str().as_bytes()).is_some())
+    {
+        return Err(bad(
+            "underscore",
+            "header names with `_` are refused: proxies read them as `-`",
+        ));
     }
-    if head.uri.query().is_some_and(|query| query.contains("access_token=")) {
-        return Err(bad("query_token", "tokens are not taken from the query: send them in `Authorization`"));
+    if head
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("access_token="))
+    {
+        return Err(bad(
+            "query_token",
+            "tokens are not taken from the query: send them in `Authorization`",
+        ));
     }
     Ok(())
 }
 
 fn media(headers: &HeaderMap) -> Result<(), Refusal> {
     json(headers)?;
-    if accepts_usual(headers) || accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
+    if accepts_usual(headers)
+        || accepts(headers, "application/json") && accepts(headers, "text/event-stream")
+    {
         return Ok(());
     }
     let text = "send `Accept: application/json, text/event-stream`: an answer may be either";
@@ -161,7 +238,12 @@ fn media(headers: &HeaderMap) -> Result<(), Refusal> {
 
 fn json(headers: &HeaderMap) -> Result<(), Refusal> {
     let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
-    let lines = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
+    let lines = |name| {
+        headers
+            .get_all(name)
+            .iter()
+            .map(|value| value.to_str().unwrap_or("?"))
+    };
     let is_json = |kind: &str| {
         let is = |kind: &str| kind.eq_ignore_ascii_case("application/json");
         is(kind) || is(kind.split(';').next().unwrap_or_default().trim())
@@ -172,7 +254,9 @@ fn json(headers: &HeaderMap) -> Result<(), Refusal> {
         return Err(unsupported("send `Content-Type: application/json`"));
     }
     if lines(header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
-        return Err(unsupported("compressed requests are not taken: send the body as it is"));
+        return Err(unsupported(
+            "compressed requests are not taken: send the body as it is",
+        ));
     }
     Ok(())
 }
@@ -186,20 +270,34 @@ fn session_method(head: &Parts) -> Result<(), Refusal> {
         let text = "send `Accept: text/event-stream`";
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text));
     }
-    if head.method == Method::GET { no_body(&head.headers) } else { Ok(()) }
+    if head.method == Method::GET {
+        no_body(&head.headers)
+    } else {
+        Ok(())
+    }
 }
 
-/// A stream is got without a body. Nobody would read one while the stream is open, and behind it nobody would see its client leave.
+/// A stream is got without a body. Nobody would read one while the stream is open, and behind it
+/// nobody would see its client leave.
 fn no_body(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_announced = headers.contains_key(header::TRANSFER_ENCODING)
-        || headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
-    if is_announced { Err(bad("body", "a stream is got without a body")) } else { Ok(()) }
+        || headers
+            .get(header::CONTENT_LENGTH)
+            .is_some_and(|length| length.as_bytes() != b"0");
+    if is_announced {
+        Err(bad("body", "a stream is got without a body"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether `Accept` is what nearly every client sends, letter by letter.
 fn accepts_usual(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(header::ACCEPT).iter();
-    lines.next().is_some_and(|line| line.as_bytes() == b"application/json, text/event-stream") && lines.next().is_none()
+    lines
+        .next()
+        .is_some_and(|line| line.as_bytes() == b"application/json, text/event-stream")
+        && lines.next().is_none()
 }
 
 /// Whether a media type is acceptable; without `Accept` everything is (RFC 9110, 12.5.1).
@@ -210,12 +308,15 @@ fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     }
     let family = wanted.split('/').next().unwrap_or_default();
     let is_wildcard = |kind: &str| kind.strip_suffix("/*") == Some(family);
-    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).any(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        let kind = parts.next().unwrap_or_default();
-        let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
-        !refused && (kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || is_wildcard(kind))
-    })
+    lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default();
+            let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+            !refused && (kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || is_wildcard(kind))
+        })
 }
 
 fn bad(reason: &'static str, text: &'static str) -> Refusal {
@@ -223,6 +324,8 @@ fn bad(reason: &'static str, text: &'static str) -> Refusal {
 }
 
 fn method_not_allowed() -> Refusal {
-    let text = "this endpoint takes POST; GET and DELETE only with the `Mcp-Session-Id` of a session";
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text).with(header::ALLOW, "POST, GET, DELETE")
+    let text =
+        "this endpoint takes POST; GET and DELETE only with the `Mcp-Session-Id` of a session";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text)
+        .with(header::ALLOW, "POST, GET, DELETE")
 }

@@ -1,4 +1,5 @@
-//! Names of headers that `http` does not know: MCP's own, and the trace's. As constants they need not be read from text for each request.
+//! Names of headers that `http` does not know: MCP's own, and the trace's. As constants they need
+//! not be read from text for each request.
 
 use http::HeaderName;
 

@@ -1,5 +1,5 @@
-//! The page for a person who opens an endpoint in a browser. The status and the headers of the refusal stay as they are for every
-//! other client; the body alone is another one.
+//! The page for a person who opens an endpoint in a browser. The status and the headers of the
+//! refusal stay as they are for every other client; the body alone is another one.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -14,13 +14,17 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
 
-/// Returns true for a request of a browser: a GET that names HTML, likes nothing of MCP more, and asks for no stream.
+/// Returns true for a request of a browser: a GET that names HTML, likes nothing of MCP more, and
+/// asks for no stream.
 pub(crate) fn is_wanted(method: &Method, headers: &HeaderMap) -> bool {
     if *method != Method::GET {
         return false;
     }
-    let Some(html) = weight(headers, "text/html").filter(|weight| *weight > 0.0) else { return false };
-    weight(headers, "text/event-stream").is_none() && weight(headers, "application/json").is_none_or(|json| html > json)
+    let Some(html) = weight(headers, "text/html").filter(|weight| *weight > 0.0) else {
+        return false;
+    };
+    weight(headers, "text/event-stream").is_none()
+        && weight(headers, "application/json").is_none_or(|json| html > json)
 }
 
 /// Puts the page into a refusal (4xx). The metrics see the same answer.
@@ -49,11 +53,17 @@ impl HelpPage {
 
 /// The weight of a media type that `Accept` names; `None` if no line names it itself.
 fn weight(headers: &HeaderMap, wanted: &str) -> Option<f32> {
-    let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    let lines = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).find_map(|range| {
         let mut parts = range.split(';').map(str::trim);
-        let is_named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted));
-        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        let is_named = parts
+            .next()
+            .is_some_and(|kind| kind.eq_ignore_ascii_case(wanted));
+        let weight =
+            parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
         is_named.then(|| weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0))
     })
 }
@@ -73,7 +83,9 @@ mod tests {
             is_wanted(&Method::GET, &headers)
         };
         for accept in [
-            &["text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"][..],
+            &[
+                "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+            ][..],
             &["application/json;q=0.5", "TEXT/HTML"],
             &["text/html; charset=utf-8"],
         ] {

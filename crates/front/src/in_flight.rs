@@ -1,19 +1,23 @@
-//! Permits for requests in flight. A request is in flight until its answer begins; the rest of an answer holds no permit.
+//! Permits for requests in flight. A request is in flight until its answer begins; the rest of an
+//! answer holds no permit.
 //!
-//! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is refused. A refusal costs a third
-//! of a call, and as much as two calls where the connection has left the processor's caches. A refused client may try again at
-//! once, so that under overload refusals would take most of a processor; a waiting request costs nothing. Requests are served
-//! in their order. Only of a long queue the newest are served first: under lasting overload some requests have to be refused,
-//! and the connections of the newest are still in the caches.
+//! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is
+//! refused. A refusal costs a third of a call, and as much as two calls where the connection has
+//! left the processor's caches. A refused client may try again at once, so that under overload
+//! refusals would take most of a processor; a waiting request costs nothing. Requests are served in
+//! their order. Only of a long queue the newest are served first: under lasting overload some
+//! requests have to be refused, and the connections of the newest are still in the caches.
 //!
-//! A queue forms where more requests are in flight than a number for each worker thread. While there is one, permits are given
-//! in rounds, and between two rounds every task that is ready has its turn. So answers of upstreams go before new requests
-//! where the processor is the bottleneck: the requests in flight are those that wait for their upstreams, and not also those
-//! that wait for the processor. The state of a few requests stays in the processor's caches; with that of many, a call takes
-//! half as long again. So while there is a queue few permits are given outside the rounds: with 8 for each worker thread all of
-//! the peak is served when twice as many requests come, with 32 four fifths of it. Where the processor has time, a round follows
-//! the other at once, and soon there is no queue. To wait in it costs about a twentieth of a call, so that one forms only where
-//! there is something to gain.
+//! A queue forms where more requests are in flight than a number for each worker thread. While
+//! there is one, permits are given in rounds, and between two rounds every task that is ready has
+//! its turn. So answers of upstreams go before new requests where the processor is the bottleneck:
+//! the requests in flight are those that wait for their upstreams, and not also those that wait for
+//! the processor. The state of a few requests stays in the processor's caches; with that of many, a
+//! call takes half as long again. So while there is a queue few permits are given outside the
+//! rounds: with 8 for each worker thread all of the peak is served when twice as many requests
+//! come, with 32 four fifths of it. Where the processor has time, a round follows the other at
+//! once, and soon there is no queue. To wait in it costs about a twentieth of a call, so that one
+//! forms only where there is something to gain.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -81,7 +85,8 @@ impl InFlight {
     async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
         let given = permits.stand_in_line();
-        // A permit that was dropped before this request was in the queue went to no waiting request.
+        // A permit that was dropped before this request was in the queue went to no waiting
+        // request.
         if let Some(permit) = permits.take(permits.at_once()) {
             return Some(permit);
         }
@@ -94,30 +99,44 @@ impl Permits {
     /// A permit where fewer than `most` are taken.
     fn take(self: &Arc<Self>, most: usize) -> Option<InFlightPermit> {
         let more = |taken| (taken < most).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+        self.taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .ok()?;
         Some(InFlightPermit(Some(self.clone())))
     }
 
     /// How many permits are given without a round.
     fn at_once(&self) -> usize {
-        let each = if self.waiting.load(Ordering::SeqCst) == 0 { BEFORE_A_QUEUE } else { BESIDE_A_QUEUE };
+        let each = if self.waiting.load(Ordering::SeqCst) == 0 {
+            BEFORE_A_QUEUE
+        } else {
+            BESIDE_A_QUEUE
+        };
         self.most.load(Ordering::SeqCst).min(each * self.workers())
     }
 
     fn workers(&self) -> usize {
-        *self.workers.get_or_init(|| Handle::current().metrics().num_workers())
+        *self
+            .workers
+            .get_or_init(|| Handle::current().metrics().num_workers())
     }
 
-    /// Starts the task that gives permits in rounds, unless it runs or the limit leaves none for rounds.
+    /// Starts the task that gives permits in rounds, unless it runs or the limit leaves none for
+    /// rounds.
     fn begin_rounds(self: &Arc<Self>) {
         // Where the runtime is ending, so is every request that waits.
-        let Ok(runtime) = Handle::try_current() else { return };
-        if self.most.load(Ordering::SeqCst) > self.at_once() && !self.in_rounds.swap(true, Ordering::SeqCst) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.most.load(Ordering::SeqCst) > self.at_once()
+            && !self.in_rounds.swap(true, Ordering::SeqCst)
+        {
             runtime.spawn(self.clone().give_in_rounds());
         }
     }
 
-    /// Gives permits until no request waits, or the limit is reached: then the next permit that is dropped begins anew.
+    /// Gives permits until no request waits, or the limit is reached: then the next permit that is
+    /// dropped begins anew.
     async fn give_in_rounds(self: Arc<Self>) {
         loop {
             // The tasks that are ready by now go first.
@@ -138,7 +157,8 @@ impl Permits {
         }
     }
 
-    /// Gives a permit to the next request where fewer than `most` are taken. False where there is no permit or no request.
+    /// Gives a permit to the next request where fewer than `most` are taken. False where there is
+    /// no permit or no request.
     fn give(self: &Arc<Self>, most: usize) -> bool {
         while self.waiting.load(Ordering::SeqCst) > 0
             && let Some(permit) = self.take(most)
@@ -172,7 +192,13 @@ impl Permits {
     /// The request whose turn it is.
     fn next(&self) -> Option<oneshot::Sender<InFlightPermit>> {
         let (mut queue, long) = (self.queue(), LONG * self.workers());
-        let mut next = || if queue.len() > long { queue.pop_back() } else { queue.pop_front() };
+        let mut next = || {
+            if queue.len() > long {
+                queue.pop_back()
+            } else {
+                queue.pop_front()
+            }
+        };
         let mut given = next();
         // One that is closed was for a request that waits no longer.
         while given.as_ref().is_some_and(oneshot::Sender::is_closed) {
@@ -227,14 +253,28 @@ mod tests {
     async fn f11_requests_are_served_in_their_order_and_nobody_waits_for_ever() {
         let permits = InFlight::default();
         let held = permits.enter(1, LONG_TIME).await.unwrap();
-        assert!(permits.enter(1, Duration::ZERO).await.is_none(), "this one does not want to wait");
-        let (mut first, mut second) = (pin!(permits.enter(1, LONG_TIME)), pin!(permits.enter(1, LONG_TIME)));
+        assert!(
+            permits.enter(1, Duration::ZERO).await.is_none(),
+            "this one does not want to wait"
+        );
+        let (mut first, mut second) = (
+            pin!(permits.enter(1, LONG_TIME)),
+            pin!(permits.enter(1, LONG_TIME)),
+        );
         let mut looks = Context::from_waker(Waker::noop());
-        assert!(first.as_mut().poll(&mut looks).is_pending() && second.as_mut().poll(&mut looks).is_pending());
+        assert!(
+            first.as_mut().poll(&mut looks).is_pending()
+                && second.as_mut().poll(&mut looks).is_pending()
+        );
         drop(held);
         assert!(second.as_mut().poll(&mut looks).is_pending());
-        let Poll::Ready(Some(held)) = first.as_mut().poll(&mut looks) else { panic!("it is its turn") };
-        assert!(permits.enter(1, Duration::from_millis(5)).await.is_none(), "its time is over");
+        let Poll::Ready(Some(held)) = first.as_mut().poll(&mut looks) else {
+            panic!("it is its turn")
+        };
+        assert!(
+            permits.enter(1, Duration::from_millis(5)).await.is_none(),
+            "its time is over"
+        );
         drop(held);
         assert!(second.await.is_some());
         assert_eq!(taken(&permits), 0);
@@ -245,7 +285,9 @@ mod tests {
         let permits = InFlight::default();
         let mut held = permits.enter(1, LONG_TIME).await;
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..LONG + 3).map(|_| Some(Box::pin(permits.enter(1, LONG_TIME)))).collect();
+        let mut waiting: Vec<_> = (0..LONG + 3)
+            .map(|_| Some(Box::pin(permits.enter(1, LONG_TIME))))
+            .collect();
         for one in &mut waiting {
             assert!(one.as_mut().unwrap().as_mut().poll(&mut looks).is_pending());
         }
@@ -253,14 +295,20 @@ mod tests {
         for _ in 0..5 {
             drop(held.take());
             for (number, one) in waiting.iter_mut().enumerate() {
-                if let Some(Poll::Ready(permit)) = one.as_mut().map(|one| one.as_mut().poll(&mut looks)) {
+                if let Some(Poll::Ready(permit)) =
+                    one.as_mut().map(|one| one.as_mut().poll(&mut looks))
+                {
                     *one = None;
                     held = permit;
                     order.push(number);
                 }
             }
         }
-        assert_eq!(order, [LONG + 2, LONG + 1, LONG, 0, 1], "what is left is not long");
+        assert_eq!(
+            order,
+            [LONG + 2, LONG + 1, LONG, 0, 1],
+            "what is left is not long"
+        );
     }
 
     #[tokio::test]
@@ -268,11 +316,15 @@ mod tests {
         let permits = InFlight::default();
         let (at_once, most) = (BEFORE_A_QUEUE, BEFORE_A_QUEUE + A_ROUND + 3);
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..most + 2).map(|_| Some(Box::pin(permits.enter(most, LONG_TIME)))).collect();
+        let mut waiting: Vec<_> = (0..most + 2)
+            .map(|_| Some(Box::pin(permits.enter(most, LONG_TIME))))
+            .collect();
         let mut held = BTreeMap::new();
         let mut look = |held: &mut BTreeMap<usize, InFlightPermit>| {
             for (number, one) in waiting.iter_mut().enumerate() {
-                let polled = one.as_mut().map_or(Poll::Pending, |waiting| waiting.as_mut().poll(&mut looks));
+                let polled = one
+                    .as_mut()
+                    .map_or(Poll::Pending, |waiting| waiting.as_mut().poll(&mut looks));
                 if let Poll::Ready(permit) = polled {
                     *one = None;
                     held.insert(number, permit.unwrap());
@@ -288,7 +340,10 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(held.len(), at_once + A_ROUND, "a round");
-        assert!(held.contains_key(&at_once) && !held.contains_key(&(most + 1)), "in their order");
+        assert!(
+            held.contains_key(&at_once) && !held.contains_key(&(most + 1)),
+            "in their order"
+        );
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -298,7 +353,11 @@ mod tests {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(look(&mut held), most, "each permit that is given back goes to a request");
+        assert_eq!(
+            look(&mut held),
+            most,
+            "each permit that is given back goes to a request"
+        );
         assert_eq!(taken(&permits), most);
         drop(held);
         assert_eq!(taken(&permits), 0);
@@ -330,13 +389,20 @@ mod tests {
         let permits = InFlight::default();
         let held = permits.enter(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..=MOST_WAITING).map(|_| Box::pin(permits.enter(1, LONG_TIME))).collect();
-        let refused = waiting.iter_mut().filter_map(|one| match one.as_mut().poll(&mut looks) {
-            Poll::Ready(permit) => Some(permit.is_none()),
-            Poll::Pending => None,
-        });
+        let mut waiting: Vec<_> = (0..=MOST_WAITING)
+            .map(|_| Box::pin(permits.enter(1, LONG_TIME)))
+            .collect();
+        let refused = waiting
+            .iter_mut()
+            .filter_map(|one| match one.as_mut().poll(&mut looks) {
+                Poll::Ready(permit) => Some(permit.is_none()),
+                Poll::Pending => None,
+            });
         assert_eq!(refused.count(), 0, "each waits at first");
-        assert!(matches!(waiting[0].as_mut().poll(&mut looks), Poll::Ready(None)));
+        assert!(matches!(
+            waiting[0].as_mut().poll(&mut looks),
+            Poll::Ready(None)
+        ));
         assert!(waiting[1].as_mut().poll(&mut looks).is_pending());
         drop(held);
     }
@@ -352,7 +418,11 @@ mod tests {
                 working.spawn(async move {
                     for round in 0..200 {
                         // Some leave soon, some stay.
-                        let wait = if (number + round) % 3 == 0 { Duration::from_micros(50) } else { LONG_TIME };
+                        let wait = if (number + round) % 3 == 0 {
+                            Duration::from_micros(50)
+                        } else {
+                            LONG_TIME
+                        };
                         let permit = permits.enter(most, wait).await;
                         assert!(taken(&permits) <= most);
                         if round % 2 == 0 {

@@ -1,7 +1,8 @@
-//! A channel to the client side inside the process, without a socket: no other process can reach it.
+//! A channel to the client side inside the process, without a socket: no other process can reach
+//! it.
 //!
-//! Its requests go through the same stack of layers as those of the listener. It carries no headers that mirror a body for
-//! routers in between (`Mcp-Param-*`), because it has no routers.
+//! Its requests go through the same stack of layers as those of the listener. It carries no headers
+//! that mirror a body for routers in between (`Mcp-Param-*`), because it has no routers.
 
 use std::error::Error;
 use std::fmt;
@@ -37,7 +38,10 @@ pub struct Stopped;
 
 impl InMemoryChannel {
     pub(crate) fn new(listening: Arc<Listening>) -> Self {
-        Self { listening, peer: Peer::in_memory() }
+        Self {
+            listening,
+            peer: Peer::in_memory(),
+        }
     }
 
     /// Has a drain wait for a request that is not sent yet.
@@ -46,21 +50,30 @@ impl InMemoryChannel {
         UpcomingRequest(self.listening.tasks.token())
     }
 
-    /// Sends a request, whose `Host` this sets, and waits for the head of its response. Dropping the future, or later the body,
-    /// does what a closed connection does.
+    /// Sends a request, whose `Host` this sets, and waits for the head of its response. Dropping
+    /// the future, or later the body, does what a closed connection does.
     ///
     /// # Errors
     /// The client side has stopped, or stops before the response begins.
-    pub async fn send(&self, mut request: Request<Bytes>) -> Result<Response<InMemoryBody>, Stopped> {
+    pub async fn send(
+        &self,
+        mut request: Request<Bytes>,
+    ) -> Result<Response<InMemoryBody>, Stopped> {
         request.headers_mut().insert(header::HOST, LOCALHOST);
         let (stack, force) = (self.listening.stack.load_full(), &self.listening.force);
         let running = self.listening.tasks.token();
         let arrival = Arrival::new(request.map(RequestBody::whole), self.peer.clone());
         // Boxed: it is large, and a host may have many requests in flight.
         let served = Box::pin(force.run_until_cancelled(stack.serve(arrival))).await;
-        let Some(Ok(response)) = served else { return Err(Stopped) };
+        let Some(Ok(response)) = served else {
+            return Err(Stopped);
+        };
         let forced = Box::pin(force.clone().cancelled_owned());
-        Ok(response.map(|body| InMemoryBody { body, forced, _running: running }))
+        Ok(response.map(|body| InMemoryBody {
+            body,
+            forced,
+            _running: running,
+        }))
     }
 }
 
@@ -85,11 +98,17 @@ impl http_body::Body for InMemoryBody {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        self.forced.as_mut().poll(cx).map(|()| Some(Err(Stopped.into())))
+        self.forced
+            .as_mut()
+            .poll(cx)
+            .map(|()| Some(Err(Stopped.into())))
     }
 
     fn is_end_stream(&self) -> bool {

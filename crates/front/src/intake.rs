@@ -17,12 +17,14 @@ use crate::answer::Refusal;
 use crate::body::{Broken, RequestBody};
 use crate::settings::Limits;
 
-/// What is still read of a request that was refused: so that its connection serves the next one, or, where it is closed, so
-/// that the answer is not lost to a reset (faults A05, A09). A connection that is closed swallows more of a body that is not too large.
+/// What is still read of a request that was refused: so that its connection serves the next one,
+/// or, where it is closed, so that the answer is not lost to a reset (faults A05, A09). A
+/// connection that is closed swallows more of a body that is not too large.
 pub(crate) const SWALLOWED_BYTES: usize = 64 << 10;
 pub(crate) const SWALLOWED_TIME: Duration = Duration::from_secs(1);
 
-/// What every request may have of a body before it takes from the budget: a connection reads as much at once anyway.
+/// What every request may have of a body before it takes from the budget: a connection reads as
+/// much at once anyway.
 const FREE: usize = 8 << 10;
 /// How long a body waits for memory that others have.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,8 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// budget of `memory` until its last part is dropped.
 ///
 /// # Errors
-/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off, 503 where other bodies have all
-/// the memory. Each closes the connection: what is left of the body must not be read as a request.
+/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off, 503
+/// where other bodies have all the memory. Each closes the connection: what is left of the body
+/// must not be read as a request.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Option<RequestBody>,
@@ -40,20 +43,41 @@ pub(crate) async fn read(
     memory: Reservation,
 ) -> Result<Bytes, Refusal> {
     let length = declared(headers, limits.body_bytes)?;
-    let Some(mut body) = body.take() else { return Ok(Bytes::new()) };
+    let Some(mut body) = body.take() else {
+        return Ok(Bytes::new());
+    };
     let mut share = Share::new(memory, length).await?;
     let began = Instant::now();
     let end = began + limits.body_time;
     let mut whole: Option<Bytes> = None;
     let mut joined = BytesMut::new();
     loop {
-        let frame = match in_time(&mut body, end.min(pace_end(began, held(whole.as_ref(), &joined), limits))).await {
-            Err(_) => return Err(closing(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body came too slowly")),
+        let frame = match in_time(
+            &mut body,
+            end.min(pace_end(began, held(whole.as_ref(), &joined), limits)),
+        )
+        .await
+        {
+            Err(_) => {
+                return Err(closing(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "body_timeout",
+                    "the body came too slowly",
+                ));
+            }
             Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(closing(StatusCode::BAD_REQUEST, "body", "the body ended early")),
+            Ok(Some(Err(_))) => {
+                return Err(closing(
+                    StatusCode::BAD_REQUEST,
+                    "body",
+                    "the body ended early",
+                ));
+            }
             Ok(Some(Ok(frame))) => frame,
         };
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         let size = held(whole.as_ref(), &joined) + data.len();
         if size > limits.body_bytes {
             return Err(too_large());
@@ -94,9 +118,14 @@ impl Share {
         Ok(share)
     }
 
-    /// Takes what a body of so many bytes needs: where its length is not known, its buffer doubles as it grows.
+    /// Takes what a body of so many bytes needs: where its length is not known, its buffer doubles
+    /// as it grows.
     async fn cover(&mut self, size: usize) -> Result<(), Refusal> {
-        if size <= self.bytes { Ok(()) } else { self.take(size * 2).await }
+        if size <= self.bytes {
+            Ok(())
+        } else {
+            self.take(size * 2).await
+        }
     }
 
     async fn take(&mut self, bytes: usize) -> Result<(), Refusal> {
@@ -108,7 +137,8 @@ impl Share {
         }
         if !self.taken.grow(bytes - self.taken.bytes(), PATIENCE).await {
             let text = "other requests have all the memory for bodies: try again in a second";
-            return Err(closing(StatusCode::SERVICE_UNAVAILABLE, "memory", text).with(header::RETRY_AFTER, "1"));
+            return Err(closing(StatusCode::SERVICE_UNAVAILABLE, "memory", text)
+                .with(header::RETRY_AFTER, "1"));
         }
         self.bytes = bytes;
         Ok(())
@@ -116,11 +146,16 @@ impl Share {
 
     fn hold(mut self, body: Bytes) -> Bytes {
         self.taken.shrink(self.bytes.saturating_sub(body.len()));
-        if self.taken.bytes() == 0 { body } else { self.taken.hold(body) }
+        if self.taken.bytes() == 0 {
+            body
+        } else {
+            self.taken.hold(body)
+        }
     }
 }
 
-/// Reads the body of a refused request away; false where it is too large or comes too slowly for that.
+/// Reads the body of a refused request away; false where it is too large or comes too slowly for
+/// that.
 ///
 /// A client that waits for `100 Continue` is told to go on with a body as small as this.
 pub(crate) async fn swallow(body: RequestBody) -> bool {
@@ -139,9 +174,13 @@ pub(crate) async fn swallow(body: RequestBody) -> bool {
     timeout(SWALLOWED_TIME, all).await.unwrap_or(false)
 }
 
-/// The next frame, if it comes in time. What came along with the head is there as soon as the connection has been asked for
-/// it, so the timer is set only where the second look finds nothing either.
-async fn in_time(body: &mut RequestBody, until: Instant) -> Result<Option<Result<Frame<Bytes>, Broken>>, Elapsed> {
+/// The next frame, if it comes in time. What came along with the head is there as soon as the
+/// connection has been asked for it, so the timer is set only where the second look finds nothing
+/// either.
+async fn in_time(
+    body: &mut RequestBody,
+    until: Instant,
+) -> Result<Option<Result<Frame<Bytes>, Broken>>, Elapsed> {
     let mut asked = false;
     let at_hand = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
@@ -162,7 +201,9 @@ async fn in_time(body: &mut RequestBody, until: Instant) -> Result<Option<Result
 /// # Errors
 /// 413 beyond the size. Closes the connection.
 pub(crate) fn declared(headers: &HeaderMap, most: usize) -> Result<Option<usize>, Refusal> {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     match length.map(usize::try_from) {
         None => Ok(None),
         Some(Ok(length)) if length <= most => Ok(Some(length)),
@@ -181,7 +222,11 @@ fn pace_end(began: Instant, held: usize, limits: &Limits) -> Instant {
 }
 
 fn too_large() -> Refusal {
-    closing(StatusCode::PAYLOAD_TOO_LARGE, "body_size", "the body is larger than this service takes")
+    closing(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "body_size",
+        "the body is larger than this service takes",
+    )
 }
 
 fn closing(status: StatusCode, reason: &'static str, text: &'static str) -> Refusal {

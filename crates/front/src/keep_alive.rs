@@ -1,5 +1,6 @@
-//! What every stream that waits has beside what it says: a comment now and then, by which dead connections are found, and an end
-//! with the credentials it was opened with, or when an operator keeps their owner out. Not for the streams of calls, whose time is the call's.
+//! What every stream that waits has beside what it says: a comment now and then, by which dead
+//! connections are found, and an end with the credentials it was opened with, or when an operator
+//! keeps their owner out. Not for the streams of calls, whose time is the call's.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -19,7 +20,8 @@ use crate::stack::Context;
 
 /// When a waiting stream says that it is still there, and until when it may be.
 pub(crate) struct KeepAlive {
-    /// When the credentials it was opened with end. Looked at whenever the stream wakes: at the latest with the next comment.
+    /// When the credentials it was opened with end. Looked at whenever the stream wakes: at the
+    /// latest with the next comment.
     expires: Option<SystemTime>,
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
@@ -33,34 +35,60 @@ pub(crate) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// For a stream of this principal, as long as its credentials are good. `kind`: see [`crate::StreamSeen`].
+    /// For a stream of this principal, as long as its credentials are good. `kind`: see
+    /// [`crate::StreamSeen`].
     pub(crate) fn new(context: &Context, principal: &Principal, kind: &'static str) -> Self {
         let mut byte = [0];
         context.shared.ports.random.fill(&mut byte);
         let every = give_or_take(context.limits().keep_alive, byte[0]);
         let comment = Box::pin(sleep_until(Instant::now() + every));
-        let enrolled = context.shared.roll.enter(principal, &context.endpoint, kind);
-        // Whoever blocks a principal ends the streams that are on the roll after that: none is in between.
-        if context.shared.ports.authorizer.may_enter(principal, &context.endpoint).is_err() {
+        let enrolled = context
+            .shared
+            .roll
+            .enter(principal, &context.endpoint, kind);
+        // Whoever blocks a principal ends the streams that are on the roll after that: none is in
+        // between.
+        if context
+            .shared
+            .ports
+            .authorizer
+            .may_enter(principal, &context.endpoint)
+            .is_err()
+        {
             enrolled.end.cancel();
         }
         let ended = Box::pin(enrolled.end.clone().cancelled_owned());
         let (expires, clock) = (principal.expires(), context.shared.ports.clock.clone());
         let connection = context.peer.http2.as_ref();
         let closing = connection.map(|http2| Box::pin(http2.closing().clone().cancelled_owned()));
-        Self { expires, clock, comment, every, enrolled, ended, closing, is_closing: false }
+        Self {
+            expires,
+            clock,
+            comment,
+            every,
+            enrolled,
+            ended,
+            closing,
+            is_closing: false,
+        }
     }
 
     /// True once the credentials have ended, an operator ended it, or its connection is told to go.
     pub(crate) fn is_expired(&self) -> bool {
         self.is_closing
             || self.enrolled.end.is_cancelled()
-            || self.expires.is_some_and(|expires| expires <= self.clock.wall())
+            || self
+                .expires
+                .is_some_and(|expires| expires <= self.clock.wall())
     }
 
-    /// Ready each time a comment is due, when an operator ends it, and when its connection is told to go.
+    /// Ready each time a comment is due, when an operator ends it, and when its connection is told
+    /// to go.
     pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
-        self.is_closing |= self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready());
+        self.is_closing |= self
+            .closing
+            .as_mut()
+            .is_some_and(|closing| closing.as_mut().poll(cx).is_ready());
         if self.is_closing {
             return Poll::Ready(());
         }

@@ -51,28 +51,49 @@ pub(crate) async fn serve(
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
-        Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
-        _ => match session(context, known, headers).await.or_else(|none| match none {
-            NoSession::Missing if method != Some(Method::Ping) => alone(context, known, headers),
-            none => Err(none),
-        }) {
-            Ok(opened) => match one(context, known, (&opened, Stream::Own), request, params).await {
-                Turn::Message(said) => said.answer(),
-                Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
-                Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
-            },
-            // A ping is answered at any time, also before `initialize`.
-            Err(NoSession::Missing) if method == Some(Method::Ping) => {
-                answer::json(StatusCode::OK, weir_wire::write::response(&request.id, b"{}"))
+        Some(Method::Initialize) => {
+            Box::pin(initialize(context, known, &request.id, &params)).await
+        }
+        _ => match session(context, known, headers)
+            .await
+            .or_else(|none| match none {
+                NoSession::Missing if method != Some(Method::Ping) => {
+                    alone(context, known, headers)
+                }
+                none => Err(none),
+            }) {
+            Ok(opened) => {
+                match one(context, known, (&opened, Stream::Own), request, params).await {
+                    Turn::Message(said) => said.answer(),
+                    Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
+                    Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
+                }
             }
+            // A ping is answered at any time, also before `initialize`.
+            Err(NoSession::Missing) if method == Some(Method::Ping) => answer::json(
+                StatusCode::OK,
+                weir_wire::write::response(&request.id, b"{}"),
+            ),
             Err(none) => none.answer(context, Some(&request.id)),
         },
     };
     labelled(answer, label, "legacy")
 }
 
-async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
-    let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
+async fn initialize(
+    context: &Context,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    params: &Params,
+) -> Answer {
+    let bad = |text: &str| {
+        refuse(
+            context,
+            StatusCode::OK,
+            Some(id),
+            (code::INVALID_PARAMS, text),
+        )
+    };
     let proposed = match params.protocol_version() {
         Ok(Some(version)) => version,
         Ok(None) => return bad("`protocolVersion` is missing"),
@@ -83,10 +104,19 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
         Err(error) => return bad(&error.to_string()),
     };
     let revision = negotiate(Some(&proposed));
-    let session =
-        Session { revision, class, level: None, initialized: false, began: context.shared.ports.clock.wall() };
+    let session = Session {
+        revision,
+        class,
+        level: None,
+        initialized: false,
+        began: context.shared.ports.clock.wall(),
+    };
     let peer = context.client_address;
-    let opened = context.shared.sessions.open(known.principal(), peer, &session, context.limits()).await;
+    let opened = context
+        .shared
+        .sessions
+        .open(known.principal(), peer, &session, context.limits())
+        .await;
     match opened {
         // By status alone: a body could make a probing client take weir for something else.
         Err(failure) if matches!(failure.kind(), FailureKind::Limit) => answer::too_many_sessions(),
@@ -95,8 +125,12 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
             let info = params.client_info().ok().flatten();
             let key = Sessions::key_of(&text);
             let who = (known.principal(), &context.endpoint);
-            context.shared.clientele.seen(who, (revision, info.as_ref()), key, session.began);
-            let result = lists::initialized(context, revision, !known.principal().is_anonymous()).await;
+            context
+                .shared
+                .clientele
+                .seen(who, (revision, info.as_ref()), key, session.began);
+            let result =
+                lists::initialized(context, revision, !known.principal().is_anonymous()).await;
             let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));
             if let Ok(value) = HeaderValue::from_str(&text) {
                 answer.headers_mut().insert("mcp-session-id", value);
@@ -133,22 +167,38 @@ async fn one(
     params: Params,
 ) -> Turn {
     let revision = opened.session.revision;
-    let told = Told { revision, tool_call: false, request: &context.name };
-    let done = |result: &[u8]| Turn::Message(Said::ok(weir_wire::write::response(&request.id, result)));
+    let told = Told {
+        revision,
+        tool_call: false,
+        request: &context.name,
+    };
+    let done =
+        |result: &[u8]| Turn::Message(Said::ok(weir_wire::write::response(&request.id, result)));
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(&request.id));
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
-        Some(Method::LoggingSetLevel) => match Box::pin(set_level(context, opened, &params)).await {
-            Ok(()) => done(b"{}"),
-            Err(failure) => fail(&failure),
-        },
-        Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
-            match Box::pin(subscriptions::of_session(context, known, opened, (method, params))).await {
+        Some(Method::LoggingSetLevel) => {
+            match Box::pin(set_level(context, opened, &params)).await {
                 Ok(()) => done(b"{}"),
                 Err(failure) => fail(&failure),
             }
         }
-        Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList)) if revision.has_task_param() => {
+        Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
+            match Box::pin(subscriptions::of_session(
+                context,
+                known,
+                opened,
+                (method, params),
+            ))
+            .await
+            {
+                Ok(()) => done(b"{}"),
+                Err(failure) => fail(&failure),
+            }
+        }
+        Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
+            if revision.has_task_param() =>
+        {
             match Box::pin(tasks::legacy(context, known, opened, (method, params))).await {
                 Ok(result) => done(&result),
                 Err(failure) => fail(&failure),
@@ -156,21 +206,42 @@ async fn one(
         }
         Some(method) if is_waited_for(revision, method) => {
             match offered_if_asked(context, method, opened.class()).await {
-                Ok(()) => call(context, known, opened, (&request.id, stream), (CallMethod::Known(method), params)),
+                Ok(()) => call(
+                    context,
+                    known,
+                    opened,
+                    (&request.id, stream),
+                    (CallMethod::Known(method), params),
+                ),
                 Err(failure) => fail(&failure),
             }
         }
         Some(method) if listed(method).is_some() => {
             let (class, session) = (opened.class(), opened.lasts.then_some(opened.key));
-            let page = lists::page(context, known, revision, (method, class), (session, &params));
+            let page = lists::page(
+                context,
+                known,
+                revision,
+                (method, class),
+                (session, &params),
+            );
             match Box::pin(page).await {
                 Ok(result) => Turn::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
         }
         method => match extensions::method(context, &request.method).filter(|_| method.is_none()) {
-            Some(name) => call(context, known, opened, (&request.id, stream), (CallMethod::Extension(name), params)),
-            None => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+            Some(name) => call(
+                context,
+                known,
+                opened,
+                (&request.id, stream),
+                (CallMethod::Extension(name), params),
+            ),
+            None => fail(&Failure::new(
+                FailureKind::MethodNotFound,
+                "This method is not served",
+            )),
         },
     }
 }
@@ -188,18 +259,31 @@ fn is_waited_for(revision: Revision, method: Method) -> bool {
 }
 
 async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
-    let level = params.level().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let level = params
+        .level()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let level = level.ok_or_else(|| Failure::invalid_params("`level` is missing"))?;
     if !opened.lasts {
         return Err(Failure::invalid_params(
             "A level is set for a session: send `initialize`, and its session id with requests",
         ));
     }
-    let session = Session { level: Some(level), ..opened.session };
-    if context.shared.sessions.keep(opened, &session, context.limits()).await {
+    let session = Session {
+        level: Some(level),
+        ..opened.session
+    };
+    if context
+        .shared
+        .sessions
+        .keep(opened, &session, context.limits())
+        .await
+    {
         return Ok(());
     }
-    Err(Failure::new(FailureKind::Busy, "The session changed at the same time: set the level again"))
+    Err(Failure::new(
+        FailureKind::Busy,
+        "The session changed at the same time: set the level again",
+    ))
 }
 
 fn call(
@@ -214,18 +298,36 @@ fn call(
         CallMethod::Known(method) => (method, None),
         CallMethod::Extension(name) => (OF_EXTENSION, Some(name)),
     };
-    let told = Told { revision, tool_call: method == Method::ToolsCall, request: &context.name };
+    let told = Told {
+        revision,
+        tool_call: method == Method::ToolsCall,
+        request: &context.name,
+    };
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
     // In a batch nobody can be asked.
-    let class = if stream == Stream::Own { opened.class() } else { CapabilityClass::SESSIONS };
+    let class = if stream == Stream::Own {
+        opened.class()
+    } else {
+        CapabilityClass::SESSIONS
+    };
     let lifted = match lift::legacy(params, Some(&opened.session), class) {
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
     let token = lifted.token.clone();
-    let (task, as_task) = (tasks::named(method, &lifted.params), tasks::wanted(context, revision, (method, &lifted)));
+    let (task, as_task) = (
+        tasks::named(method, &lifted.params),
+        tasks::wanted(context, revision, (method, &lifted)),
+    );
     let session = opened.lasts.then_some(opened.key);
-    let call = Arc::new(tasks::with(as_task, Call { session, extension, ..canonical(context, method, lifted) }));
+    let call = Arc::new(tasks::with(
+        as_task,
+        Call {
+            session,
+            extension,
+            ..canonical(context, method, lifted)
+        },
+    ));
     let asked = asks::may_ask_in(&call) && stream == Stream::Own;
     let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
     let (router, call) = (context.shared.router.clone(), known.with(call));
@@ -241,15 +343,26 @@ fn call(
         None => running,
     };
     let request = Bytes::copy_from_slice(id.as_json());
-    let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
+    let (cancelled, in_flight) =
+        Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new((context, known), id.clone(), (revision, method), token).about_task(task, as_task);
-    let asked = if opened.lasts && !context.on_line { asked.resumable(opened.key) } else { asked };
-    let asked = if visits { asked.visiting(opened.key) } else { asked };
+    let asked = Asked::new((context, known), id.clone(), (revision, method), token)
+        .about_task(task, as_task);
+    let asked = if opened.lasts && !context.on_line {
+        asked.resumable(opened.key)
+    } else {
+        asked
+    };
+    let asked = if visits {
+        asked.visiting(opened.key)
+    } else {
+        asked
+    };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 
-/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one array comes back.
+/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one
+/// array comes back.
 pub(crate) async fn batch(
     context: &Context,
     known: &Authenticated<()>,
@@ -258,25 +371,44 @@ pub(crate) async fn batch(
 ) -> Answer {
     let opened = match session(context, known, headers).await {
         Ok(opened) => opened,
-        Err(none @ (NoSession::Unknown | NoSession::Unreadable)) => return none.answer(context, None),
+        Err(none @ (NoSession::Unknown | NoSession::Unreadable)) => {
+            return none.answer(context, None);
+        }
         Err(NoSession::Missing | NoSession::Version) => return no_batch(context),
     };
     if !opened.session.revision.has_batches() {
         return no_batch(context);
     }
     let limits = ScanLimits::default();
-    let parsed: Vec<_> = items.into_iter().map(|item| Message::parse(item, &limits)).collect();
+    let parsed: Vec<_> = items
+        .into_iter()
+        .map(|item| Message::parse(item, &limits))
+        .collect();
     let is_initialize = |request: &Request| request.method.known() == Some(Method::Initialize);
-    if parsed.iter().any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request))) {
+    if parsed
+        .iter()
+        .any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request)))
+    {
         let text = "`initialize` must not be in a batch: send it alone";
-        return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text));
+        return refuse(
+            context,
+            StatusCode::BAD_REQUEST,
+            None,
+            (code::INVALID_REQUEST, text),
+        );
     }
     let budget = &context.shared.ports.budgets.messages;
     let owner = context.owner(known);
     let room = BatchRoom::new(context.limits().batch_bytes, budget, owner);
-    let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item, &room));
+    let answers = parsed
+        .into_iter()
+        .map(|item| item_of_batch(context, known, &opened, item, &room));
     let answers: Vec<Said> = join_all(answers).await.into_iter().flatten().collect();
-    let worst = answers.iter().map(|said| said.tally).max().unwrap_or(Tally::Ok);
+    let worst = answers
+        .iter()
+        .map(|said| said.tally)
+        .max()
+        .unwrap_or(Tally::Ok);
     let answer = if answers.is_empty() {
         answer::empty(StatusCode::ACCEPTED)
     } else {
@@ -292,11 +424,22 @@ pub(crate) async fn batch(
 
 fn no_batch(context: &Context) -> Answer {
     let text = "batches exist in 2025-03-26 sessions only: send one message";
-    refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
+    refuse(
+        context,
+        StatusCode::BAD_REQUEST,
+        None,
+        (code::INVALID_REQUEST, text),
+    )
 }
 
 fn array(items: &[Said]) -> Bytes {
-    let mut out = BytesMut::with_capacity(items.iter().map(|item| item.message.len() + 1).sum::<usize>() + 2);
+    let mut out = BytesMut::with_capacity(
+        items
+            .iter()
+            .map(|item| item.message.len() + 1)
+            .sum::<usize>()
+            + 2,
+    );
     out.put_u8(b'[');
     for (nth, item) in items.iter().enumerate() {
         if nth > 0 {
@@ -316,7 +459,8 @@ async fn item_of_batch(
     room: &BatchRoom,
 ) -> Option<Said> {
     let error = |id: Option<&RequestId>, number, text: String| {
-        let message = weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
+        let message =
+            weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
         Some(Said::new(StatusCode::OK, message, Tally::ProtocolError))
     };
     match item {
@@ -328,7 +472,8 @@ async fn item_of_batch(
                 Ok(params) => match Span::begin(context, &request, &params, false) {
                     None => whole(context, known, opened, (request, params), room).await,
                     Some((context, span)) => {
-                        span.over_item(whole(&context, known, opened, (request, params), room)).await
+                        span.over_item(whole(&context, known, opened, (request, params), room))
+                            .await
                     }
                 },
             }
@@ -356,7 +501,15 @@ async fn whole(
     room: &BatchRoom,
 ) -> Option<Said> {
     let id = request.id.clone();
-    let said = match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
+    let said = match Box::pin(one(
+        context,
+        known,
+        (opened, Stream::Batch),
+        request,
+        params,
+    ))
+    .await
+    {
         Turn::Message(said) => said,
         Turn::List(response) => Said::ok(response.joined()),
         Turn::Call(asked, owned) => return encode::whole(*asked, owned, room).await,
@@ -389,9 +542,16 @@ pub(crate) async fn notification(
     labelled(answer, label, "legacy")
 }
 
-async fn heard(context: &Context, known: &Authenticated<()>, opened: &Opened, notification: &Notification) {
+async fn heard(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    notification: &Notification,
+) {
     let params = notification.params.clone().unwrap_or_default();
-    let named = |member: &str| scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok());
+    let named = |member: &str| {
+        scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok())
+    };
     // Unknown and finished ids are ignored (cancellation, progress, every revision).
     match notification.method.known() {
         Some(Method::Cancelled) => {
@@ -401,15 +561,25 @@ async fn heard(context: &Context, known: &Authenticated<()>, opened: &Opened, no
         }
         Some(Method::Progress) => {
             if let Some(token) = named("progressToken") {
-                context.shared.sessions.report(&opened.key, token.as_json(), params.clone());
+                context
+                    .shared
+                    .sessions
+                    .report(&opened.key, token.as_json(), params.clone());
             }
         }
         Some(Method::Initialized) => {
-            context.shared.sessions.initialized(opened, context.limits()).await;
+            context
+                .shared
+                .sessions
+                .initialized(opened, context.limits())
+                .await;
             welcome(context, known, opened);
         }
         Some(Method::RootsListChanged) => {
-            context.shared.router.tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
+            context
+                .shared
+                .router
+                .tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
         }
         _ => {}
     }
@@ -420,10 +590,13 @@ fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     if !opened.lasts {
         return;
     }
-    let lifted =
-        Params::parse(None).and_then(|none| lift::legacy(none, Some(&opened.session), opened.class_of_lists()));
+    let lifted = Params::parse(None)
+        .and_then(|none| lift::legacy(none, Some(&opened.session), opened.class_of_lists()));
     if let Ok(lifted) = lifted {
-        let call = Call { session: Some(opened.key), ..canonical(context, Method::Ping, lifted) };
+        let call = Call {
+            session: Some(opened.key),
+            ..canonical(context, Method::Ping, lifted)
+        };
         context.shared.router.welcome(&known.with(Arc::new(call)));
     }
 }
@@ -442,7 +615,12 @@ pub(crate) async fn response(
         }
         Err(NoSession::Missing) => {
             let text = "responses are taken within a legacy session only";
-            refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
+            refuse(
+                context,
+                StatusCode::BAD_REQUEST,
+                None,
+                (code::INVALID_REQUEST, text),
+            )
         }
         Err(none) => none.answer(context, None),
     }
@@ -450,19 +628,32 @@ pub(crate) async fn response(
 
 fn answered(context: &Context, opened: &Opened, response: Response) {
     match response.id {
-        Some(id) => context.shared.sessions.answer(&opened.key, id.as_json(), response.outcome),
+        Some(id) => context
+            .shared
+            .sessions
+            .answer(&opened.key, id.as_json(), response.outcome),
         None => instruments().unexpected_responses.add(1, &[]),
     }
 }
 
 /// DELETE: the session is over.
-pub(crate) async fn delete(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+pub(crate) async fn delete(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Answer {
     let answer = match session(context, known, headers).await {
         Ok(opened) => {
-            context.shared.sessions.end(&opened.record, &opened.session).await;
+            context
+                .shared
+                .sessions
+                .end(&opened.record, &opened.session)
+                .await;
             answer::empty(StatusCode::NO_CONTENT)
         }
-        Err(NoSession::Unknown) => Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer(),
+        Err(NoSession::Unknown) => {
+            Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer()
+        }
         Err(none) => none.answer(context, None),
     };
     labelled(answer, "DELETE", "legacy")

@@ -1,5 +1,5 @@
-//! The client side: the listener, the column of layers each request passes, the doors of both eras, legacy sessions,
-//! and the one place where failures become responses.
+//! The client side: the listener, the column of layers each request passes, the doors of both eras,
+//! legacy sessions, and the one place where failures become responses.
 //!
 //! It knows no upstream and no HTTP client; what it needs of others are ports of core.
 
@@ -57,7 +57,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_core::bell::Bells;
-use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier};
+use weir_core::port::{
+    Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier,
+};
 use weir_core::seal::Sealer;
 use weir_core::{Budgets, Catalog, Router};
 
@@ -110,7 +112,8 @@ pub struct Front {
     listening: Arc<Listening>,
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// The listening socket once more, for another process. Gone when the drain begins: then nobody is to queue up at it.
+    /// The listening socket once more, for another process. Gone when the drain begins: then nobody
+    /// is to queue up at it.
     socket: Mutex<Option<OwnedFd>>,
 }
 
@@ -126,12 +129,16 @@ pub enum BindError {
 }
 
 impl Front {
-    /// Binds the listener at `settings.listen`, or takes the `inherited` one, and serves nothing at it yet: the address that
-    /// it is really bound to can be checked before the first connection is accepted. Must be called inside a tokio runtime.
+    /// Binds the listener at `settings.listen`, or takes the `inherited` one, and serves nothing at
+    /// it yet: the address that it is really bound to can be checked before the first connection is
+    /// accepted. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The address is taken or not allowed.
-    pub fn listener(settings: &Settings, inherited: Option<TcpListener>) -> Result<TcpListener, BindError> {
+    pub fn listener(
+        settings: &Settings,
+        inherited: Option<TcpListener>,
+    ) -> Result<TcpListener, BindError> {
         Ok(listen::bind(inherited, settings.listen, settings.limits.backlog)?.into_std()?)
     }
 
@@ -151,13 +158,20 @@ impl Front {
         let address = listener.local_addr()?;
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let shared = Shared::new(ports, router, catalog, sealer);
-        let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        let listening =
+            Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
         listening.start(listener);
         shared.start();
-        Ok(Self { listening, shared, address, socket })
+        Ok(Self {
+            listening,
+            shared,
+            address,
+            socket,
+        })
     }
 
-    /// Serves at [`InMemoryChannel`]s alone: no socket is open. Must be called inside a tokio runtime.
+    /// Serves at [`InMemoryChannel`]s alone: no socket is open. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
     /// The certificates cannot be used.
@@ -171,9 +185,15 @@ impl Front {
         // Of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = Shared::new(ports, router, catalog, sealer);
-        let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        let listening =
+            Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
         shared.start();
-        Ok(Self { listening, shared, address, socket: Mutex::default() })
+        Ok(Self {
+            listening,
+            shared,
+            address,
+            socket: Mutex::default(),
+        })
     }
 
     /// A channel inside the process.
@@ -194,18 +214,25 @@ impl Front {
     /// The system has no file left, or the drain has begun.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.as_ref().ok_or_else(|| io::Error::other("it is closed"))?.try_clone()
+        socket
+            .as_ref()
+            .ok_or_else(|| io::Error::other("it is closed"))?
+            .try_clone()
     }
 
-    /// Serves by other settings, and by the catalog's endpoints as they are now, from the next request on. The address
-    /// stays.
+    /// Serves by other settings, and by the catalog's endpoints as they are now, from the next
+    /// request on. The address stays.
     ///
     /// # Errors
     /// New certificate files cannot be used; then nothing has changed.
     pub fn reload(&self, settings: Settings) -> Result<(), BindError> {
         let certificates = certificates(&settings)?;
         self.listening.use_certificates(certificates)?;
-        self.listening.stack.store(Arc::new(Stack::new(settings, self.address, self.shared.clone())));
+        self.listening.stack.store(Arc::new(Stack::new(
+            settings,
+            self.address,
+            self.shared.clone(),
+        )));
         Ok(())
     }
 
@@ -227,11 +254,14 @@ impl Front {
         Pressure(self.shared.clone())
     }
 
-    /// Stops accepting, ends listening streams gracefully, lets calls finish for at most `deadline`, then closes
-    /// everything.
+    /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
+    /// `deadline`, then closes everything.
     pub async fn drain(&self, deadline: Duration) {
         self.listening.drain.cancel();
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         self.listening.tasks.close();
         self.shared.detached.close();
         let done = async {

@@ -1,7 +1,8 @@
-//! The limits as tower middleware: a layer takes its toll of a request before what is inside sees it, or refuses it there.
+//! The limits as tower middleware: a layer takes its toll of a request before what is inside sees
+//! it, or refuses it there.
 //!
-//! Which limit it is and what it takes say whoever puts the layer up; the limits themselves stand behind core's `Limiter`
-//! port. Nothing is boxed: the layer costs a request what its toll costs.
+//! Which limit it is and what it takes say whoever puts the layer up; the limits themselves stand
+//! behind core's `Limiter` port. Nothing is boxed: the layer costs a request what its toll costs.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -24,7 +25,10 @@ impl<S, T: Clone> Layer<S> for LimitLayer<T> {
     type Service = Limit<S, T>;
 
     fn layer(&self, inner: S) -> Limit<S, T> {
-        Limit { inner, toll: self.0.clone() }
+        Limit {
+            inner,
+            toll: self.0.clone(),
+        }
     }
 }
 
@@ -71,7 +75,9 @@ mod tests {
             seen.set(seen.get() + 1);
             ready(Ok::<u32, &str>(number))
         });
-        let column = LimitLayer::new(|number: &u32| if *number < 2 { Ok(()) } else { Err("too many") }).layer(inside);
+        let column =
+            LimitLayer::new(|number: &u32| if *number < 2 { Ok(()) } else { Err("too many") })
+                .layer(inside);
         assert_eq!(column.oneshot(1).await, Ok(1));
         assert_eq!(column.oneshot(2).await, Err("too many"));
         assert_eq!(seen.get(), 1);

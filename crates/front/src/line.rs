@@ -1,8 +1,8 @@
-//! HTTP+SSE, the transport of 2024-11-05, beside each endpoint: a stream at `<path>/sse`, whose first event says where to post
-//! messages, and on which everything is answered.
+//! HTTP+SSE, the transport of 2024-11-05, beside each endpoint: a stream at `<path>/sse`, whose
+//! first event says where to post messages, and on which everything is answered.
 //!
-//! A client of it is one of a session like any other: what it posts goes the way of every request, and the answers' own bodies
-//! are written to the one stream, an event at a time.
+//! A client of it is one of a session like any other: what it posts goes the way of every request,
+//! and the answers' own bodies are written to the one stream, an event at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -80,10 +80,16 @@ struct Line {
 pub(crate) async fn enter(
     context: &Context,
     keeper: &Gatekeeper,
-    Arrival { head, body, permit, .. }: &mut Arrival,
+    Arrival {
+        head, body, permit, ..
+    }: &mut Arrival,
     end: End,
 ) -> Answer {
-    let method = if end == End::Stream { Method::GET } else { Method::POST };
+    let method = if end == End::Stream {
+        Method::GET
+    } else {
+        Method::POST
+    };
     if let Err(refusal) = keeper.check_line(head, &method) {
         return refusal.answer();
     }
@@ -94,22 +100,44 @@ pub(crate) async fn enter(
     let answer = match end {
         End::Stream => open(context, &known),
         End::Messages => {
-            let line = head.uri.query().and_then(|query| context.shared.lines.find(query));
-            let own = |line: &Arc<Line>| line.principal == *known.principal() && line.endpoint == context.endpoint;
+            let line = head
+                .uri
+                .query()
+                .and_then(|query| context.shared.lines.find(query));
+            let own = |line: &Arc<Line>| {
+                line.principal == *known.principal() && line.endpoint == context.endpoint
+            };
             // Another's line is no line.
             let Some(line) = line.filter(own) else {
-                return Refusal::new(StatusCode::NOT_FOUND, "session", "no such stream: get one first").answer();
+                return Refusal::new(
+                    StatusCode::NOT_FOUND,
+                    "session",
+                    "no such stream: get one first",
+                )
+                .answer();
             };
-            match intake::read(&head.headers, body, context.limits(), context.bodies(&known)).await {
+            match intake::read(
+                &head.headers,
+                body,
+                context.limits(),
+                context.bodies(&known),
+            )
+            .await
+            {
                 Ok(body) => {
                     context.meters.received(body.len());
-                    line.post(context.clone(), &known, body, permit.take()).await
+                    line.post(context.clone(), &known, body, permit.take())
+                        .await
                 }
                 Err(refusal) => refusal.answer(),
             }
         }
     };
-    labelled(answer, if end == End::Stream { "GET" } else { "POST" }, "legacy")
+    labelled(
+        answer,
+        if end == End::Stream { "GET" } else { "POST" },
+        "legacy",
+    )
 }
 
 fn open(context: &Context, known: &Authenticated<()>) -> Answer {
@@ -131,8 +159,16 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
     context.shared.lines.lock().insert(id, line.clone());
     answer::deprecated("http_sse");
     let path = context.endpoint.as_str().trim_end_matches('/');
-    let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
-    let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
+    let first = format!(
+        "event: endpoint\ndata: {path}/messages?sessionId={}\n\n",
+        BASE64URL_NOPAD.encode(&id)
+    );
+    let hold = Hold {
+        shared: context.shared.clone(),
+        context: context.clone(),
+        id,
+        line,
+    };
     let keep_alive = KeepAlive::new(context, known.principal(), "line");
     answer::events(Body::new(Told::new(first, told, (hold, place), keep_alive)))
 }
@@ -140,8 +176,14 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
 impl Lines {
     /// The line whose id a query names.
     fn find(&self, query: &str) -> Option<Arc<Line>> {
-        let text = query.split('&').find_map(|pair| pair.strip_prefix("sessionId="))?;
-        let id: [u8; 16] = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
+        let text = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("sessionId="))?;
+        let id: [u8; 16] = BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()?;
         self.lock().get(&id).cloned()
     }
 
@@ -154,8 +196,8 @@ impl Line {
     /// Takes a message. What there is to say about it is said on the stream.
     /// It is in flight until its own answer begins there.
     ///
-    /// A message that wants no answer has taken effect when its POST is answered: a client that waits for that may count on it in its
-    /// next message, as one of Streamable HTTP does.
+    /// A message that wants no answer has taken effect when its POST is answered: a client that
+    /// waits for that may count on it in its next message, as one of Streamable HTTP does.
     async fn post(
         self: &Arc<Self>,
         context: Context,
@@ -164,12 +206,18 @@ impl Line {
         in_flight: Option<InFlightPermit>,
     ) -> Answer {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            let text = "too many messages of this client are being answered: wait for an answer first";
+            let text =
+                "too many messages of this client are being answered: wait for an answer first";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
             return refusal.with(header::RETRY_AFTER, "1").answer();
         };
         let incoming = doorway::decode(&context, body);
-        let wants_no_answer = matches!(incoming, Ok(Incoming::One(Message::Notification(_) | Message::Response(_))));
+        let wants_no_answer = matches!(
+            incoming,
+            Ok(Incoming::One(
+                Message::Notification(_) | Message::Response(_)
+            ))
+        );
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
@@ -182,7 +230,9 @@ impl Line {
             line.write(seen.finish(answer)).await;
         };
         // It ends with the line at the latest; the drain waits for it.
-        let answering = shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));
+        let answering = shared
+            .detached
+            .spawn(self.over.clone().run_until_cancelled_owned(answering));
         if wants_no_answer {
             // A panic is the message's own, as everywhere.
             let _ended = answering.await;
@@ -195,12 +245,17 @@ impl Line {
     /// What a client of Streamable HTTP would say in its headers.
     fn headers(&self) -> HeaderMap {
         let session = self.lock().clone();
-        session.map(|session| (crate::head::SESSION.clone(), session)).into_iter().collect()
+        session
+            .map(|session| (crate::head::SESSION.clone(), session))
+            .into_iter()
+            .collect()
     }
 
     /// After `initialize`: what the session's own stream tells is told here.
     fn opened(self: &Arc<Self>, context: &Context, known: &Authenticated<()>, answer: &Answer) {
-        let Some(session) = answer.headers().get(&crate::head::SESSION) else { return };
+        let Some(session) = answer.headers().get(&crate::head::SESSION) else {
+            return;
+        };
         *self.lock() = Some(session.clone());
         let (line, context, known) = (self.clone(), context.clone(), known.with(()));
         let shared = context.shared.clone();
@@ -208,15 +263,21 @@ impl Line {
             let answer = streams::open_get(&context, &known, &line.headers()).await;
             line.write(answer).await;
         };
-        shared.detached.spawn(self.over.clone().run_until_cancelled_owned(telling));
+        shared
+            .detached
+            .spawn(self.over.clone().run_until_cancelled_owned(telling));
     }
 
-    /// Writes an answer's messages to the stream. One that breaks off in the middle breaks the stream.
+    /// Writes an answer's messages to the stream. One that breaks off in the middle breaks the
+    /// stream.
     async fn write<B>(&self, answer: Response<B>)
     where
         B: http_body::Body<Data = Bytes, Error = Broken> + Unpin,
     {
-        let kind = answer.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_vec());
+        let kind = answer
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map(|value| value.as_bytes().to_vec());
         let body = answer.into_body();
         let written = match kind.as_deref() {
             Some(b"application/json") => self.write_json(body).await,
@@ -238,7 +299,9 @@ impl Line {
         self.send(Bytes::from_static(b"event: message\n")).await?;
         self.send(encoder.begin(None)).await?;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else { continue };
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
             let mut pieces = Vec::new();
             encoder.data(data, &mut pieces);
             for piece in pieces {
@@ -254,7 +317,9 @@ impl Line {
     {
         let mut writing = None;
         while let Some(frame) = body.frame().await {
-            let Ok(piece) = frame?.into_data() else { continue };
+            let Ok(piece) = frame?.into_data() else {
+                continue;
+            };
             // The line has comments of its own.
             if writing.is_none() && piece.starts_with(b":") {
                 continue;
@@ -299,13 +364,18 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.shared.lines.lock().remove(&self.id);
         self.line.over.cancel();
-        let (shared, context, line) = (self.shared.clone(), self.context.clone(), self.line.clone());
+        let (shared, context, line) =
+            (self.shared.clone(), self.context.clone(), self.line.clone());
         let headers = line.headers();
         if headers.is_empty() {
             return;
         }
         self.shared.detached.spawn(async move {
-            if let Ok(Some(opened)) = shared.sessions.load(&line.principal, &headers, context.limits()).await {
+            if let Ok(Some(opened)) = shared
+                .sessions
+                .load(&line.principal, &headers, context.limits())
+                .await
+            {
                 shared.sessions.end(&opened.record, &opened.session).await;
             }
         });
@@ -327,7 +397,12 @@ struct Told {
 }
 
 impl Told {
-    fn new(first: String, told: mpsc::Receiver<Bytes>, (hold, place): (Hold, Place), keep_alive: KeepAlive) -> Self {
+    fn new(
+        first: String,
+        told: mpsc::Receiver<Bytes>,
+        (hold, place): (Hold, Place),
+        keep_alive: KeepAlive,
+    ) -> Self {
         let (drain, places) = (hold.shared.drain.clone(), hold.line.places.clone());
         let drained = async move {
             drain.cancelled().await;
@@ -351,7 +426,10 @@ impl http_body::Body for Told {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if let Some(first) = this.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
@@ -381,7 +459,10 @@ mod tests {
     #[test]
     fn the_ends_of_a_line_stand_beside_their_endpoint() {
         assert_eq!(beside("/mcp/sse"), Some(("/mcp", End::Stream)));
-        assert_eq!(beside("/mcp/one/messages"), Some(("/mcp/one", End::Messages)));
+        assert_eq!(
+            beside("/mcp/one/messages"),
+            Some(("/mcp/one", End::Messages))
+        );
         assert_eq!(beside("/sse"), Some(("/", End::Stream)));
         for other in ["/mcp", "/mcp/sse/", "/mcp/ssex", "/mcpsse"] {
             assert_eq!(beside(other), None, "{other}");

@@ -1,7 +1,7 @@
 //! The listener: accept, caps, TLS, connection tasks, and the phases of a drain.
 //!
-//! Our own loop over hyper. `axum::serve` has no connection limit, sets no timer (so that half a head is waited for without end), and
-//! costs more memory for each stream.
+//! Our own loop over hyper. `axum::serve` has no connection limit, sets no timer (so that half a
+//! head is waited for without end), and costs more memory for each stream.
 
 mod connection;
 mod framing;
@@ -64,7 +64,10 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn new(stack: Stack, certificates: Option<Arc<Certificates>>) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn new(
+        stack: Stack,
+        certificates: Option<Arc<Certificates>>,
+    ) -> Result<Arc<Self>, TlsError> {
         let handshakes = Handshakes::new(stack.limits().handshakes);
         let (drain, force) = (stack.drain().clone(), CancellationToken::new());
         let listening = Self {
@@ -82,8 +85,16 @@ impl Listening {
     }
 
     /// Switches TLS on, off, or to other certificates, for connections accepted from now on.
-    pub(crate) fn use_certificates(&self, certificates: Option<Arc<Certificates>>) -> Result<(), TlsError> {
-        self.acceptor.store(certificates.as_ref().map(Certificates::server_config).transpose()?);
+    pub(crate) fn use_certificates(
+        &self,
+        certificates: Option<Arc<Certificates>>,
+    ) -> Result<(), TlsError> {
+        self.acceptor.store(
+            certificates
+                .as_ref()
+                .map(Certificates::server_config)
+                .transpose()?,
+        );
         self.certificates.store(certificates);
         Ok(())
     }
@@ -92,27 +103,46 @@ impl Listening {
         self.acceptor.load_full().map(TlsAcceptor::from)
     }
 
-    /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with the drain.
+    /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with
+    /// the drain.
     pub(crate) fn start(self: &Arc<Self>, listener: TcpListener) {
-        self.tasks.spawn(self.drain.clone().run_until_cancelled_owned(accept(self.clone(), listener)));
-        self.tasks.spawn(self.drain.clone().run_until_cancelled_owned(watch_certificates(self.clone())));
+        self.tasks.spawn(
+            self.drain
+                .clone()
+                .run_until_cancelled_owned(accept(self.clone(), listener)),
+        );
+        self.tasks.spawn(
+            self.drain
+                .clone()
+                .run_until_cancelled_owned(watch_certificates(self.clone())),
+        );
     }
 
     fn admit(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
         let stack = self.stack.load();
         let limits = stack.limits();
-        let slot = match self.slots.take(address, limits.connections, limits.connections_per_address) {
-            Ok(slot) => slot,
-            Err(none) => return closed(none.as_str()),
+        let slot =
+            match self
+                .slots
+                .take(address, limits.connections, limits.connections_per_address)
+            {
+                Ok(slot) => slot,
+                Err(none) => return closed(none.as_str()),
+            };
+        let Some(descriptor) = stack.descriptor() else {
+            return closed("no_files");
         };
-        let Some(descriptor) = stack.descriptor() else { return closed("no_files") };
-        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION) else { return closed("memory") };
+        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION) else {
+            return closed("memory");
+        };
         socket::tune(&stream, limits);
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
             let _open = Open::begin(slot, (descriptor, memory));
-            force.run_until_cancelled(connection::serve(stream, address, listening)).await;
+            force
+                .run_until_cancelled(connection::serve(stream, address, listening))
+                .await;
         });
     }
 }
@@ -126,7 +156,10 @@ struct Open {
 impl Open {
     fn begin(slot: slots::Slot, held: (Descriptor, Reservation)) -> Self {
         instruments().connections.add(1, &[]);
-        Self { _slot: slot, _held: held }
+        Self {
+            _slot: slot,
+            _held: held,
+        }
     }
 }
 
@@ -160,7 +193,9 @@ fn is_exhaustion(error: &io::Error) -> bool {
 async fn watch_certificates(listening: Arc<Listening>) {
     loop {
         tokio::time::sleep(CERTIFICATE_POLL).await;
-        let Some(certificates) = listening.certificates.load_full() else { continue };
+        let Some(certificates) = listening.certificates.load_full() else {
+            continue;
+        };
         let read = certificates.clone();
         match tokio::task::spawn_blocking(move || read.refresh()).await {
             Ok(Ok(true)) => match listening.use_certificates(Some(certificates)) {
@@ -177,10 +212,14 @@ async fn watch_certificates(listening: Arc<Listening>) {
 
 /// Counts a stream of HTTP/2 that weir reset.
 fn reset(reason: &'static str) {
-    instruments().streams_reset.add(1, &[KeyValue::new("reason", reason)]);
+    instruments()
+        .streams_reset
+        .add(1, &[KeyValue::new("reason", reason)]);
 }
 
 /// Counts a connection that weir closed or refused.
 fn closed(reason: &'static str) {
-    instruments().connections_closed.add(1, &[KeyValue::new("reason", reason)]);
+    instruments()
+        .connections_closed
+        .add(1, &[KeyValue::new("reason", reason)]);
 }

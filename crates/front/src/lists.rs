@@ -38,8 +38,14 @@ struct Kept {
 type Key = (Version, Range<usize>, Revision);
 
 impl PageCache {
-    /// The items of a page, whose memory is taken once for all who read it; `None` where there is none for another page.
-    fn items(&self, revision: Revision, page: &Page, (most, budget): (usize, &ByteBudget)) -> Option<Bytes> {
+    /// The items of a page, whose memory is taken once for all who read it; `None` where there is
+    /// none for another page.
+    fn items(
+        &self,
+        revision: Revision,
+        page: &Page,
+        (most, budget): (usize, &ByteBudget),
+    ) -> Option<Bytes> {
         let key = (page.view.version, page.range.clone(), revision);
         if let Some(kept) = self.lock().pages.get(&key) {
             return Some(kept.clone());
@@ -105,7 +111,10 @@ impl Body for ListResponse {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
     }
 
@@ -129,22 +138,43 @@ pub(crate) async fn page(
     offered_if_asked(context, method, class).await?;
     let kind = listed(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
-    let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let cursor = params
+        .cursor()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
-    let ask = PageAsk { endpoint, class, principal, session, kind, cursor };
+    let ask = PageAsk {
+        endpoint,
+        class,
+        principal,
+        session,
+        kind,
+        cursor,
+    };
     let page = shared.catalog.page(ask).await?;
-    let room = (context.limits().page_cache_bytes, &shared.ports.budgets.results);
+    let room = (
+        context.limits().page_cache_bytes,
+        &shared.ports.budgets.results,
+    );
     let items = shared.pages.items(revision, &page, room).ok_or_else(|| {
-        let text = "There is no memory for the list: other answers wait for clients that read slowly";
+        let text =
+            "There is no memory for the list: other answers wait for clients that read slowly";
         Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(1))
     })?;
     let facts = PageFacts {
         next_cursor: page.next_cursor.as_deref(),
         ttl_ms: page.ttl_ms,
         public: page.public,
-        missing: page.view.missing.iter().map(|missing| (missing.upstream.to_string(), missing.reason)).collect(),
+        missing: page
+            .view
+            .missing
+            .iter()
+            .map(|missing| (missing.upstream.to_string(), missing.reason))
+            .collect(),
     };
-    Ok(ListResult { before: render::list(revision, kind, &context.about, &facts), items })
+    Ok(ListResult {
+        before: render::list(revision, kind, &context.about, &facts),
+        items,
+    })
 }
 
 fn offer(context: &Context) -> Offer {
@@ -171,30 +201,65 @@ fn instructions(context: &Context) -> Option<String> {
     let parts: Vec<String> = abouts
         .iter()
         .filter_map(|(id, about)| {
-            let text = about.instructions.as_deref().filter(|text| !text.trim().is_empty())?;
-            Some(if alone { text.to_owned() } else { format!("{id}: {text}") })
+            let text = about
+                .instructions
+                .as_deref()
+                .filter(|text| !text.trim().is_empty())?;
+            Some(if alone {
+                text.to_owned()
+            } else {
+                format!("{id}: {text}")
+            })
         })
         .collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// How long a client may keep the result of `server/discover` where all upstreams are known: what is offered changes with a reload, and with
-/// an upstream that comes up with other capabilities.
+/// How long a client may keep the result of `server/discover` where all upstreams are known: what
+/// is offered changes with a reload, and with an upstream that comes up with other capabilities.
 const DISCOVERED_TTL_MS: u32 = 60_000;
 
-/// The result of `server/discover`. It never fails because an upstream is down; it waits for first walks, boundedly.
+/// The result of `server/discover`. It never fails because an upstream is down; it waits for first
+/// walks, boundedly.
 pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
-    context.shared.catalog.settled(&context.endpoint, ListKind::Tools, class).await;
-    let offer = Offer { silent: context.shared.catalog.silent(&context.endpoint), ..offer(context) };
-    let view = context.shared.catalog.view(&context.endpoint, ListKind::Tools, class);
+    context
+        .shared
+        .catalog
+        .settled(&context.endpoint, ListKind::Tools, class)
+        .await;
+    let offer = Offer {
+        silent: context.shared.catalog.silent(&context.endpoint),
+        ..offer(context)
+    };
+    let view = context
+        .shared
+        .catalog
+        .view(&context.endpoint, ListKind::Tools, class);
     let is_known = view.is_some_and(|view| view.missing.is_empty());
     let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
-    render::discovered(&context.about, &offer, instructions(context).as_deref(), ttl_ms)
+    render::discovered(
+        &context.about,
+        &offer,
+        instructions(context).as_deref(),
+        ttl_ms,
+    )
 }
 
 /// The result of `initialize`. `has_owners` says whether clients can be told apart here.
 pub(crate) async fn initialized(context: &Context, revision: Revision, has_owners: bool) -> Bytes {
-    context.shared.catalog.settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE).await;
-    let offer = Offer { task_list: has_owners, ..offer(context) };
-    render::initialized(revision, &context.about, &offer, instructions(context).as_deref())
+    context
+        .shared
+        .catalog
+        .settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
+        .await;
+    let offer = Offer {
+        task_list: has_owners,
+        ..offer(context)
+    };
+    render::initialized(
+        revision,
+        &context.about,
+        &offer,
+        instructions(context).as_deref(),
+    )
 }

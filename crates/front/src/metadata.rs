@@ -1,7 +1,9 @@
-//! Where clients get tokens: weir's documents under `/.well-known/`, open to everybody and to every page.
+//! Where clients get tokens: weir's documents under `/.well-known/`, open to everybody and to every
+//! page.
 //!
-//! weir is a resource server and issues nothing: there is no `/authorize`, `/token` or `/register` here. Sources: RFC 9728
-//! section 3; for clients of 2025-03-26, which look for an authorization server at the server's own origin, RFC 8414.
+//! weir is a resource server and issues nothing: there is no `/authorize`, `/token` or `/register`
+//! here. Sources: RFC 9728 section 3; for clients of 2025-03-26, which look for an authorization
+//! server at the server's own origin, RFC 8414.
 
 use std::collections::HashMap;
 
@@ -19,8 +21,8 @@ use crate::settings::OAuth;
 
 /// Where a client of 2025-03-26 looks.
 const SERVER: &str = "/.well-known/oauth-authorization-server";
-/// The paths of the documents, for the test that compares them with `openapi/weir.yaml`; the first one also with the path
-/// of an endpoint behind it.
+/// The paths of the documents, for the test that compares them with `openapi/weir.yaml`; the first
+/// one also with the path of an endpoint behind it.
 pub const WELL_KNOWN_PATHS: [&str; 2] = [WELL_KNOWN, SERVER];
 /// Metadata changes with the config; clients need not ask more often.
 const CACHE: HeaderValue = HeaderValue::from_static("max-age=300");
@@ -36,17 +38,26 @@ pub(crate) struct WellKnown {
 
 impl WellKnown {
     /// The documents of these endpoints; none where nobody issues tokens.
-    pub(crate) fn new<'a>(oauth: Option<&OAuth>, endpoints: impl Iterator<Item = &'a EndpointId>) -> Self {
-        let Some(oauth) = oauth else { return Self::default() };
+    pub(crate) fn new<'a>(
+        oauth: Option<&OAuth>,
+        endpoints: impl Iterator<Item = &'a EndpointId>,
+    ) -> Self {
+        let Some(oauth) = oauth else {
+            return Self::default();
+        };
         let endpoints: Vec<&EndpointId> = endpoints.collect();
         let mut documents = HashMap::new();
         for endpoint in &endpoints {
             documents.insert(format!("{WELL_KNOWN}{endpoint}"), document(oauth, endpoint));
         }
-        // Without a path it is about the root, or about the only endpoint there is; of several it could only name a wrong one.
+        // Without a path it is about the root, or about the only endpoint there is; of several it
+        // could only name a wrong one.
         let root = match endpoints.as_slice() {
             [only] => Some(*only),
-            several => several.iter().copied().find(|endpoint| endpoint.as_str() == "/"),
+            several => several
+                .iter()
+                .copied()
+                .find(|endpoint| endpoint.as_str() == "/"),
         };
         if let Some(endpoint) = root {
             documents.insert(WELL_KNOWN.to_owned(), document(oauth, endpoint));
@@ -69,22 +80,33 @@ impl WellKnown {
         let mut answer = match (&head.method, document, server) {
             // The preflight of a page that sends `MCP-Protocol-Version`.
             (&Method::OPTIONS, _, _) => answer::empty(StatusCode::NO_CONTENT),
-            (&Method::GET | &Method::HEAD, Some(document), _) => answer::json(StatusCode::OK, document.clone()),
+            (&Method::GET | &Method::HEAD, Some(document), _) => {
+                answer::json(StatusCode::OK, document.clone())
+            }
             (&Method::GET | &Method::HEAD, None, Some(server)) => {
                 let mut answer = answer::empty(StatusCode::TEMPORARY_REDIRECT);
-                answer.headers_mut().insert(header::LOCATION, server.clone());
+                answer
+                    .headers_mut()
+                    .insert(header::LOCATION, server.clone());
                 answer
             }
             _ => {
-                let mut answer = answer::plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read");
-                answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
+                let mut answer =
+                    answer::plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read");
+                answer.headers_mut().insert(
+                    header::ALLOW,
+                    HeaderValue::from_static("GET, HEAD, OPTIONS"),
+                );
                 answer
             }
         };
         let headers = answer.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, ANY);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET"));
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET"),
+        );
         headers.insert(header::CACHE_CONTROL, CACHE);
         Some(answer)
     }
@@ -106,11 +128,17 @@ fn document(oauth: &OAuth, endpoint: &EndpointId) -> Bytes {
     document.to_string().into()
 }
 
-/// Where an authorization server has its metadata: the well-known part before its own path (RFC 8414, 3.1).
+/// Where an authorization server has its metadata: the well-known part before its own path (RFC
+/// 8414, 3.1).
 fn metadata_of(issuer: &str) -> Option<HeaderValue> {
     let uri: Uri = issuer.parse().ok()?;
     let path = uri.path().trim_end_matches('/');
-    HeaderValue::try_from(format!("{}://{}{SERVER}{path}", uri.scheme_str()?, uri.authority()?)).ok()
+    HeaderValue::try_from(format!(
+        "{}://{}{SERVER}{path}",
+        uri.scheme_str()?,
+        uri.authority()?
+    ))
+    .ok()
 }
 
 #[cfg(test)]
@@ -132,7 +160,15 @@ mod tests {
     }
 
     fn ask(known: &WellKnown, method: Method, path: &str) -> Option<Answer> {
-        known.answer(&Request::builder().method(method).uri(path).body(()).unwrap().into_parts().0)
+        known.answer(
+            &Request::builder()
+                .method(method)
+                .uri(path)
+                .body(())
+                .unwrap()
+                .into_parts()
+                .0,
+        )
     }
 
     fn read(known: &WellKnown, path: &str) -> Value {
@@ -150,11 +186,18 @@ mod tests {
             "resource_name": "weir",
             "scopes_supported": ["read"],
         });
-        assert_eq!(read(&known, "/.well-known/oauth-protected-resource/mcp"), expected);
+        assert_eq!(
+            read(&known, "/.well-known/oauth-protected-resource/mcp"),
+            expected
+        );
         let files = read(&known, "/.well-known/oauth-protected-resource/mcp/files");
         assert_eq!(files["resource"], "https://mcp.example.com/mcp/files");
         assert!(files.get("scopes_supported").is_none());
-        for path in ["/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/other", "/mcp"] {
+        for path in [
+            "/.well-known/oauth-protected-resource",
+            "/.well-known/oauth-protected-resource/other",
+            "/mcp",
+        ] {
             assert!(ask(&known, Method::GET, path).is_none(), "{path}");
         }
     }
@@ -166,7 +209,10 @@ mod tests {
         assert_eq!(read(&one, root)["resource"], "https://mcp.example.com/mcp");
         let several = well_known(&["/mcp", "/"], &["https://id.example.com"]);
         assert_eq!(read(&several, root)["resource"], "https://mcp.example.com");
-        assert_eq!(read(&several, "/.well-known/oauth-protected-resource/")["resource"], "https://mcp.example.com");
+        assert_eq!(
+            read(&several, "/.well-known/oauth-protected-resource/")["resource"],
+            "https://mcp.example.com"
+        );
     }
 
     #[test]
@@ -176,7 +222,12 @@ mod tests {
         let preflight = ask(&known, Method::OPTIONS, path).unwrap();
         assert_eq!(preflight.status(), 204);
         assert_eq!(preflight.headers()["access-control-allow-origin"], "*");
-        assert!(preflight.headers().get("access-control-allow-credentials").is_none());
+        assert!(
+            preflight
+                .headers()
+                .get("access-control-allow-credentials")
+                .is_none()
+        );
         assert_eq!(ask(&known, Method::POST, path).unwrap().status(), 405);
     }
 
@@ -189,7 +240,10 @@ mod tests {
             answer.headers()["location"],
             "https://id.example.com/.well-known/oauth-authorization-server/tenant"
         );
-        let two = well_known(&["/mcp"], &["https://a.example.com", "https://b.example.com"]);
+        let two = well_known(
+            &["/mcp"],
+            &["https://a.example.com", "https://b.example.com"],
+        );
         assert!(ask(&two, Method::GET, SERVER).is_none());
     }
 
@@ -200,6 +254,10 @@ mod tests {
             assert!(ask(&known, Method::GET, path).is_none(), "{path}");
             assert!(ask(&known, Method::POST, path).is_none(), "{path}");
         }
-        assert!(WellKnown::new(None, std::iter::empty()).documents.is_empty());
+        assert!(
+            WellKnown::new(None, std::iter::empty())
+                .documents
+                .is_empty()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What is measured of an endpoint's requests. Series are looked up once: to look them up costs a call more than to count in them.
+//! What is measured of an endpoint's requests. Series are looked up once: to look them up costs a
+//! call more than to count in them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -31,8 +32,10 @@ pub(crate) struct Meters {
 type Key = (&'static str, &'static str, Tally);
 
 static NOWHERE: LazyLock<Meters> = LazyLock::new(Meters::default);
-static POSTS: [LazyLock<BoundUpDownCounter<i64>>; 2] =
-    [LazyLock::new(|| active("POST", false)), LazyLock::new(|| active("POST", true))];
+static POSTS: [LazyLock<BoundUpDownCounter<i64>>; 2] = [
+    LazyLock::new(|| active("POST", false)),
+    LazyLock::new(|| active("POST", true)),
+];
 
 /// What is known of a request by its head alone.
 #[derive(Clone, Copy, Debug)]
@@ -44,16 +47,31 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn of(method: &Method, version: Version, secure: bool) -> Self {
-        let known = ["POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH", "CONNECT", "TRACE"];
-        let method = known.into_iter().find(|known| method.as_str() == *known).unwrap_or("_OTHER");
-        Self { method, version: if version == Version::HTTP_2 { "2" } else { "1.1" }, secure }
+        let known = [
+            "POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH", "CONNECT", "TRACE",
+        ];
+        let method = known
+            .into_iter()
+            .find(|known| method.as_str() == *known)
+            .unwrap_or("_OTHER");
+        Self {
+            method,
+            version: if version == Version::HTTP_2 {
+                "2"
+            } else {
+                "1.1"
+            },
+            secure,
+        }
     }
 
     /// Counts one more that is being answered, or one less.
     pub(crate) fn active(&self, change: i64) {
         match self.method {
             "POST" => POSTS[usize::from(self.secure)].add(change),
-            method => instruments().http_active.add(change, &by_head(method, self.secure)),
+            method => instruments()
+                .http_active
+                .add(change, &by_head(method, self.secure)),
         }
     }
 }
@@ -64,12 +82,18 @@ fn active(method: &'static str, secure: bool) -> BoundUpDownCounter<i64> {
 
 fn by_head(method: &'static str, secure: bool) -> [KeyValue; 2] {
     let scheme = if secure { "https" } else { "http" };
-    [KeyValue::new("http.request.method", method), KeyValue::new("url.scheme", scheme)]
+    [
+        KeyValue::new("http.request.method", method),
+        KeyValue::new("url.scheme", scheme),
+    ]
 }
 
 impl Meters {
     pub(crate) fn of(endpoint: &EndpointId) -> Arc<Self> {
-        Arc::new(Self { endpoint: Some(endpoint.as_str().into()), ..Self::default() })
+        Arc::new(Self {
+            endpoint: Some(endpoint.as_str().into()),
+            ..Self::default()
+        })
     }
 
     /// Those of requests that are of no endpoint.
@@ -88,7 +112,10 @@ impl Meters {
             Some(usual) => usual.get_or_init(|| self.series(key)).record(took, span),
             None => {
                 let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-                others.entry(key).or_insert_with(|| self.series(key)).record(took, span);
+                others
+                    .entry(key)
+                    .or_insert_with(|| self.series(key))
+                    .record(took, span);
             }
         }
     }
@@ -96,7 +123,11 @@ impl Meters {
     fn series(&self, (method, era, tally): Key) -> Arc<Series> {
         let mut labels: Vec<Label> = Vec::with_capacity(5);
         labels.extend(self.endpoint.clone().map(|endpoint| ("endpoint", endpoint)));
-        labels.extend([("mcp.method.name", method.into()), ("era", era.into()), ("outcome", tally.as_str().into())]);
+        labels.extend([
+            ("mcp.method.name", method.into()),
+            ("era", era.into()),
+            ("outcome", tally.as_str().into()),
+        ]);
         if tally != Tally::Ok {
             labels.push(("error.type", tally.as_str().into()));
         }
@@ -108,15 +139,29 @@ impl Meters {
         let seconds = took.as_secs_f64();
         if http.method == "POST" && status == StatusCode::OK {
             let at = usize::from(http.version == "2") * 2 + usize::from(http.secure);
-            let bind = || instruments().http_duration.bind(&self.by_answer(http, status));
+            let bind = || {
+                instruments()
+                    .http_duration
+                    .bind(&self.by_answer(http, status))
+            };
             self.posts[at].get_or_init(bind).record(seconds);
         } else {
-            instruments().http_duration.record(seconds, &self.by_answer(http, status));
+            instruments()
+                .http_duration
+                .record(seconds, &self.by_answer(http, status));
         }
         if http.method == "POST" {
-            self.sent.get_or_init(|| instruments().http_response_size.bind(&self.by_route("POST"))).record(sent);
+            self.sent
+                .get_or_init(|| {
+                    instruments()
+                        .http_response_size
+                        .bind(&self.by_route("POST"))
+                })
+                .record(sent);
         } else {
-            instruments().http_response_size.record(sent, &self.by_route(http.method));
+            instruments()
+                .http_response_size
+                .record(sent, &self.by_route(http.method));
         }
     }
 
@@ -128,17 +173,25 @@ impl Meters {
 
     fn by_answer(&self, http: &Http, status: StatusCode) -> Vec<KeyValue> {
         let mut all = by_head(http.method, http.secure).to_vec();
-        all.push(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        all.push(KeyValue::new(
+            "http.response.status_code",
+            i64::from(status.as_u16()),
+        ));
         all.push(KeyValue::new("network.protocol.version", http.version));
         all.extend(self.route());
         all
     }
 
     fn by_route(&self, method: &'static str) -> Vec<KeyValue> {
-        [KeyValue::new("http.request.method", method)].into_iter().chain(self.route()).collect()
+        [KeyValue::new("http.request.method", method)]
+            .into_iter()
+            .chain(self.route())
+            .collect()
     }
 
     fn route(&self) -> Option<KeyValue> {
-        self.endpoint.clone().map(|endpoint| KeyValue::new("http.route", endpoint))
+        self.endpoint
+            .clone()
+            .map(|endpoint| KeyValue::new("http.route", endpoint))
     }
 }

@@ -1,5 +1,5 @@
-//! Arguments that a tool asks for as headers, too (`Mcp-Param-*`): whoever routes by a header must not be told otherwise than
-//! the tool (2026-07-28, Streamable HTTP, "Custom headers").
+//! Arguments that a tool asks for as headers, too (`Mcp-Param-*`): whoever routes by a header must
+//! not be told otherwise than the tool (2026-07-28, Streamable HTTP, "Custom headers").
 
 use http::HeaderMap;
 use weir_core::Authenticated;
@@ -10,8 +10,9 @@ use weir_wire::method::Method;
 
 use crate::stack::Context;
 
-/// What is wrong with the headers of a call; `None` where they agree with its arguments. Headers that the tool does not ask for
-/// are nobody's business. A request from inside the process has no such headers.
+/// What is wrong with the headers of a call; `None` where they agree with its arguments. Headers
+/// that the tool does not ask for are nobody's business. A request from inside the process has no
+/// such headers.
 pub(crate) async fn check(
     context: &Context,
     known: &Authenticated<()>,
@@ -25,7 +26,8 @@ pub(crate) async fn check(
     let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
     let name = lifted.params.name().ok().flatten()?;
     if !whole.settled && whole.find(&name).item().is_none() {
-        // Right after a start nothing is known yet, of the tools that ask for headers neither. The call would wait, too.
+        // Right after a start nothing is known yet, of the tools that ask for headers neither. The
+        // call would wait, too.
         whole = Box::pin(catalog.settled(&context.endpoint, ListKind::Tools, class)).await;
     }
     // Most endpoints have no such tool: nothing is looked for then.
@@ -34,7 +36,11 @@ pub(crate) async fn check(
     }
     whole.find(&name).item().filter(|item| item.tool.mirrored)?;
     // What may not be seen is unknown, whatever its headers.
-    let seen = catalog.seen(&context.endpoint, (ListKind::Tools, class), known.principal())?;
+    let seen = catalog.seen(
+        &context.endpoint,
+        (ListKind::Tools, class),
+        known.principal(),
+    )?;
     let tool = &seen.find(&name).item()?.tool;
     let asked = mirrors(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();
@@ -47,5 +53,7 @@ pub(crate) async fn check(
         }
     };
     let wrong = disagreement(&asked, arguments.as_deref(), given)?;
-    Some(format!("`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"))
+    Some(format!(
+        "`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"
+    ))
 }

@@ -55,10 +55,18 @@ fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
     if !Clientele::is_due(context.peer.pulse.served()) {
         return;
     }
-    let info = lifted.params.meta().ok().flatten().and_then(|meta| meta.client_info().ok().flatten());
+    let info = lifted
+        .params
+        .meta()
+        .ok()
+        .flatten()
+        .and_then(|meta| meta.client_info().ok().flatten());
     let now = context.shared.ports.clock.wall();
     let who = (known.principal(), &context.endpoint);
-    context.shared.clientele.seen(who, (Revision::MODERN, info.as_ref()), None, now);
+    context
+        .shared
+        .clientele
+        .seen(who, (Revision::MODERN, info.as_ref()), None, now);
 }
 
 /// Reads a request, onto the heap: what a future is given by value takes room in it at every layer.
@@ -70,15 +78,26 @@ fn opened(
 ) -> Result<Box<Lifted>, Box<Answer>> {
     check(context, headers, request, &params)?;
     let lifted = lift::modern(params).map_err(|error| {
-        Box::new(refuse(context, StatusCode::OK, Some(&request.id), (code::INVALID_PARAMS, &error.to_string())))
+        Box::new(refuse(
+            context,
+            StatusCode::OK,
+            Some(&request.id),
+            (code::INVALID_PARAMS, &error.to_string()),
+        ))
     })?;
     Ok(Box::new(lifted))
 }
 
 /// The envelope's rules, in the order in which they have to be answered.
-fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Params) -> Result<(), Box<Answer>> {
+fn check(
+    context: &Context,
+    headers: &HeaderMap,
+    request: &Request,
+    params: &Params,
+) -> Result<(), Box<Answer>> {
     let id = &request.id;
-    let refused = |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
+    let refused =
+        |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
     let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
     let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
     let [version, method, name] = once(headers, [&head::VERSION, &head::METHOD, &head::NAME]);
@@ -86,12 +105,23 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
     let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
     let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
     let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
-    let says = meta.protocol_version().map_err(|error| bad(&error.to_string()))?.unwrap_or_default();
-    if meta.client_capabilities().map_err(|error| bad(&error.to_string()))?.is_none() {
-        return Err(bad("`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none"));
+    let says = meta
+        .protocol_version()
+        .map_err(|error| bad(&error.to_string()))?
+        .unwrap_or_default();
+    if meta
+        .client_capabilities()
+        .map_err(|error| bad(&error.to_string()))?
+        .is_none()
+    {
+        return Err(bad(
+            "`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none",
+        ));
     }
     if says != version {
-        return Err(mismatch("`MCP-Protocol-Version` differs from the version in `_meta`"));
+        return Err(mismatch(
+            "`MCP-Protocol-Version` differs from the version in `_meta`",
+        ));
     }
     if !Revision::parse(&says).is_some_and(Revision::is_modern) {
         return Err(Box::new(unsupported(context, id, &says)));
@@ -119,12 +149,17 @@ fn is_served(method: Method) -> bool {
 
 /// The list that a method asks for.
 pub(crate) fn listed(method: Method) -> Option<ListKind> {
-    ListKind::ALL.into_iter().find(|kind| kind.method() == method)
+    ListKind::ALL
+        .into_iter()
+        .find(|kind| kind.method() == method)
 }
 
 /// Whether a method goes to one upstream.
 pub(crate) fn is_call(method: Method) -> bool {
-    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete)
+    matches!(
+        method,
+        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete
+    )
 }
 
 /// Whether the endpoint has what a method is about, as far as its servers declare it.
@@ -136,22 +171,43 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
     let has = match method {
         Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult | Method::TasksList => {
-            catalog.has_tasks(endpoint)
-        }
-        _ => lists_of(method).iter().any(|kind| catalog.offers(endpoint, *kind)),
+        Method::TasksGet
+        | Method::TasksUpdate
+        | Method::TasksCancel
+        | Method::TasksResult
+        | Method::TasksList => catalog.has_tasks(endpoint),
+        _ => lists_of(method)
+            .iter()
+            .any(|kind| catalog.offers(endpoint, *kind)),
     };
-    if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
+    if has {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            FailureKind::MethodNotFound,
+            "No server of this endpoint has this",
+        ))
+    }
 }
 
 /// The same, but the server of a transparent endpoint is asked for a list that it does not declare.
 ///
 /// # Errors
 /// `MethodNotFound`.
-pub(crate) async fn offered_if_asked(context: &Context, method: Method, class: CapabilityClass) -> Result<(), Failure> {
-    let Err(refused) = offered(context, method) else { return Ok(()) };
+pub(crate) async fn offered_if_asked(
+    context: &Context,
+    method: Method,
+    class: CapabilityClass,
+) -> Result<(), Failure> {
+    let Err(refused) = offered(context, method) else {
+        return Ok(());
+    };
     // Boxed, because hardly any call comes here.
-    if Box::pin(has_undeclared(context, method, class)).await { Ok(()) } else { Err(refused) }
+    if Box::pin(has_undeclared(context, method, class)).await {
+        Ok(())
+    } else {
+        Err(refused)
+    }
 }
 
 async fn has_undeclared(context: &Context, method: Method, class: CapabilityClass) -> bool {
@@ -170,16 +226,22 @@ const fn lists_of(method: Method) -> &'static [ListKind] {
         Method::ToolsList | Method::ToolsCall => &[ListKind::Tools],
         Method::PromptsList | Method::PromptsGet => &[ListKind::Prompts],
         Method::ResourcesTemplatesList => &[ListKind::Templates, ListKind::Resources],
-        Method::CompletionComplete => &[ListKind::Prompts, ListKind::Templates, ListKind::Resources],
-        Method::ResourcesList | Method::ResourcesRead => &[ListKind::Resources, ListKind::Templates],
+        Method::CompletionComplete => {
+            &[ListKind::Prompts, ListKind::Templates, ListKind::Resources]
+        }
+        Method::ResourcesList | Method::ResourcesRead => {
+            &[ListKind::Resources, ListKind::Templates]
+        }
         _ => &[],
     }
 }
 
-/// Whether the server of a transparent endpoint has anything that could be completed: whether it does so it says itself then.
+/// Whether the server of a transparent endpoint has anything that could be completed: whether it
+/// does so it says itself then.
 fn may_complete(context: &Context) -> bool {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
-    let has_some = catalog.offers(endpoint, ListKind::Prompts) || catalog.offers(endpoint, ListKind::Resources);
+    let has_some = catalog.offers(endpoint, ListKind::Prompts)
+        || catalog.offers(endpoint, ListKind::Resources);
     has_some && catalog.is_transparent(endpoint)
 }
 
@@ -192,11 +254,14 @@ fn names_its_own(given: Option<&str>, method: Method, params: &Params) -> Result
         NameSource::None => return Ok(()),
     };
     let given = given.ok_or(NO_NAME)?;
-    let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
+    let given =
+        header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
     match own {
         Ok(Some(name)) if name == given => Ok(()),
         _ if method.name_header() == NameSource::Uri => Err("`Mcp-Name` differs from `params.uri`"),
-        _ if method.name_header() == NameSource::TaskId => Err("`Mcp-Name` differs from `params.taskId`"),
+        _ if method.name_header() == NameSource::TaskId => {
+            Err("`Mcp-Name` differs from `params.taskId`")
+        }
         _ => Err("`Mcp-Name` differs from `params.name`"),
     }
 }
@@ -205,9 +270,13 @@ const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
 const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
 const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
 
-/// The values of these headers without the white space around them; `None` of a header that is not there, or there twice, or not of
-/// visible ASCII. All are found in one pass, which costs less than to look for each.
-fn once<'a, const N: usize>(headers: &'a HeaderMap, names: [&HeaderName; N]) -> [Option<&'a str>; N] {
+/// The values of these headers without the white space around them; `None` of a header that is not
+/// there, or there twice, or not of visible ASCII. All are found in one pass, which costs less than
+/// to look for each.
+fn once<'a, const N: usize>(
+    headers: &'a HeaderMap,
+    names: [&HeaderName; N],
+) -> [Option<&'a str>; N] {
     let mut found = [const { (0, None) }; N];
     for (name, value) in headers {
         if let Some(at) = names.iter().position(|wanted| *wanted == name) {
@@ -224,37 +293,67 @@ async fn dispatch(
     lifted: Box<Lifted>,
 ) -> Answer {
     let revision = Revision::MODERN;
-    let told = Told { revision, tool_call: false, request: &context.name };
+    let told = Told {
+        revision,
+        tool_call: false,
+        request: &context.name,
+    };
     let fail = |failure: &Failure| rescue(failure, told).answer(&request.id);
     match request.method.known() {
         Some(Method::Discover) => {
             let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
-            answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
+            answer::json(
+                StatusCode::OK,
+                weir_wire::write::response(&request.id, &result),
+            )
         }
-        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, *lifted),
-        Some(method) if is_call(method) => match offered_if_asked(context, method, lifted.capabilities.class).await {
-            Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
-                None => call(context, known, &request.id, (method, *lifted)).await,
-                Some(text) => {
-                    refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::HEADER_MISMATCH, &text))
-                }
-            },
-            Err(failure) => fail(&failure),
-        },
+        Some(Method::SubscriptionsListen) => {
+            streams::open_listen(context, known, &request.id, *lifted)
+        }
+        Some(method) if is_call(method) => {
+            match offered_if_asked(context, method, lifted.capabilities.class).await {
+                Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
+                    None => call(context, known, &request.id, (method, *lifted)).await,
+                    Some(text) => refuse(
+                        context,
+                        StatusCode::BAD_REQUEST,
+                        Some(&request.id),
+                        (code::HEADER_MISMATCH, &text),
+                    ),
+                },
+                Err(failure) => fail(&failure),
+            }
+        }
         // Boxed, as everything is that calls do not need.
         Some(method) if tasks::is_about_task(method) => {
-            Box::pin(tasks::modern(context, known, &request.id, (method, *lifted))).await
+            Box::pin(tasks::modern(
+                context,
+                known,
+                &request.id,
+                (method, *lifted),
+            ))
+            .await
         }
         Some(method) if listed(method).is_some() => {
-            let page =
-                lists::page(context, known, revision, (method, lifted.capabilities.class), (None, &lifted.params));
+            let page = lists::page(
+                context,
+                known,
+                revision,
+                (method, lifted.capabilities.class),
+                (None, &lifted.params),
+            );
             match Box::pin(page).await {
-                Ok(result) => answer::json_body(StatusCode::OK, Body::new(result.response(&request.id))),
+                Ok(result) => {
+                    answer::json_body(StatusCode::OK, Body::new(result.response(&request.id)))
+                }
                 Err(failure) => fail(&failure),
             }
         }
         None => Box::pin(extensions::serve(context, known, request, *lifted)).await,
-        _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+        _ => fail(&Failure::new(
+            FailureKind::MethodNotFound,
+            "This method is not served",
+        )),
     }
 }
 
@@ -266,8 +365,14 @@ fn call(
     (method, lifted): (Method, Lifted),
 ) -> Fut<'static, Answer> {
     let tool_call = method == Method::ToolsCall;
-    let told = Told { revision: Revision::MODERN, tool_call, request: &context.name };
-    let fail = |failure: &Failure| -> Fut<'static, Answer> { Box::pin(ready(rescue(failure, told).answer(id))) };
+    let told = Told {
+        revision: Revision::MODERN,
+        tool_call,
+        request: &context.name,
+    };
+    let fail = |failure: &Failure| -> Fut<'static, Answer> {
+        Box::pin(ready(rescue(failure, told).answer(id)))
+    };
     let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
@@ -278,21 +383,42 @@ fn call(
         Err(failure) => return fail(&failure),
     };
     let as_task = tasks::taken(class);
-    let call = Call { asked: AskedBy::Rounds, resume, as_task, ..canonical(context, method, lifted) };
+    let call = Call {
+        asked: AskedBy::Rounds,
+        resume,
+        as_task,
+        ..canonical(context, method, lifted)
+    };
     let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new((context, known), id.clone(), (Revision::MODERN, method), token).bound(binding, class);
+    let asked = Asked::new(
+        (context, known),
+        id.clone(),
+        (Revision::MODERN, method),
+        token,
+    )
+    .bound(binding, class);
     encode::answer(asked, Owned::by_connection(running))
 }
 
 /// Where the call goes on, where the client brought a sealed state.
-fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<Option<Resume>, Failure> {
-    let state = params.request_state().map_err(|error| Failure::invalid_params(error.to_string()))?;
+fn resumed(
+    context: &Context,
+    binding: &Binding<'_>,
+    params: &Params,
+) -> Result<Option<Resume>, Failure> {
+    let state = params
+        .request_state()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let Some(state) = state else { return Ok(None) };
     let now = context.shared.ports.clock.wall();
     let opened = state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
-    if origin.owner.as_ref().is_some_and(|owner| owner != context.shared.ports.mailbox.own()) {
+    if origin
+        .owner
+        .as_ref()
+        .is_some_and(|owner| owner != context.shared.ports.mailbox.own())
+    {
         let text = "The call was lost while it waited for input: it may have run. Check before calling again";
         return Err(Failure::new(FailureKind::ResultUnknown, text));
     }
@@ -318,6 +444,9 @@ pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Ca
         as_task: AsTask::Never,
         extension: None,
         request: context.name.clone(),
-        trace: lifted.trace.or(&context.trace).step(&*context.shared.ports.random),
+        trace: lifted
+            .trace
+            .or(&context.trace)
+            .step(&*context.shared.ports.random),
     }
 }

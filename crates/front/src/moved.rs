@@ -24,7 +24,12 @@ pub struct MovedSession {
 
 impl MovedSession {
     pub(crate) fn new(key: SessionKey) -> Self {
-        Self { key, subscriptions: Vec::new(), told_lists: Vec::new(), network: None }
+        Self {
+            key,
+            subscriptions: Vec::new(),
+            told_lists: Vec::new(),
+            network: None,
+        }
     }
 }
 
@@ -41,7 +46,8 @@ impl MovingSessions {
         all.into_values().collect()
     }
 
-    /// Takes the state of a session of the predecessor. Its subscriptions begin again when its client opens its stream.
+    /// Takes the state of a session of the predecessor. Its subscriptions begin again when its
+    /// client opens its stream.
     pub fn take(&self, session: MovedSession) {
         self.0.sessions.adopt(session);
     }

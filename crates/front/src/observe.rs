@@ -1,4 +1,5 @@
-//! What is seen of every request from outside: its id, its time, its status; and what is held until its answer ends.
+//! What is seen of every request from outside: its id, its time, its status; and what is held until
+//! its answer ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -30,13 +31,15 @@ pub(crate) struct Seen {
     ending: Ending,
 }
 
-/// Follows a request. Dropping what this gives is the client's going away before there was an answer.
+/// Follows a request. Dropping what this gives is the client's going away before there was an
+/// answer.
 pub(crate) fn begin(name: RequestName, beat: Beat, http: Http) -> Seen {
     http.active(1);
     Seen::new(name, Some((beat, http)))
 }
 
-/// Follows a message whose answer is said elsewhere than in the answer to the request that brought it.
+/// Follows a message whose answer is said elsewhere than in the answer to the request that brought
+/// it.
 pub(crate) fn begin_elsewhere(name: RequestName) -> Seen {
     Seen::new(name, None)
 }
@@ -46,7 +49,18 @@ impl Seen {
         let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
         let (status, began) = (StatusCode::OK, Instant::now());
         let (beat, http) = of.unzip();
-        Self { ending: Ending { labels, counted, status, began, name, http, sent: 0, _beat: beat } }
+        Self {
+            ending: Ending {
+                labels,
+                counted,
+                status,
+                began,
+                name,
+                http,
+                sent: 0,
+                _beat: beat,
+            },
+        }
     }
 
     /// The answer's head is there; its body is followed to its end.
@@ -80,12 +94,19 @@ struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        let tally = self.counted.as_ref().map_or_else(|| Tally::of_status(self.status), Counted::tally);
+        let tally = self
+            .counted
+            .as_ref()
+            .map_or_else(|| Tally::of_status(self.status), Counted::tally);
         let meters = self.labels.meters.as_deref().unwrap_or(Meters::nowhere());
         let span = self.labels.span.as_ref();
         let _entered = span.map(|span| span.log().enter());
         if !matches!(self.counted, Some(Counted::Elsewhere)) {
-            meters.request((self.labels.method, self.labels.era, tally), took, span.map(Told::context));
+            meters.request(
+                (self.labels.method, self.labels.era, tally),
+                took,
+                span.map(Told::context),
+            );
         }
         if let Some(http) = &self.http {
             http.active(-1);
@@ -128,10 +149,18 @@ impl http_body::Body for Followed {
     type Data = Bytes;
     type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         // A panic here would end the connection, and with it the other requests on it.
         let this = &mut *self;
-        let entered = this.ending.labels.span.as_ref().map(|span| span.log().enter());
+        let entered = this
+            .ending
+            .labels
+            .span
+            .as_ref()
+            .map(|span| span.log().enter());
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut this.body).poll_frame(cx)));
         drop(entered);
         if let Ok(Poll::Ready(Some(Ok(frame)))) = &polled {
@@ -139,7 +168,10 @@ impl http_body::Body for Followed {
         }
         polled.unwrap_or_else(|_| {
             instruments().panics.add(1, &[]);
-            tracing::error!(request = self.ending.name.as_str(), "an answer ended by a panic");
+            tracing::error!(
+                request = self.ending.name.as_str(),
+                "an answer ended by a panic"
+            );
             self.body = Body::empty();
             self.ending.counted = Some(Counted::Now(Tally::Failed));
             Poll::Ready(Some(Err(Panicked.into())))

@@ -44,16 +44,31 @@ impl Overview {
     #[must_use]
     pub fn sessions(&self, most: usize) -> (usize, Vec<SessionSeen>) {
         let mut all = Vec::new();
-        self.0.ports.records.visit(RecordKind::Session, &mut |key, value| {
-            all.extend(Session::decode(value).map(|session| (session_key(&key.id), key.principal.clone(), session)));
-        });
+        self.0
+            .ports
+            .records
+            .visit(RecordKind::Session, &mut |key, value| {
+                all.extend(
+                    Session::decode(value)
+                        .map(|session| (session_key(&key.id), key.principal.clone(), session)),
+                );
+            });
         let total = all.len();
         all.sort_by_key(|(key, _, session)| (Reverse(session.began), key.0));
         let seen = |(key, principal, session): (SessionKey, Principal, Session)| {
             let (calls, stream, subscriptions) = self.0.sessions.hanging(&key);
             let software = self.0.clientele.of_session(&key);
             let (revision, began) = (session.revision, session.began);
-            SessionSeen { key, principal, revision, began, software, calls, stream, subscriptions }
+            SessionSeen {
+                key,
+                principal,
+                revision,
+                began,
+                software,
+                calls,
+                stream,
+                subscriptions,
+            }
         };
         (total, all.into_iter().take(most).map(seen).collect())
     }
@@ -61,13 +76,20 @@ impl Overview {
     /// Ends a session and all that hangs on it; whose it was, if it was there.
     pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
         let mut found: Option<(RecordKey, Session)> = None;
-        self.0.ports.records.visit(RecordKind::Session, &mut |record, value| {
-            if session_key(&record.id) == key {
-                found = Session::decode(value).map(|session| (record.clone(), session));
-            }
-        });
+        self.0
+            .ports
+            .records
+            .visit(RecordKind::Session, &mut |record, value| {
+                if session_key(&record.id) == key {
+                    found = Session::decode(value).map(|session| (record.clone(), session));
+                }
+            });
         let (record, session) = found?;
-        self.0.sessions.end(&record, &session).await.then_some(record.principal)
+        self.0
+            .sessions
+            .end(&record, &session)
+            .await
+            .then_some(record.principal)
     }
 
     /// The open streams.

@@ -1,5 +1,5 @@
-//! How many of something are open, altogether and of each principal: listen and GET streams, and what clients subscribed to.
-//! A place is given back when it is dropped.
+//! How many of something are open, altogether and of each principal: listen and GET streams, and
+//! what clients subscribed to. A place is given back when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -58,7 +58,11 @@ impl Places {
         }
         books.open += 1;
         drop(books);
-        Ok(Place { places: self.clone(), of, weight: None })
+        Ok(Place {
+            places: self.clone(),
+            of,
+            weight: None,
+        })
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {

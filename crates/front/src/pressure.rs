@@ -1,5 +1,6 @@
-//! How short the process is of memory, as whoever runs it says, and what becomes of requests then (fault F10): first
-//! connections end with their request and kept pages go, then nothing new is begun. What is open goes on.
+//! How short the process is of memory, as whoever runs it says, and what becomes of requests then
+//! (fault F10): first connections end with their request and kept pages go, then nothing new is
+//! begun. What is open goes on.
 
 use std::fmt;
 use std::sync::Arc;

@@ -37,7 +37,8 @@ struct Outgoing {
     bytes: usize,
 }
 
-/// Messages that may wait, and their bytes. A question beyond that is not put, and what is only told is left out.
+/// Messages that may wait, and their bytes. A question beyond that is not put, and what is only
+/// told is left out.
 const MOST_OUTGOING: usize = 128;
 const MOST_OUTGOING_BYTES: usize = 1 << 20;
 
@@ -66,7 +67,11 @@ impl Outgoing {
 
     /// Takes a question back: it is not put any more, or else the client is told so.
     fn withdraw(&mut self, id: &RequestId) {
-        match self.messages.iter().position(|(question, _)| question.as_ref() == Some(id)) {
+        match self
+            .messages
+            .iter()
+            .position(|(question, _)| question.as_ref() == Some(id))
+        {
             Some(at) => {
                 if let Some((_, gone)) = self.messages.remove(at) {
                     self.bytes -= gone.len();
@@ -103,12 +108,19 @@ pub(crate) enum Asking {
     },
 }
 
-/// An answer to a question of a round: its key, what was asked for, and a result or an error object.
+/// An answer to a question of a round: its key, what was asked for, and a result or an error
+/// object.
 pub(crate) type Answered = (String, Method, Result<Bytes, Bytes>);
 
 impl Questions {
     pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, revision: Revision) -> Self {
-        Self { shared, session, revision, open: Vec::new(), outgoing: Outgoing::default() }
+        Self {
+            shared,
+            session,
+            revision,
+            open: Vec::new(),
+            outgoing: Outgoing::default(),
+        }
     }
 
     /// The next message for the stream.
@@ -131,8 +143,9 @@ impl Questions {
         self.open.is_empty()
     }
 
-    /// What a URL elicitation is called towards the client. Of a server's own name it is made by a rule, so that it is known
-    /// again when the server tells, in whatever call or outside of all, that the URL was visited.
+    /// What a URL elicitation is called towards the client. Of a server's own name it is made by a
+    /// rule, so that it is known again when the server tells, in whatever call or outside of all,
+    /// that the URL was visited.
     pub(crate) fn elicitation(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
         elicitation(&self.shared, self.session, theirs)
     }
@@ -150,24 +163,42 @@ impl Questions {
         // Unique among all that this process asks, so also in the session.
         let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
         let wants_progress = matches!(&asker, Asking::Running(ask) if ask.wants_progress);
-        let lowering = Lowering { revision: self.revision, id: &id, wants_progress, elicitation };
+        let lowering = Lowering {
+            revision: self.revision,
+            id: &id,
+            wants_progress,
+            elicitation,
+        };
         let message = match asks::lower(question, &lowering) {
             Ok(message) => message,
             Err(unaskable) => return Err((unaskable, asker)),
         };
-        let (from_client, hold) = Sessions::ask(&self.shared, self.session, Bytes::copy_from_slice(id.as_json()));
+        let (from_client, hold) = Sessions::ask(
+            &self.shared,
+            self.session,
+            Bytes::copy_from_slice(id.as_json()),
+        );
         self.outgoing.push(Some(id.clone()), message);
-        self.open.push(Open { id, from_client, _hold: hold, asker });
+        self.open.push(Open {
+            id,
+            from_client,
+            _hold: hold,
+            asker,
+        });
         Ok(())
     }
 
-    /// Puts the question of a server that waits; gives the name of its URL elicitation, if it is one.
+    /// Puts the question of a server that waits; gives the name of its URL elicitation, if it is
+    /// one.
     pub(crate) fn ask(&mut self, ask: Box<Ask>) -> Option<String> {
         if !self.outgoing.has_room(ask.question.params.len()) {
             // The client does not read. Dropped, it has no answer.
             return None;
         }
-        let theirs = ask.elicitation.as_ref().map(|theirs| (&ask.upstream, &**theirs));
+        let theirs = ask
+            .elicitation
+            .as_ref()
+            .map(|theirs| (&ask.upstream, &**theirs));
         let elicitation = self.elicitation(theirs);
         let question = ask.question.clone();
         match self.put(&question, &elicitation, Asking::Running(ask)) {
@@ -183,8 +214,13 @@ impl Questions {
     /// Tells that what a URL asked for is done: `notifications/elicitation/complete`.
     pub(crate) fn completed(&mut self, elicitation: &str) {
         let mut params = BytesMut::with_capacity(64);
-        ObjectWriter::new(&mut params).string("elicitationId", elicitation).end();
-        self.outgoing.say(write::notification(Method::ElicitationComplete.as_str(), Some(&params)));
+        ObjectWriter::new(&mut params)
+            .string("elicitationId", elicitation)
+            .end();
+        self.outgoing.say(write::notification(
+            Method::ElicitationComplete.as_str(),
+            Some(&params),
+        ));
     }
 
     /// Takes back what is still asked; tells the client so where it still reads.
@@ -200,12 +236,21 @@ impl Questions {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut rounds: impl FnMut(Answered)) {
         let mut at = 0;
         while at < self.open.len() {
-            if self.poll_open(at, cx, &mut rounds) { at += 1 } else { drop(self.open.swap_remove(at)) }
+            if self.poll_open(at, cx, &mut rounds) {
+                at += 1
+            } else {
+                drop(self.open.swap_remove(at))
+            }
         }
     }
 
     /// Looks at one question; false where it is settled.
-    fn poll_open(&mut self, at: usize, cx: &mut Context<'_>, rounds: &mut impl FnMut(Answered)) -> bool {
+    fn poll_open(
+        &mut self,
+        at: usize,
+        cx: &mut Context<'_>,
+        rounds: &mut impl FnMut(Answered),
+    ) -> bool {
         loop {
             let open = &mut self.open[at];
             if let Asking::Running(ask) = &mut open.asker
@@ -214,7 +259,9 @@ impl Questions {
                 self.outgoing.withdraw(&open.id);
                 return false;
             }
-            let Poll::Ready(said) = open.from_client.poll_recv(cx) else { return true };
+            let Poll::Ready(said) = open.from_client.poll_recv(cx) else {
+                return true;
+            };
             match (said, &mut open.asker) {
                 (Some(FromClient::Progress(params)), Asking::Running(ask)) => ask.report(params),
                 (Some(FromClient::Progress(_)), Asking::Round { .. }) => {}
@@ -228,8 +275,16 @@ impl Questions {
         }
     }
 
-    fn answered(&mut self, at: usize, outcome: Result<Bytes, Bytes>, rounds: &mut impl FnMut(Answered)) {
-        let spent = Asking::Round { key: String::new(), method: Method::Ping };
+    fn answered(
+        &mut self,
+        at: usize,
+        outcome: Result<Bytes, Bytes>,
+        rounds: &mut impl FnMut(Answered),
+    ) {
+        let spent = Asking::Round {
+            key: String::new(),
+            method: Method::Ping,
+        };
         match std::mem::replace(&mut self.open[at].asker, spent) {
             Asking::Running(ask) => ask.answer(outcome),
             Asking::Round { key, method } => rounds((key, method, outcome)),
@@ -238,8 +293,14 @@ impl Questions {
 }
 
 /// The same for any question of a session.
-pub(crate) fn elicitation(shared: &Shared, session: SessionKey, theirs: Option<(&UpstreamId, &str)>) -> String {
-    let Some((upstream, theirs)) = theirs else { return format!("weir-{}", shared.request_name().as_str()) };
+pub(crate) fn elicitation(
+    shared: &Shared,
+    session: SessionKey,
+    theirs: Option<(&UpstreamId, &str)>,
+) -> String {
+    let Some((upstream, theirs)) = theirs else {
+        return format!("weir-{}", shared.request_name().as_str());
+    };
     let mut digest = Sha256::new_with_prefix(session.0);
     digest.update(upstream.as_str());
     digest.update([0]);
@@ -265,9 +326,15 @@ mod tests {
         assert_eq!(outgoing.messages.len(), MOST_OUTGOING);
         assert!(!outgoing.has_room(0));
         outgoing.withdraw(&id(0));
-        assert_eq!(outgoing.messages.len(), MOST_OUTGOING + 1, "that one the client has seen");
+        assert_eq!(
+            outgoing.messages.len(),
+            MOST_OUTGOING + 1,
+            "that one the client has seen"
+        );
         while outgoing.pop().is_some() {}
         assert_eq!(outgoing.bytes, 0);
-        assert!(outgoing.has_room(MOST_OUTGOING_BYTES) && !outgoing.has_room(MOST_OUTGOING_BYTES + 1));
+        assert!(
+            outgoing.has_room(MOST_OUTGOING_BYTES) && !outgoing.has_room(MOST_OUTGOING_BYTES + 1)
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Streams of legacy calls that clients can take up again after their connection was lost: each event has an id and is kept
-//! for a while, and the call goes on without its reader (transports, "Resumability and Redelivery").
+//! Streams of legacy calls that clients can take up again after their connection was lost: each
+//! event has an id and is kept for a while, and the call goes on without its reader (transports,
+//! "Resumability and Redelivery").
 //!
-//! What the stream says is not known here: it is events as they are written. Comments are nobody's to replay.
+//! What the stream says is not known here: it is events as they are written. Comments are nobody's
+//! to replay.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -27,7 +29,8 @@ use crate::sessions::{MostDetached, Opened, ReadHold, Sessions};
 use crate::settings::Settings;
 use crate::stack::{Context, Shared};
 
-/// The largest event that is kept. The answer to a call that is larger is kept as an error that says so.
+/// The largest event that is kept. The answer to a call that is larger is kept as an error that
+/// says so.
 const LARGEST: usize = 512 << 10;
 
 /// Keeps what a stream says.
@@ -52,7 +55,10 @@ impl Keeping {
     pub(crate) fn begin(session: SessionKey, asked: &Asked) -> Option<Self> {
         let mut stream = [0; 8];
         asked.shared.ports.random.fill(&mut stream);
-        let key = StreamKey { session, stream: u64::from_ne_bytes(stream) };
+        let key = StreamKey {
+            session,
+            stream: u64::from_ne_bytes(stream),
+        };
         if !asked.shared.ports.replays.begin(key) {
             return None;
         }
@@ -70,7 +76,12 @@ impl Keeping {
             // A client that has an id, and nothing else yet, can come back for everything.
             let mut out = BytesMut::new();
             keeping.seq = 1;
-            sse::write_event(&mut out, Some(&keeping.id()), Some(asked.limits().retry_millis()), b"");
+            sse::write_event(
+                &mut out,
+                Some(&keeping.id()),
+                Some(asked.limits().retry_millis()),
+                b"",
+            );
             keeping.first = Some(out.freeze());
         }
         Some(keeping)
@@ -83,7 +94,11 @@ impl Keeping {
     {
         let (replaced, hold) = Sessions::read(&self.shared, self.key);
         let replaced = Box::pin(replaced.cancelled_owned());
-        Kept { running: Some((stream, self)), replaced, _hold: hold }
+        Kept {
+            running: Some((stream, self)),
+            replaced,
+            _hold: hold,
+        }
     }
 
     fn id(&self) -> String {
@@ -110,15 +125,24 @@ impl Keeping {
         };
         if whole {
             self.event = None;
-            self.shared.ports.replays.keep(self.key, self.seq, piece.clone());
+            self.shared
+                .ports
+                .replays
+                .keep(self.key, self.seq, piece.clone());
             return piece;
         }
-        self.event = self.event.take().filter(|event| event.len() + piece.len() <= LARGEST);
+        self.event = self
+            .event
+            .take()
+            .filter(|event| event.len() + piece.len() <= LARGEST);
         if let Some(event) = &mut self.event {
             event.put_slice(&piece);
         }
         if self.between {
-            let event = self.event.take().map_or_else(|| self.instead(), BytesMut::freeze);
+            let event = self
+                .event
+                .take()
+                .map_or_else(|| self.instead(), BytesMut::freeze);
             self.shared.ports.replays.keep(self.key, self.seq, event);
         }
         piece
@@ -155,13 +179,18 @@ where
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = &mut *self;
         if this.replaced.as_mut().poll(cx).is_ready() {
             this.detach();
             return Poll::Ready(None);
         }
-        let Some((stream, keeping)) = &mut this.running else { return Poll::Ready(None) };
+        let Some((stream, keeping)) = &mut this.running else {
+            return Poll::Ready(None);
+        };
         if let Some(first) = keeping.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
@@ -182,21 +211,30 @@ where
 {
     /// Nobody reads any more: what the stream says is kept, until its end.
     fn detach(&mut self) {
-        let Some((mut stream, mut keeping)) = self.running.take() else { return };
+        let Some((mut stream, mut keeping)) = self.running.take() else {
+            return;
+        };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
         let most = MostDetached::of(limits);
-        let Some(place) = Sessions::detach(&shared, keeping.key.session, most) else { return };
+        let Some(place) = Sessions::detach(&shared, keeping.key.session, most) else {
+            return;
+        };
         let force = shared.force.clone();
         let running = async move {
             let _place = place;
-            while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await {
+            while let Some(Ok(frame)) =
+                std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await
+            {
                 if let Ok(piece) = frame.into_data() {
                     keeping.pass(piece);
                 }
             }
         };
-        // The drain waits for it; a cancel, the session's end and the deadline end the stream itself.
-        shared.detached.spawn(force.run_until_cancelled_owned(running));
+        // The drain waits for it; a cancel, the session's end and the deadline end the stream
+        // itself.
+        shared
+            .detached
+            .spawn(force.run_until_cancelled_owned(running));
     }
 }
 
@@ -209,36 +247,57 @@ where
     }
 }
 
-/// The rest of the stream that `Last-Event-ID` names, of this session. What names none gives its `place` back, for a stream
-/// of its own.
+/// The rest of the stream that `Last-Event-ID` names, of this session. What names none gives its
+/// `place` back, for a stream of its own.
 pub(crate) async fn resume(
     context: &Context,
     opened: &Opened,
     headers: &HeaderMap,
     place: Place,
 ) -> Result<Resumed, Place> {
-    let Some(given) = headers.get("last-event-id") else { return Err(place) };
+    let Some(given) = headers.get("last-event-id") else {
+        return Err(place);
+    };
     let named = given.to_str().ok().and_then(parse);
     let replays = &context.shared.ports.replays;
     let found = match named {
         Some((stream, seq)) => {
-            let key = StreamKey { session: opened.key, stream };
+            let key = StreamKey {
+                session: opened.key,
+                stream,
+            };
             replays.moves(key).map(|moves| (key, seq, moves))
         }
         None => None,
     };
-    let result = if found.is_some() { "replayed" } else { "unknown" };
-    instruments().resumes.add(1, &[KeyValue::new("result", result)]);
-    let Some((key, seq, moves)) = found else { return Err(place) };
+    let result = if found.is_some() {
+        "replayed"
+    } else {
+        "unknown"
+    };
+    instruments()
+        .resumes
+        .add(1, &[KeyValue::new("result", result)]);
+    let Some((key, seq, moves)) = found else {
+        return Err(place);
+    };
     let (replaced, hold) = Sessions::read(&context.shared, key);
     let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed");
-    Ok(Resumed::new(context, (key, seq, moves), (replaced, hold), (place, keep_alive)))
+    Ok(Resumed::new(
+        context,
+        (key, seq, moves),
+        (replaced, hold),
+        (place, keep_alive),
+    ))
 }
 
 /// Stream and number of an event's id.
 fn parse(id: &str) -> Option<(u64, u64)> {
     let (stream, seq) = id.split_once('-')?;
-    let is_hex = stream.len() == 16 && stream.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = stream.len() == 16
+        && stream
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
     (is_hex && is_number).then_some(())?;
     Some((u64::from_str_radix(stream, 16).ok()?, seq.parse().ok()?))
@@ -267,7 +326,8 @@ impl Resumed {
         (place, keep_alive): (Place, KeepAlive),
     ) -> Self {
         // The drain waits for the call itself; then what is kept of it has an end.
-        let ends = [&context.shared.force, &replaced].map(|token| Box::pin(token.clone().cancelled_owned()));
+        let ends = [&context.shared.force, &replaced]
+            .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut resumed = Self {
             replays: context.shared.ports.replays.clone(),
             key,
@@ -299,7 +359,8 @@ impl Resumed {
         };
         self.over = replay.over;
         self.seq = replay.events.last().map_or(self.seq, |(seq, _)| *seq);
-        self.ready.extend(replay.events.into_iter().map(|(_, event)| event));
+        self.ready
+            .extend(replay.events.into_iter().map(|(_, event)| event));
         self.over || !self.ready.is_empty()
     }
 
@@ -307,13 +368,17 @@ impl Resumed {
     fn poll_more(&mut self, cx: &mut Task<'_>) -> bool {
         loop {
             if let Some(asking) = &mut self.asking {
-                let Poll::Ready(found) = asking.poll_unpin(cx) else { return false };
+                let Poll::Ready(found) = asking.poll_unpin(cx) else {
+                    return false;
+                };
                 self.asking = None;
                 if self.take(found) {
                     return true;
                 }
             }
-            let Poll::Ready(moves) = self.moved.as_mut().poll(cx) else { return false };
+            let Poll::Ready(moves) = self.moved.as_mut().poll(cx) else {
+                return false;
+            };
             self.moved = Box::pin(moved(moves));
             self.ask();
         }
@@ -330,7 +395,10 @@ impl http_body::Body for Resumed {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         loop {
             if let Some(event) = this.ready.pop_front() {
@@ -338,7 +406,10 @@ impl http_body::Body for Resumed {
             }
             if this.over
                 || this.keep_alive.is_expired()
-                || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready())
+                || this
+                    .ends
+                    .iter_mut()
+                    .any(|end| end.as_mut().poll(cx).is_ready())
             {
                 return Poll::Ready(None);
             }
@@ -358,9 +429,15 @@ mod tests {
     #[test]
     fn d06_only_what_weir_wrote_is_an_id() {
         assert_eq!(parse("00000000000000ff-12"), Some((255, 12)));
-        for bad in
-            ["", "-", "ff-1", "00000000000000FF-1", "00000000000000ff-", "00000000000000ff--1", "00000000000000ff-+1"]
-        {
+        for bad in [
+            "",
+            "-",
+            "ff-1",
+            "00000000000000FF-1",
+            "00000000000000ff-",
+            "00000000000000ff--1",
+            "00000000000000ff-+1",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
         assert_eq!(parse("00000000000000ff-99999999999999999999"), None);

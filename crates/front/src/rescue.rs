@@ -1,7 +1,8 @@
-//! The one place that knows how a failure looks to a client: failure x era -> status, code, message, data.
+//! The one place that knows how a failure looks to a client: failure x era -> status, code,
+//! message, data.
 //!
-//! Sources: JSON-RPC 2.0; 2026-07-28 basic/index (error codes), basic/transports/streamable-http (statuses). An
-//! upstream's failure is HTTP 200: 5xx is weir's own state only.
+//! Sources: JSON-RPC 2.0; 2026-07-28 basic/index (error codes), basic/transports/streamable-http
+//! (statuses). An upstream's failure is HTTP 200: 5xx is weir's own state only.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -103,19 +104,35 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
     }
     let (status, error) = match failure.kind() {
         FailureKind::MethodNotFound => {
-            let status = if modern { StatusCode::NOT_FOUND } else { StatusCode::OK };
+            let status = if modern {
+                StatusCode::NOT_FOUND
+            } else {
+                StatusCode::OK
+            };
             (status, with_data(code::METHOD_NOT_FOUND, failure, told))
         }
         FailureKind::UnknownResource(uri) => unknown_resource(failure, uri, modern),
-        FailureKind::InvalidParams => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
+        FailureKind::InvalidParams => (
+            StatusCode::OK,
+            with_data(code::INVALID_PARAMS, failure, told),
+        ),
         FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
             return own(failure, code::INVALID_PARAMS, told, StatusCode::OK);
         }
-        FailureKind::BadArguments => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
+        FailureKind::BadArguments => (
+            StatusCode::OK,
+            with_data(code::INVALID_PARAMS, failure, told),
+        ),
         FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
         FailureKind::Upstream(error) => upstream(error, told.revision),
-        FailureKind::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, with_data(code::INVALID_REQUEST, failure, told)),
-        FailureKind::InsufficientScope(_) => (StatusCode::FORBIDDEN, with_data(code::INVALID_REQUEST, failure, told)),
+        FailureKind::Unauthenticated(_) => (
+            StatusCode::UNAUTHORIZED,
+            with_data(code::INVALID_REQUEST, failure, told),
+        ),
+        FailureKind::InsufficientScope(_) => (
+            StatusCode::FORBIDDEN,
+            with_data(code::INVALID_REQUEST, failure, told),
+        ),
         FailureKind::Internal
         | FailureKind::TimedOut
         | FailureKind::Unavailable
@@ -130,13 +147,25 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
             (StatusCode::OK, error)
         }
     };
-    Rescued { status, outcome: Outcome::Error(error), tally: Tally::of_failure(failure.kind()) }
+    Rescued {
+        status,
+        outcome: Outcome::Error(error),
+        tally: Tally::of_failure(failure.kind()),
+    }
 }
 
-/// The answer to a request that a bug of weir's ended before it had one. Whose id it was is lost with it.
+/// The answer to a request that a bug of weir's ended before it had one. Whose id it was is lost
+/// with it.
 pub(crate) fn bug(request: &RequestName) -> Answer {
     let failure = Failure::internal("a request ended by a panic");
-    let rescued = rescue(&failure, Told { revision: Revision::MODERN, tool_call: false, request });
+    let rescued = rescue(
+        &failure,
+        Told {
+            revision: Revision::MODERN,
+            tool_call: false,
+            request,
+        },
+    );
     let message = match &rescued.outcome {
         Outcome::Result(result) => result.clone(),
         Outcome::Error(error) => weir_wire::write::error_response(None, false, error),
@@ -150,7 +179,13 @@ fn log(failure: &Failure, request: &RequestName) {
         tracing::error!(request = request.as_str(), ?upstream, error = %failure, "a bug");
     } else {
         let cause = std::error::Error::source(failure).map(ToString::to_string);
-        tracing::debug!(request = request.as_str(), ?upstream, reason = failure.reason(), cause, "request failed");
+        tracing::debug!(
+            request = request.as_str(),
+            ?upstream,
+            reason = failure.reason(),
+            cause,
+            "request failed"
+        );
     }
 }
 
@@ -159,7 +194,11 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
     let tally = Tally::of_failure(failure.kind());
     if !told.tool_call {
         let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
-        return Rescued { status, outcome: Outcome::Error(error), tally };
+        return Rescued {
+            status,
+            outcome: Outcome::Error(error),
+            tally,
+        };
     }
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
@@ -168,10 +207,18 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
     }
     render::tool_error(&mut result, &failure.to_string());
     result.with("_meta", |out| {
-        ObjectWriter::new(out).with(meta::WEIR_ERROR, |out| facts(out, Some(number), failure, told)).end();
+        ObjectWriter::new(out)
+            .with(meta::WEIR_ERROR, |out| {
+                facts(out, Some(number), failure, told)
+            })
+            .end();
     });
     result.end();
-    Rescued { status, outcome: Outcome::Result(out.freeze()), tally }
+    Rescued {
+        status,
+        outcome: Outcome::Result(out.freeze()),
+        tally,
+    }
 }
 
 fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
@@ -197,16 +244,28 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
     }
     object.string("requestId", told.request.as_str());
     if let Some(wait) = failure.wait() {
-        object.integer("retryAfterMs", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+        object.integer(
+            "retryAfterMs",
+            i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
+        );
     }
-    if let Some(Limited { policy, limit, window, quota }) = failure.limited() {
+    if let Some(Limited {
+        policy,
+        limit,
+        window,
+        quota,
+    }) = failure.limited()
+    {
         object.with("limit", |out| {
             let mut object = ObjectWriter::new(out);
             object.string("policy", policy).boolean("quota", *quota);
             object.integer("limit", i64::try_from(*limit).unwrap_or(i64::MAX));
             // How many at the same time: no window there.
             if !window.is_zero() {
-                object.integer("windowSeconds", i64::try_from(window.as_secs()).unwrap_or(i64::MAX));
+                object.integer(
+                    "windowSeconds",
+                    i64::try_from(window.as_secs()).unwrap_or(i64::MAX),
+                );
             }
             object.end();
         });
@@ -218,24 +277,43 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
 fn unknown_resource(failure: &Failure, uri: &str, modern: bool) -> (StatusCode, ErrorObject) {
     let mut out = BytesMut::new();
     ObjectWriter::new(&mut out).string("uri", uri).end();
-    let number = if modern { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
-    (StatusCode::OK, ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()))
+    let number = if modern {
+        code::INVALID_PARAMS
+    } else {
+        code::RESOURCE_NOT_FOUND
+    };
+    (
+        StatusCode::OK,
+        ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()),
+    )
 }
 
-fn missing_capability(failure: &Failure, needed: &Bytes, modern: bool) -> (StatusCode, ErrorObject) {
+fn missing_capability(
+    failure: &Failure,
+    needed: &Bytes,
+    modern: bool,
+) -> (StatusCode, ErrorObject) {
     let mut out = BytesMut::new();
-    ObjectWriter::new(&mut out).raw("requiredCapabilities", needed).end();
+    ObjectWriter::new(&mut out)
+        .raw("requiredCapabilities", needed)
+        .end();
     // Legacy revisions have no such code.
     let (status, number) = if modern {
-        (StatusCode::BAD_REQUEST, code::MISSING_REQUIRED_CLIENT_CAPABILITY)
+        (
+            StatusCode::BAD_REQUEST,
+            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+        )
     } else {
         (StatusCode::OK, code::INTERNAL_ERROR)
     };
-    (status, ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()))
+    (
+        status,
+        ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()),
+    )
 }
 
-/// An upstream's own error, but for the codes that belong to one hop (`-32020` to `-32022`, `-32000` and `-32001`) or do
-/// not exist in the client's revision.
+/// An upstream's own error, but for the codes that belong to one hop (`-32020` to `-32022`,
+/// `-32000` and `-32001`) or do not exist in the client's revision.
 fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
     let (status, number) = match error.code {
@@ -249,7 +327,9 @@ fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObje
         | code::UNSUPPORTED_PROTOCOL_VERSION
         | -32000
         | -32001 => (StatusCode::OK, code::INTERNAL_ERROR),
-        number if modern && !code::is_allowed_to_modern(number) => (StatusCode::OK, code::INTERNAL_ERROR),
+        number if modern && !code::is_allowed_to_modern(number) => {
+            (StatusCode::OK, code::INTERNAL_ERROR)
+        }
         number => (StatusCode::OK, number),
     };
     let mut object = ErrorObject::new(number, error.message.clone());
@@ -259,12 +339,12 @@ fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObje
     (status, object)
 }
 
-/// Whether the error says which capabilities are missing: without that the code means nothing to a client.
+/// Whether the error says which capabilities are missing: without that the code means nothing to a
+/// client.
 fn names_capabilities(error: &UpstreamError) -> bool {
-    error
-        .data
-        .as_ref()
-        .is_some_and(|data| scan::find(data, "requiredCapabilities").is_some_and(|range| scan::is_object(&data[range])))
+    error.data.as_ref().is_some_and(|data| {
+        scan::find(data, "requiredCapabilities").is_some_and(|range| scan::is_object(&data[range]))
+    })
 }
 
 /// One row of the table, for the docs.
@@ -287,20 +367,50 @@ pub struct ErrorRow {
 /// The whole table, made by asking it.
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
-    let upstream = |number| FailureKind::Upstream(UpstreamError { code: number, message: String::new(), data: None });
+    let upstream = |number| {
+        FailureKind::Upstream(UpstreamError {
+            code: number,
+            message: String::new(),
+            data: None,
+        })
+    };
     let rows: [(FailureKind, &'static str); 17] = [
-        (FailureKind::TimedOut, "A deadline passed and the upstream was told to stop. Try again, or ask for less."),
-        (FailureKind::Unavailable, "The upstream cannot be reached or does not serve; nothing ran. Try again later."),
-        (FailureKind::BadAnswer, "The upstream's answer is not valid. Tell its operator."),
-        (FailureKind::ResultUnknown, "The connection was lost; the tool may have run. Check before trying again."),
-        (FailureKind::Limit, "A rate or a quota, and `limit` says which. Wait for `retryAfterMs` before trying again."),
-        (FailureKind::Busy, "Too many calls to this upstream, or of yours, run now. Try again in a moment."),
-        (FailureKind::MethodNotFound, "weir does not serve this method."),
+        (
+            FailureKind::TimedOut,
+            "A deadline passed and the upstream was told to stop. Try again, or ask for less.",
+        ),
+        (
+            FailureKind::Unavailable,
+            "The upstream cannot be reached or does not serve; nothing ran. Try again later.",
+        ),
+        (
+            FailureKind::BadAnswer,
+            "The upstream's answer is not valid. Tell its operator.",
+        ),
+        (
+            FailureKind::ResultUnknown,
+            "The connection was lost; the tool may have run. Check before trying again.",
+        ),
+        (
+            FailureKind::Limit,
+            "A rate or a quota, and `limit` says which. Wait for `retryAfterMs` before trying again.",
+        ),
+        (
+            FailureKind::Busy,
+            "Too many calls to this upstream, or of yours, run now. Try again in a moment.",
+        ),
+        (
+            FailureKind::MethodNotFound,
+            "weir does not serve this method.",
+        ),
         (
             FailureKind::InvalidParams,
             "The request asks for something that is not there: an unknown tool, a cursor that is no longer valid.",
         ),
-        (FailureKind::UnknownResource(String::new()), "No such resource; `data.uri` says which."),
+        (
+            FailureKind::UnknownResource(String::new()),
+            "No such resource; `data.uri` says which.",
+        ),
         (
             FailureKind::BadArguments,
             "The arguments do not match the tool's input schema, or have a secret in them; the message says where. The tool did not run.",
@@ -313,23 +423,44 @@ pub fn error_table() -> Vec<ErrorRow> {
             upstream(-32050),
             "An error of the upstream's own; code, message and data pass, but for codes of one hop, which become -32603.",
         ),
-        (FailureKind::Internal, "A bug of weir's. Report it with the `requestId`."),
-        (FailureKind::Denied, "A rule refuses it to you. Asking again does not help; ask the operator."),
-        (FailureKind::Unauthenticated(Denial::Missing), "No valid credentials."),
+        (
+            FailureKind::Internal,
+            "A bug of weir's. Report it with the `requestId`.",
+        ),
+        (
+            FailureKind::Denied,
+            "A rule refuses it to you. Asking again does not help; ask the operator.",
+        ),
+        (
+            FailureKind::Unauthenticated(Denial::Missing),
+            "No valid credentials.",
+        ),
         (
             FailureKind::InsufficientScope(std::sync::Arc::new([])),
             "The token lacks scopes; `WWW-Authenticate` says which to ask for.",
         ),
-        (FailureKind::Overloaded, "weir sheds load or is shutting down. Try again in a second."),
+        (
+            FailureKind::Overloaded,
+            "weir sheds load or is shutting down. Try again in a second.",
+        ),
     ];
-    rows.into_iter().map(|(kind, meaning)| row(kind, meaning)).collect()
+    rows.into_iter()
+        .map(|(kind, meaning)| row(kind, meaning))
+        .collect()
 }
 
 fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
     let request = RequestName::from_bits(0);
     let failure = Failure::new(kind, "");
     let look = |revision, tool_call| {
-        let rescued = rescue(&failure, Told { revision, tool_call, request: &request });
+        let rescued = rescue(
+            &failure,
+            Told {
+                revision,
+                tool_call,
+                request: &request,
+            },
+        );
         let status = rescued.status.as_u16();
         match rescued.outcome {
             Outcome::Result(_) => format!("{status}, `isError` result"),

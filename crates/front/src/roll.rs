@@ -54,8 +54,21 @@ impl Roll {
         let end = CancellationToken::new();
         let id = self.last.fetch_add(1, Ordering::Relaxed);
         let (principal, endpoint, since) = (principal.clone(), endpoint.clone(), Instant::now());
-        self.lock().insert(id, Entry { principal, endpoint, kind, since, end: end.clone() });
-        Enrolled { roll: self.clone(), id, end }
+        self.lock().insert(
+            id,
+            Entry {
+                principal,
+                endpoint,
+                kind,
+                since,
+                end: end.clone(),
+            },
+        );
+        Enrolled {
+            roll: self.clone(),
+            id,
+            end,
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<StreamSeen> {
@@ -72,7 +85,10 @@ impl Roll {
     pub(crate) fn end(&self, digest: &[u8; 16]) -> usize {
         let ends: Vec<_> = {
             let open = self.lock();
-            open.values().filter(|entry| entry.principal.digest() == digest).map(|entry| entry.end.clone()).collect()
+            open.values()
+                .filter(|entry| entry.principal.digest() == digest)
+                .map(|entry| entry.end.clone())
+                .collect()
         };
         // Woken without the lock.
         ends.iter().for_each(CancellationToken::cancel);

@@ -1,4 +1,5 @@
-//! A call that runs, and who owns it: the connection of a modern client, or the session of a legacy one.
+//! A call that runs, and who owns it: the connection of a modern client, or the session of a legacy
+//! one.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -17,7 +18,8 @@ use crate::asker::{Asker, Outcome};
 use crate::sessions::InFlight;
 use crate::stack::Shared;
 
-/// A call on its way: first the wait for its reply, then the reply's events. Dropping it cancels the call.
+/// A call on its way: first the wait for its reply, then the reply's events. Dropping it cancels
+/// the call.
 pub(crate) struct Running {
     stage: Stage,
     asker: Option<Box<Asker>>,
@@ -46,12 +48,19 @@ pub(crate) enum Said {
 impl Running {
     /// A call whose client cannot be asked while it runs.
     pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
-        Self { stage: Stage::Asking(asking), asker: None, until: None }
+        Self {
+            stage: Stage::Asking(asking),
+            asker: None,
+            until: None,
+        }
     }
 
     /// The same with what asks its client.
     pub(crate) fn asking(self, asker: Box<Asker>) -> Self {
-        Self { asker: Some(asker), ..self }
+        Self {
+            asker: Some(asker),
+            ..self
+        }
     }
 
     fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<Option<Said>> {
@@ -105,7 +114,10 @@ impl Running {
         };
         match event {
             Some(Event::Ask(ask)) => asker.ask(ask),
-            Some(Event::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })) => {
+            Some(Event::Note(Note {
+                kind: NoteKind::Other(Method::ElicitationComplete),
+                params,
+            })) => {
                 asker.completed(&params);
             }
             Some(Event::Note(note)) => return Some(Event::Note(note)),
@@ -154,19 +166,31 @@ pub(crate) struct SessionOwner {
 
 impl SessionOwner {
     pub(crate) fn new(shared: Arc<Shared>, token: CancellationToken, in_flight: InFlight) -> Self {
-        Self { shared, cancelled: Box::pin(token.clone().cancelled_owned()), token, in_flight }
+        Self {
+            shared,
+            cancelled: Box::pin(token.clone().cancelled_owned()),
+            token,
+            in_flight,
+        }
     }
 }
 
 impl Owned {
     /// Dropped with the connection, which cancels it.
     pub(crate) fn by_connection(running: Running) -> Self {
-        Self { running: Some(running), session: None }
+        Self {
+            running: Some(running),
+            session: None,
+        }
     }
 
-    /// Dropped with the connection it runs on, bounded by its deadline; ended by a cancel or with its session.
+    /// Dropped with the connection it runs on, bounded by its deadline; ended by a cancel or with
+    /// its session.
     pub(crate) fn by_session(running: Running, owner: SessionOwner) -> Self {
-        Self { running: Some(running), session: Some(owner) }
+        Self {
+            running: Some(running),
+            session: Some(owner),
+        }
     }
 
     /// The next step; after the end, [`Step::Cancelled`] for ever.
@@ -177,7 +201,9 @@ impl Owned {
             self.running = None;
             return Poll::Ready(Step::Cancelled);
         }
-        let Some(running) = &mut self.running else { return Poll::Ready(Step::Cancelled) };
+        let Some(running) = &mut self.running else {
+            return Poll::Ready(Step::Cancelled);
+        };
         running.poll_said(cx).map(|said| match said {
             Some(Said::Event(event)) => Step::Event(event),
             Some(Said::Message(message)) => Step::Message(message),
@@ -185,9 +211,13 @@ impl Owned {
         })
     }
 
-    /// When the call ends at the latest, where that is known. A call that asks its client may be made again.
+    /// When the call ends at the latest, where that is known. A call that asks its client may be
+    /// made again.
     pub(crate) fn until(&self) -> Option<Instant> {
-        self.running.as_ref().filter(|running| running.asker.is_none()).and_then(|running| running.until)
+        self.running
+            .as_ref()
+            .filter(|running| running.asker.is_none())
+            .and_then(|running| running.until)
     }
 
     pub(crate) async fn next(&mut self) -> Step {
@@ -197,14 +227,22 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let (Some(running), Some(owner)) = (self.running.take(), self.session.take()) else { return };
+        let (Some(running), Some(owner)) = (self.running.take(), self.session.take()) else {
+            return;
+        };
         if running.is_over() || !owner.in_flight.may_detach() {
             return;
         }
-        let SessionOwner { shared, token, in_flight, .. } = owner;
+        let SessionOwner {
+            shared,
+            token,
+            in_flight,
+            ..
+        } = owner;
         let force = shared.force.clone();
         let finish = run_to_end(running, in_flight);
-        // The tracker is waited for by the drain; the token is the session's, the deadline the upstream's.
+        // The tracker is waited for by the drain; the token is the session's, the deadline the
+        // upstream's.
         shared.detached.spawn(async move {
             tokio::select! {
                 () = finish => {}

@@ -1,7 +1,8 @@
 //! Whose address a request counts as: the peer's own, or the one a trusted proxy says it came from.
 //!
-//! An address proves nobody's identity; it is what limits of unauthenticated clients and the audit go by. So only what a
-//! trusted machine wrote counts, and anything further left in the list is hearsay.
+//! An address proves nobody's identity; it is what limits of unauthenticated clients and the audit
+//! go by. So only what a trusted machine wrote counts, and anything further left in the list is
+//! hearsay.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,11 +10,12 @@ use http::HeaderMap;
 
 use crate::settings::Network;
 
-/// The client's address: the peer, or, where the peer is a trusted proxy, the last hop of `X-Forwarded-For` that is none.
+/// The client's address: the peer, or, where the peer is a trusted proxy, the last hop of
+/// `X-Forwarded-For` that is none.
 ///
-/// Every proxy appends the address it was reached from, so the list is read from its end, through the trusted hops. A hop
-/// that is no address ends the reading: who stands left of it wrote it, and may have written anything. Then, and where
-/// every hop is trusted, the last address read counts.
+/// Every proxy appends the address it was reached from, so the list is read from its end, through
+/// the trusted hops. A hop that is no address ends the reading: who stands left of it wrote it, and
+/// may have written anything. Then, and where every hop is trusted, the last address read counts.
 pub(crate) fn sender(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let mut nearest = peer;
@@ -22,12 +24,18 @@ pub(crate) fn sender(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> 
     }
     for line in headers.get_all("x-forwarded-for").iter().rev() {
         // By bytes: what stands further left must not make the rest unreadable.
-        for hop in line.as_bytes().rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+        for hop in line
+            .as_bytes()
+            .rsplit(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+        {
             // Empty elements of a list mean nothing (RFC 9110, 5.6.1).
             if hop.is_empty() {
                 continue;
             }
-            let Some(address) = std::str::from_utf8(hop).ok().and_then(address) else { return nearest };
+            let Some(address) = std::str::from_utf8(hop).ok().and_then(address) else {
+                return nearest;
+            };
             nearest = address;
             if !is_trusted(address) {
                 return nearest;
@@ -39,8 +47,14 @@ pub(crate) fn sender(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> 
 
 /// An address as proxies write it: bare, in brackets, or with a port.
 fn address(hop: &str) -> Option<IpAddr> {
-    let bare = hop.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(hop);
-    let parsed = bare.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
+    let bare = hop
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(hop);
+    let parsed = bare
+        .parse()
+        .ok()
+        .or_else(|| hop.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
     parsed.map(|address: IpAddr| address.to_canonical())
 }
 
@@ -53,19 +67,30 @@ mod tests {
 
     const PROXY: &str = "10.0.0.1";
 
-    /// Who a request counts as that came from `peer` with these `X-Forwarded-For` lines; `10.0.0.0/8` and `::1` are trusted.
+    /// Who a request counts as that came from `peer` with these `X-Forwarded-For` lines;
+    /// `10.0.0.0/8` and `::1` are trusted.
     fn counted(peer: &str, lines: &[&str]) -> String {
-        let trusted: Vec<Network> = ["10.0.0.0/8", "::1"].map(|text| text.parse().unwrap()).into();
+        let trusted: Vec<Network> = ["10.0.0.0/8", "::1"]
+            .map(|text| text.parse().unwrap())
+            .into();
         let mut headers = HeaderMap::new();
         for line in lines {
-            headers.append("x-forwarded-for", HeaderValue::from_bytes(line.as_bytes()).unwrap());
+            headers.append(
+                "x-forwarded-for",
+                HeaderValue::from_bytes(line.as_bytes()).unwrap(),
+            );
         }
         sender(peer.parse().unwrap(), &headers, &trusted).to_string()
     }
 
     #[test]
     fn a19_the_header_of_an_untrusted_peer_is_nothing() {
-        for lines in [&[][..], &["192.0.2.1"], &["10.0.0.9, 10.0.0.8"], &["127.0.0.1"]] {
+        for lines in [
+            &[][..],
+            &["192.0.2.1"],
+            &["10.0.0.9, 10.0.0.8"],
+            &["127.0.0.1"],
+        ] {
             assert_eq!(counted("203.0.113.5", lines), "203.0.113.5", "{lines:?}");
         }
         assert_eq!(counted("2001:db8::5", &["192.0.2.1"]), "2001:db8::5");
@@ -80,7 +105,10 @@ mod tests {
             (&["198.51.100.9, 192.0.2.1"], "192.0.2.1"),
             (&["127.0.0.1, 10.0.0.7, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
             // Several lines are one list.
-            (&["198.51.100.9", "192.0.2.1, 10.0.0.3", "10.0.0.2"], "192.0.2.1"),
+            (
+                &["198.51.100.9", "192.0.2.1, 10.0.0.3", "10.0.0.2"],
+                "192.0.2.1",
+            ),
             (&["192.0.2.1", " , ,"], "192.0.2.1"),
             // A client inside the trusted network.
             (&["10.9.9.9, 10.0.0.2"], "10.9.9.9"),
@@ -92,15 +120,36 @@ mod tests {
         ];
         for (lines, expected) in rows {
             assert_eq!(counted(PROXY, lines), expected, "{lines:?}");
-            assert_eq!(counted("::ffff:10.0.0.1", lines).trim_start_matches("::ffff:"), expected, "{lines:?}");
+            assert_eq!(
+                counted("::ffff:10.0.0.1", lines).trim_start_matches("::ffff:"),
+                expected,
+                "{lines:?}"
+            );
         }
     }
 
     #[test]
     fn a19_a_hop_that_is_no_address_hides_what_stands_before_it() {
-        for hop in ["unknown", "_hidden", "192.0.2.999", "192.0.2.1:", "\u{e9}", "a b", "192.0.2.1 evil", "127.1"] {
-            assert_eq!(counted(PROXY, &[&format!("198.51.100.9, {hop}")]), PROXY, "{hop}");
-            assert_eq!(counted(PROXY, &[&format!("198.51.100.9, {hop}, 10.0.0.2")]), "10.0.0.2", "{hop}");
+        for hop in [
+            "unknown",
+            "_hidden",
+            "192.0.2.999",
+            "192.0.2.1:",
+            "\u{e9}",
+            "a b",
+            "192.0.2.1 evil",
+            "127.1",
+        ] {
+            assert_eq!(
+                counted(PROXY, &[&format!("198.51.100.9, {hop}")]),
+                PROXY,
+                "{hop}"
+            );
+            assert_eq!(
+                counted(PROXY, &[&format!("198.51.100.9, {hop}, 10.0.0.2")]),
+                "10.0.0.2",
+                "{hop}"
+            );
         }
     }
 }

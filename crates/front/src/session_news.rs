@@ -1,7 +1,9 @@
-//! Notifications about list changes from a client's own sessions at servers, passed on to the client's GET stream.
+//! Notifications about list changes from a client's own sessions at servers, passed on to the
+//! client's GET stream.
 //!
-//! A server sends a change that concerns all clients to every session, weir's own watch included. So these notifications and those
-//! about the shared lists are merged: one change becomes one notification, and each list gets at most one in a window.
+//! A server sends a change that concerns all clients to every session, weir's own watch included.
+//! So these notifications and those about the shared lists are merged: one change becomes one
+//! notification, and each list gets at most one in a window.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -43,7 +45,14 @@ pub(crate) struct Client {
 impl SessionNews {
     pub(crate) fn new(client: Client) -> Self {
         let (told, own) = Default::default();
-        Self { client, said: Vec::new(), looking: None, ready: Kinds::default(), told, own }
+        Self {
+            client,
+            said: Vec::new(),
+            looking: None,
+            ready: Kinds::default(),
+            told,
+            own,
+        }
     }
 
     /// Takes a server's notification from the client's session.
@@ -59,11 +68,17 @@ impl SessionNews {
         self.told[kind as usize] = Some(Instant::now());
     }
 
-    /// True if a change of a shared list needs no notification: the client just got one from its own session, which hears every later
-    /// change as well.
+    /// True if a change of a shared list needs no notification: the client just got one from its
+    /// own session, which hears every later change as well.
     pub(crate) fn covers(&self, kind: ListKind) -> bool {
-        let Client { catalog, endpoint, session, .. } = &self.client;
-        let is_recent = self.own[kind as usize].is_some_and(|told| told.elapsed() < catalog.change_window());
+        let Client {
+            catalog,
+            endpoint,
+            session,
+            ..
+        } = &self.client;
+        let is_recent =
+            self.own[kind as usize].is_some_and(|told| told.elapsed() < catalog.change_window());
         is_recent && catalog.hears_in_session(endpoint, session)
     }
 
@@ -77,35 +92,56 @@ impl SessionNews {
                 return Poll::Ready(kind);
             }
             if self.looking.is_none() {
-                let Some((upstream, kinds)) = self.said.pop() else { return Poll::Pending };
+                let Some((upstream, kinds)) = self.said.pop() else {
+                    return Poll::Pending;
+                };
                 self.looking = Some((Instant::now(), self.look(upstream, kinds)));
             }
-            let Some((since, looking)) = &mut self.looking else { return Poll::Pending };
-            let Poll::Ready(news) = Pin::new(looking).poll(cx) else { return Poll::Pending };
+            let Some((since, looking)) = &mut self.looking else {
+                return Poll::Pending;
+            };
+            let Poll::Ready(news) = Pin::new(looking).poll(cx) else {
+                return Poll::Pending;
+            };
             let since = *since;
             self.looking = None;
-            let is_untold =
-                |kind: &ListKind| news.has(*kind) && self.told[*kind as usize].is_none_or(|told| told < since);
+            let is_untold = |kind: &ListKind| {
+                news.has(*kind) && self.told[*kind as usize].is_none_or(|told| told < since)
+            };
             let untold = ListKind::ALL.into_iter().filter(is_untold);
             // Clients know one word for resources and their templates.
-            self.ready =
-                untold.map(|kind| if kind == ListKind::Templates { ListKind::Resources } else { kind }).collect();
+            self.ready = untold
+                .map(|kind| {
+                    if kind == ListKind::Templates {
+                        ListKind::Resources
+                    } else {
+                        kind
+                    }
+                })
+                .collect();
         }
     }
 
-    /// Examines a notification. The watcher walks the shared lists at the same time, so the examination waits for half of the window
-    /// first, and for the rest of a whole one after an earlier notification.
+    /// Examines a notification. The watcher walks the shared lists at the same time, so the
+    /// examination waits for half of the window first, and for the rest of a whole one after an
+    /// earlier notification.
     fn look(&self, upstream: UpstreamId, kinds: Kinds) -> Fut<'static, Kinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();
-        let just_told =
-            ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)).filter_map(|kind| self.told[kind as usize]).max();
+        let just_told = ListKind::ALL
+            .into_iter()
+            .filter(|kind| kinds.has(*kind))
+            .filter_map(|kind| self.told[kind as usize])
+            .max();
         let soonest = Instant::now() + window / 2;
         let at = just_told.map_or(soonest, |told| soonest.max(told + window));
         Box::pin(async move {
             tokio::time::sleep_until(at).await;
             let of = (&client.endpoint, &upstream);
-            client.catalog.session_news(of, client.class, (&client.principal, client.session), kinds).await
+            client
+                .catalog
+                .session_news(of, client.class, (&client.principal, client.session), kinds)
+                .await
         })
     }
 }

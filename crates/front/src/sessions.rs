@@ -1,4 +1,5 @@
-//! Legacy sessions: a record behind core's port, and on this replica the calls, the stream and the subscriptions that hang on it.
+//! Legacy sessions: a record behind core's port, and on this replica the calls, the stream and the
+//! subscriptions that hang on it.
 //!
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
@@ -24,7 +25,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
 use weir_core::network::SenderNetwork;
-use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StoreError, StreamKey, Written, random_id};
+use weir_core::port::{
+    BusMessage, Expect, RecordKey, RecordKind, StoreError, StreamKey, Written, random_id,
+};
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::asks;
@@ -33,7 +36,9 @@ use weir_era::session::Session;
 use self::anonymous::AnonymousSessions;
 pub(crate) use self::asked::FromClient;
 use self::holds::Live;
-pub(crate) use self::holds::{AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing};
+pub(crate) use self::holds::{
+    AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing,
+};
 use self::told::ToldLists;
 pub(crate) use self::upkeep::keep;
 use crate::Ports;
@@ -52,13 +57,15 @@ pub(crate) struct Sessions {
     shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
     told: ToldLists,
     detached: AtomicUsize,
-    /// Ended sessions whose end has not reached all that hangs on them here. Not on the bus, which may lose messages.
+    /// Ended sessions whose end has not reached all that hangs on them here. Not on the bus, which
+    /// may lose messages.
     ended: Mutex<Vec<SessionKey>>,
     ended_now: Notify,
     /// This replica's name in messages that it hears itself.
     replica: [u8; 16],
     anonymous: AnonymousSessions,
-    /// Subscriptions of sessions that came from another process, until their clients open their streams. They go with their sessions.
+    /// Subscriptions of sessions that came from another process, until their clients open their
+    /// streams. They go with their sessions.
     adopted: Mutex<HashMap<SessionKey, Vec<String>>>,
 }
 
@@ -77,7 +84,8 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// What the client can be asked, as far as its revision has words for it: nothing before it is initialized.
+    /// What the client can be asked, as far as its revision has words for it: nothing before it is
+    /// initialized.
     pub(crate) fn class(&self) -> CapabilityClass {
         if !self.session.initialized {
             return CapabilityClass::SESSIONS;
@@ -85,8 +93,8 @@ impl Opened {
         self.class_of_lists()
     }
 
-    /// Whose lists the client is told of. Its stream may be opened before it is initialized, by HTTP+SSE always is, and outlives
-    /// that: what it watches must be what the client will list.
+    /// Whose lists the client is told of. Its stream may be opened before it is initialized, by
+    /// HTTP+SSE always is, and outlives that: what it watches must be what the client will list.
     pub(crate) fn class_of_lists(&self) -> CapabilityClass {
         asks::of_revision(self.session.revision, self.session.class).with(CapabilityClass::SESSIONS)
     }
@@ -113,11 +121,13 @@ impl Sessions {
 
     fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
         let at = usize::from(key.0[0]) % SHARDS;
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what hangs on a session here, and forgets the session where nothing does any more. What `change` takes out is
-    /// given back, to be dropped without the lock.
+    /// Changes what hangs on a session here, and forgets the session where nothing does any more.
+    /// What `change` takes out is given back, to be dropped without the lock.
     fn leave<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let mut shard = self.shard(key);
         let live = shard.get_mut(key)?;
@@ -137,13 +147,28 @@ impl Sessions {
         limits: &Limits,
     ) -> Result<String, Failure> {
         let id = random_id(&*self.ports.random);
-        let key = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
+        let key = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
         if principal.is_anonymous()
-            && !self.anonymous.add(session_key(&id), SenderNetwork::of(peer), self.most_of_network(limits))
+            && !self.anonymous.add(
+                session_key(&id),
+                SenderNetwork::of(peer),
+                self.most_of_network(limits),
+            )
         {
-            return Err(Failure::new(FailureKind::Limit, "Your network has too many sessions open"));
+            return Err(Failure::new(
+                FailureKind::Limit,
+                "Your network has too many sessions open",
+            ));
         }
-        let stored = self.ports.records.store(&key, session.encode(), limits.session_idle, Expect::Absent).await;
+        let stored = self
+            .ports
+            .records
+            .store(&key, session.encode(), limits.session_idle, Expect::Absent)
+            .await;
         if !matches!(stored, Ok(Written::Yes(_))) {
             self.anonymous.remove(&session_key(&id));
         }
@@ -152,27 +177,42 @@ impl Sessions {
                 instruments().sessions.add(1, &[]);
                 Ok(BASE64URL_NOPAD.encode(&id))
             }
-            Ok(Written::OwnerFull) => Err(Failure::new(FailureKind::Limit, "You have too many sessions open")),
-            Ok(Written::Full) => Err(Failure::new(FailureKind::Overloaded, "Too many sessions are open")),
+            Ok(Written::OwnerFull) => Err(Failure::new(
+                FailureKind::Limit,
+                "You have too many sessions open",
+            )),
+            Ok(Written::Full) => Err(Failure::new(
+                FailureKind::Overloaded,
+                "Too many sessions are open",
+            )),
             Ok(Written::Conflict) => Err(Failure::internal("two sessions got one id")),
-            Err(error) => Err(Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error)),
+            Err(error) => Err(
+                Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error),
+            ),
         }
     }
 
-    /// Sessions without an identity that one network may have: as many as are free, and what a principal may have at least, but no
-    /// more than half of all.
+    /// Sessions without an identity that one network may have: as many as are free, and what a
+    /// principal may have at least, but no more than half of all.
     fn most_of_network(&self, limits: &Limits) -> usize {
-        let free = limits.sessions.saturating_sub(self.ports.records.count(RecordKind::Session));
+        let free = limits
+            .sessions
+            .saturating_sub(self.ports.records.count(RecordKind::Session));
         free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
     /// The key of the session whose id is this text.
     pub(crate) fn key_of(text: &str) -> Option<SessionKey> {
-        let id: [u8; 16] = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
+        let id: [u8; 16] = BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()?;
         Some(session_key(&id))
     }
 
-    /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are all the same.
+    /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are
+    /// all the same.
     ///
     /// # Errors
     /// The records cannot be read: nothing is known of the session.
@@ -182,43 +222,101 @@ impl Sessions {
         headers: &HeaderMap,
         limits: &Limits,
     ) -> Result<Option<Opened>, StoreError> {
-        let Some(id) = named(headers) else { return Ok(None) };
-        let record = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
-        let Some(found) = self.ports.records.load(&record, Some(limits.session_idle)).await? else { return Ok(None) };
-        let Some(session) = Session::decode(&found.value) else { return Ok(None) };
-        let age = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
+        let Some(id) = named(headers) else {
+            return Ok(None);
+        };
+        let record = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
+        let Some(found) = self
+            .ports
+            .records
+            .load(&record, Some(limits.session_idle))
+            .await?
+        else {
+            return Ok(None);
+        };
+        let Some(session) = Session::decode(&found.value) else {
+            return Ok(None);
+        };
+        let age = self
+            .ports
+            .clock
+            .wall()
+            .duration_since(session.began)
+            .unwrap_or_default();
         if age > limits.session_age {
             self.end(&record, &session).await;
             return Ok(None);
         }
-        Ok(Some(Opened { session, key: session_key(&id), record, version: found.version, lasts: true }))
+        Ok(Some(Opened {
+            session,
+            key: session_key(&id),
+            record,
+            version: found.version,
+            lasts: true,
+        }))
     }
 
     /// A session for one request alone, of which nothing is kept.
     pub(crate) fn alone(&self, principal: &Principal, session: Session) -> Opened {
         let id = random_id(&*self.ports.random);
-        let record = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
-        Opened { session, key: session_key(&id), record, version: 0, lasts: false }
+        let record = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
+        Opened {
+            session,
+            key: session_key(&id),
+            record,
+            version: 0,
+            lasts: false,
+        }
     }
 
-    /// Keeps a changed session. A change by somebody else in between wins; the client may set the level again.
+    /// Keeps a changed session. A change by somebody else in between wins; the client may set the
+    /// level again.
     pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
         let expect = Expect::Version(opened.version);
-        let stored = self.ports.records.store(&opened.record, session.encode(), limits.session_idle, expect).await;
+        let stored = self
+            .ports
+            .records
+            .store(
+                &opened.record,
+                session.encode(),
+                limits.session_idle,
+                expect,
+            )
+            .await;
         matches!(stored, Ok(Written::Yes(_)))
     }
 
-    /// Notes that a session's client is initialized. A change at the same time is let through first.
+    /// Notes that a session's client is initialized. A change at the same time is let through
+    /// first.
     pub(crate) async fn initialized(&self, opened: &Opened, limits: &Limits) {
         let mut opened = opened.clone();
         for _ in 0..3 {
-            let session = Session { initialized: true, ..opened.session };
+            let session = Session {
+                initialized: true,
+                ..opened.session
+            };
             if opened.session.initialized || self.keep(&opened, &session, limits).await {
                 return;
             }
-            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else { return };
-            let Some(session) = Session::decode(&found.value) else { return };
-            opened = Opened { session, version: found.version, ..opened };
+            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
+                return;
+            };
+            let Some(session) = Session::decode(&found.value) else {
+                return;
+            };
+            opened = Opened {
+                session,
+                version: found.version,
+                ..opened
+            };
         }
     }
 
@@ -226,15 +324,23 @@ impl Sessions {
     pub(crate) async fn end(&self, record: &RecordKey, session: &Session) -> bool {
         let was = self.ports.records.remove(record).await.unwrap_or(false);
         if was {
-            let lasted = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
+            let lasted = self
+                .ports
+                .clock
+                .wall()
+                .duration_since(session.began)
+                .unwrap_or_default();
             let revision = KeyValue::new("mcp.protocol.version", session.revision.as_str());
-            instruments().session_duration.record(lasted.as_secs_f64(), &[revision]);
+            instruments()
+                .session_duration
+                .record(lasted.as_secs_f64(), &[revision]);
             self.over(&[session_key(&record.id)]);
         }
         was
     }
 
-    /// Takes a call back, wherever it runs. Here at once: the bus may lose messages where somebody sends very many.
+    /// Takes a call back, wherever it runs. Here at once: the bus may lose messages where somebody
+    /// sends very many.
     pub(crate) fn cancel(&self, key: &SessionKey, request: &[u8]) {
         if self.cancelled(key, request) {
             return;
@@ -242,10 +348,14 @@ impl Sessions {
         let mut body = BytesMut::with_capacity(16 + request.len());
         body.put_slice(&key.0);
         body.put_slice(request);
-        self.ports.bus.publish(BusMessage { topic: CANCEL, body: body.freeze() });
+        self.ports.bus.publish(BusMessage {
+            topic: CANCEL,
+            body: body.freeze(),
+        });
     }
 
-    /// What hangs on a session here: calls, whether its stream is open, and resources that it is told of.
+    /// What hangs on a session here: calls, whether its stream is open, and resources that it is
+    /// told of.
     pub(crate) fn hanging(&self, key: &SessionKey) -> (usize, bool, usize) {
         let shard = self.shard(key);
         let of = |live: &Live| {
@@ -267,10 +377,23 @@ impl Sessions {
         let live = shard.entry(key).or_default();
         live.next += 1;
         let nth = live.next;
-        live.calls.entry(request.clone()).or_default().push((nth, token.clone()));
+        live.calls
+            .entry(request.clone())
+            .or_default()
+            .push((nth, token.clone()));
         drop(shard);
         let most = MostDetached::of(limits);
-        (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: Cell::default() })
+        (
+            token,
+            InFlight {
+                shared: shared.clone(),
+                key,
+                request,
+                nth,
+                most,
+                detached: Cell::default(),
+            },
+        )
     }
 
     /// Registers who reads a stream from now on; whoever did before is told.
@@ -284,11 +407,23 @@ impl Sessions {
             before.cancel();
         }
         drop(shard);
-        (token, ReadHold { shared: shared.clone(), key, nth })
+        (
+            token,
+            ReadHold {
+                shared: shared.clone(),
+                key,
+                nth,
+            },
+        )
     }
 
-    /// A place for an answer that runs on without its connection: bounded by session and altogether.
-    pub(crate) fn detach(shared: &Arc<Shared>, key: SessionKey, most: MostDetached) -> Option<Detached> {
+    /// A place for an answer that runs on without its connection: bounded by session and
+    /// altogether.
+    pub(crate) fn detach(
+        shared: &Arc<Shared>,
+        key: SessionKey,
+        most: MostDetached,
+    ) -> Option<Detached> {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.get_mut(&key)?;
         let all = &shared.sessions.detached;
@@ -298,7 +433,10 @@ impl Sessions {
         live.detached += 1;
         all.fetch_add(1, Ordering::Relaxed);
         drop(shard);
-        Some(Detached { shared: shared.clone(), key })
+        Some(Detached {
+            shared: shared.clone(),
+            key,
+        })
     }
 
     /// Registers a subscription under way: the session's inbox, and the guard by which it is kept.
@@ -308,13 +446,21 @@ impl Sessions {
         live.subscribing += 1;
         let inbox = live.inbox.clone();
         drop(shard);
-        (inbox, Subscribing { shared: shared.clone(), key })
+        (
+            inbox,
+            Subscribing {
+                shared: shared.clone(),
+                key,
+            },
+        )
     }
 
     /// How many resources the session is told of, and whether this is one of them.
     pub(crate) fn subscribed(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
         let shard = self.shard(key);
-        shard.get(key).map_or((0, false), |live| (live.subscribed.len(), live.subscribed.contains_key(uri)))
+        shard.get(key).map_or((0, false), |live| {
+            (live.subscribed.len(), live.subscribed.contains_key(uri))
+        })
     }
 
     /// The session is not told of a resource any more.
@@ -334,11 +480,19 @@ impl Sessions {
 
     /// Whether a session is still there. It is not touched.
     pub(crate) async fn is_alive(&self, record: &RecordKey) -> bool {
-        self.ports.records.load(record, None).await.is_ok_and(|found| found.is_some())
+        self.ports
+            .records
+            .load(record, None)
+            .await
+            .is_ok_and(|found| found.is_some())
     }
 
-    /// Registers the session's GET stream, and gives what it is to tell of; the one before it is ended.
-    pub(crate) fn stream(shared: &Arc<Shared>, key: SessionKey) -> (CancellationToken, Inbox, StreamHold) {
+    /// Registers the session's GET stream, and gives what it is to tell of; the one before it is
+    /// ended.
+    pub(crate) fn stream(
+        shared: &Arc<Shared>,
+        key: SessionKey,
+    ) -> (CancellationToken, Inbox, StreamHold) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
@@ -349,13 +503,23 @@ impl Sessions {
         }
         let inbox = live.inbox.clone();
         drop(shard);
-        (token, inbox, StreamHold { shared: shared.clone(), key, nth })
+        (
+            token,
+            inbox,
+            StreamHold {
+                shared: shared.clone(),
+                key,
+                nth,
+            },
+        )
     }
 
     /// Takes a call back that runs here; false where none does.
     fn cancelled(&self, key: &SessionKey, request: &[u8]) -> bool {
         let shard = self.shard(key);
-        let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else { return false };
+        let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
+            return false;
+        };
         calls.iter().for_each(|(_, token)| token.cancel());
         true
     }

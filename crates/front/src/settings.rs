@@ -1,4 +1,5 @@
-//! What front can be told: addresses, files, names and limits, already checked. No config format here: the gateway makes these values.
+//! What front can be told: addresses, files, names and limits, already checked. No config format
+//! here: the gateway makes these values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,34 +13,42 @@ use http::HeaderValue;
 use weir_core::EndpointId;
 use weir_core::toolset::Pattern;
 
-/// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else may change by a reload.
+/// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else
+/// may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The address to listen at.
     pub listen: SocketAddr,
     /// Certificate and key files; `None` is clear text.
     pub tls: Option<TlsFiles>,
-    /// The `scheme://host[:port]` clients use; its host is allowed in `Host`, its origin in `Origin`.
+    /// The `scheme://host[:port]` clients use; its host is allowed in `Host`, its origin in
+    /// `Origin`.
     pub public_url: Option<String>,
-    /// Further allowed hosts, each `name` (any port) or `name:port`. With none, a listener that is not on loopback takes any well-formed host.
+    /// Further allowed hosts, each `name` (any port) or `name:port`. With none, a listener that is
+    /// not on loopback takes any well-formed host.
     pub hosts: Vec<String>,
-    /// Allowed origins beyond the listener's own; these get CORS headers. Each is `scheme://host[:port]`.
+    /// Allowed origins beyond the listener's own; these get CORS headers. Each is
+    /// `scheme://host[:port]`.
     pub origins: Vec<String>,
     /// Peers whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<Network>,
     /// Where clients get tokens; `None` where no authorization server issues any for here.
     pub oauth: Option<OAuth>,
-    /// Whether verified tokens stay with their calls: true where some upstream is called in the name of its callers.
+    /// Whether verified tokens stay with their calls: true where some upstream is called in the
+    /// name of its callers.
     pub keep_tokens: bool,
-    /// Whether requests of legacy clients are served without a session, each by itself, where they name none.
+    /// Whether requests of legacy clients are served without a session, each by itself, where they
+    /// name none.
     pub sessionless: bool,
     /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint.
     pub http_sse: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
-    /// The page for a person who opens an endpoint in a browser; `None`: a refusal has its sentence there, too.
+    /// The page for a person who opens an endpoint in a browser; `None`: a refusal has its sentence
+    /// there, too.
     pub help: Option<HelpPage>,
-    /// Paths that have no endpoint only because the config of theirs has errors: they answer 503, not 404.
+    /// Paths that have no endpoint only because the config of theirs has errors: they answer 503,
+    /// not 404.
     pub unserved: Vec<Pattern>,
     /// Limits and times.
     pub limits: Limits,
@@ -48,7 +57,8 @@ pub struct Settings {
 /// A page in HTML about how to connect to an endpoint, with nothing of the request in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelpPage {
-    /// The text around each mention of the endpoint's path. Paths have letters, digits and `/-_.~` alone, which mean nothing in HTML.
+    /// The text around each mention of the endpoint's path. Paths have letters, digits and `/-_.~`
+    /// alone, which mean nothing in HTML.
     pub parts: Vec<String>,
     /// `Content-Security-Policy` of the page.
     pub policy: HeaderValue,
@@ -80,8 +90,8 @@ impl Settings {
 /// What clients are told about tokens for weir (RFC 9728).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OAuth {
-    /// `scheme://host[:port]` of weir as clients see it, without a slash at the end. An endpoint's resource identifier is
-    /// this and its path.
+    /// `scheme://host[:port]` of weir as clients see it, without a slash at the end. An endpoint's
+    /// resource identifier is this and its path.
     pub base: String,
     /// Issuers of tokens, as they name themselves.
     pub servers: Vec<String>,
@@ -93,7 +103,10 @@ impl OAuth {
     /// The scopes of an endpoint.
     #[must_use]
     pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
-        self.scopes.get(endpoint).map(Vec::as_slice).unwrap_or_default()
+        self.scopes
+            .get(endpoint)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 }
 
@@ -130,7 +143,11 @@ pub struct ServerIdentity {
 
 impl Default for ServerIdentity {
     fn default() -> Self {
-        Self { name: "weir".to_owned(), title: None, version: env!("CARGO_PKG_VERSION").to_owned() }
+        Self {
+            name: "weir".to_owned(),
+            title: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
     }
 }
 
@@ -139,7 +156,8 @@ impl Default for ServerIdentity {
 pub struct Limits {
     /// Connections waiting to be accepted.
     pub backlog: u32,
-    /// Open connections. The process has 20,000 files; upstreams, logs and the admin listener need the rest.
+    /// Open connections. The process has 20,000 files; upstreams, logs and the admin listener need
+    /// the rest.
     pub connections: usize,
     /// Open connections of one address; loopback is exempt.
     pub connections_per_address: usize,
@@ -163,8 +181,8 @@ pub struct Limits {
     pub body_rate_grace: Duration,
     /// How long a connection may stay without a request.
     pub idle_time: Duration,
-    /// How long a client may take nothing of an answer that waits for it: of a stream of HTTP/2, by its window; of a
-    /// connection, by its window or its socket.
+    /// How long a client may take nothing of an answer that waits for it: of a stream of HTTP/2, by
+    /// its window; of a connection, by its window or its socket.
     pub stall_time: Duration,
     /// Time between two TCP keep-alive probes, and to the first.
     pub tcp_keepalive: Duration,
@@ -174,7 +192,8 @@ pub struct Limits {
     pub h2: H2Limits,
     /// Requests being answered at once; open listen and GET streams do not count.
     pub in_flight: usize,
-    /// How long a request waits for its permit: one beyond `in_flight`, or one whose turn in the rounds has not come.
+    /// How long a request waits for its permit: one beyond `in_flight`, or one whose turn in the
+    /// rounds has not come.
     pub in_flight_wait: Duration,
     /// Open listen and GET streams.
     pub streams: usize,
@@ -188,7 +207,8 @@ pub struct Limits {
     pub subscriptions_per_client: usize,
     /// Sessions of older clients.
     pub sessions: usize,
-    /// The same of one principal; of the anonymous one a network may have as many, and beyond that as many as are free, but no more than half of all.
+    /// The same of one principal; of the anonymous one a network may have as many, and beyond that
+    /// as many as are free, but no more than half of all.
     pub sessions_per_principal: usize,
     /// Messages of a batch.
     pub batch_items: usize,
@@ -214,7 +234,8 @@ pub struct Limits {
     pub page_cache_bytes: usize,
     /// How long a `requestState` may be brought back.
     pub state_time: Duration,
-    /// While draining: how long an idle connection stays open, so that a request under way on it is not lost.
+    /// While draining: how long an idle connection stays open, so that a request under way on it is
+    /// not lost.
     pub drain_idle: Duration,
 }
 
@@ -325,11 +346,15 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                let mask = u32::MAX
+                    .checked_shl(32 - u32::from(self.prefix))
+                    .unwrap_or(0);
                 own.to_bits() & mask == other.to_bits() & mask
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.prefix))
+                    .unwrap_or(0);
                 own.to_bits() & mask == other.to_bits() & mask
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
@@ -342,11 +367,17 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, BadNetwork> {
         let bad = || BadNetwork(text.to_owned());
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let (address, prefix) = text
+            .split_once('/')
+            .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| bad())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(most), |prefix| prefix.parse().map_err(|_| bad()))?;
-        if prefix > most { Err(bad()) } else { Ok(Self { address, prefix }) }
+        if prefix > most {
+            Err(bad())
+        } else {
+            Ok(Self { address, prefix })
+        }
     }
 }
 
@@ -372,7 +403,14 @@ mod tests {
         assert!(one.contains("::1".parse().unwrap()) && !one.contains("::2".parse().unwrap()));
         let all: Network = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains("203.0.113.9".parse().unwrap()));
-        for bad in ["", "10.0.0.0/33", "10.0.0/8", "host", "::/129", "10.0.0.0/-1"] {
+        for bad in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "host",
+            "::/129",
+            "10.0.0.0/-1",
+        ] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }
     }

@@ -82,7 +82,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(ports: Ports, router: Arc<Router>, catalog: Arc<Catalog>, sealer: Sealer) -> Arc<Self> {
+    pub(crate) fn new(
+        ports: Ports,
+        router: Arc<Router>,
+        catalog: Arc<Catalog>,
+        sealer: Sealer,
+    ) -> Arc<Self> {
         let mut first = [0; 8];
         ports.random.fill(&mut first);
         Arc::new(Self {
@@ -108,17 +113,21 @@ impl Shared {
         })
     }
 
-    /// Starts what listens to other replicas and clears expired sessions away. It ends after the drain: calls that are
-    /// waited for may still be taken back.
+    /// Starts what listens to other replicas and clears expired sessions away. It ends after the
+    /// drain: calls that are waited for may still be taken back.
     pub(crate) fn start(self: &Arc<Self>) {
         let work = crate::sessions::keep(self.clone());
-        self.upkeep.spawn(self.force.clone().run_until_cancelled_owned(work));
+        self.upkeep
+            .spawn(self.force.clone().run_until_cancelled_owned(work));
     }
 
     pub(crate) fn request_name(&self) -> RequestName {
-        // A name tells requests apart and opens nothing: stepping from an unguessable begin is enough, and asks the system
-        // for nothing. The odd step visits every number once.
-        RequestName::from_bits(self.names.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
+        // A name tells requests apart and opens nothing: stepping from an unguessable begin is
+        // enough, and asks the system for nothing. The odd step visits every number once.
+        RequestName::from_bits(
+            self.names
+                .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed),
+        )
     }
 }
 
@@ -148,7 +157,11 @@ impl Context {
 
     /// The memory of all bodies, for one of this principal's.
     pub(crate) fn bodies(&self, known: &Authenticated<()>) -> Reservation {
-        self.shared.ports.budgets.bodies.nothing_of(self.owner(known))
+        self.shared
+            .ports
+            .budgets
+            .bodies
+            .nothing_of(self.owner(known))
     }
 
     /// The owner of what is held of the request and its answer.
@@ -157,7 +170,8 @@ impl Context {
     }
 }
 
-/// A request, on the heap: what a future is given by value takes room in it at every layer, and is copied at each.
+/// A request, on the heap: what a future is given by value takes room in it at every layer, and is
+/// copied at each.
 pub(crate) struct Arrival {
     pub(crate) head: Parts,
     /// Taken by the layer that reads it.
@@ -170,7 +184,12 @@ pub(crate) struct Arrival {
 impl Arrival {
     pub(crate) fn new(request: Request<RequestBody>, peer: Peer) -> Box<Self> {
         let (head, body) = request.into_parts();
-        Box::new(Self { head, body: Some(body), permit: None, peer })
+        Box::new(Self {
+            head,
+            body: Some(body),
+            permit: None,
+            peer,
+        })
     }
 
     /// The network that it came from: who sends it is not known yet.
@@ -194,13 +213,29 @@ impl Stack {
     pub(crate) fn new(settings: Settings, address: SocketAddr, shared: Arc<Shared>) -> Self {
         let settings = Arc::new(settings);
         let keeper = Gatekeeper::new(&settings, address);
-        let about = Arc::new(About { server_info: crate::answer::server_info(&settings.server) });
+        let about = Arc::new(About {
+            server_info: crate::answer::server_info(&settings.server),
+        });
         let endpoints = shared.catalog.endpoints();
         let served = |id: &EndpointId| (id.clone(), Meters::of(id));
-        let paths = endpoints.iter().map(|endpoint| (endpoint.id.as_str().into(), served(&endpoint.id))).collect();
-        let well_known = WellKnown::new(settings.oauth.as_ref(), endpoints.iter().map(|endpoint| &endpoint.id));
+        let paths = endpoints
+            .iter()
+            .map(|endpoint| (endpoint.id.as_str().into(), served(&endpoint.id)))
+            .collect();
+        let well_known = WellKnown::new(
+            settings.oauth.as_ref(),
+            endpoints.iter().map(|endpoint| &endpoint.id),
+        );
         let cors = cors(&settings);
-        Self { settings, shared, keeper, about, paths, well_known, cors }
+        Self {
+            settings,
+            shared,
+            keeper,
+            about,
+            paths,
+            well_known,
+            cors,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -227,32 +262,41 @@ impl Stack {
     }
 
     /// Serves one request, on the stack as it is now. 1 listen stands above this.
-    pub(crate) async fn serve(self: Arc<Self>, mut arrival: Box<Arrival>) -> Result<Served, Infallible> {
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        mut arrival: Box<Arrival>,
+    ) -> Result<Served, Infallible> {
         let beat = arrival.peer.pulse.begin();
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();
         let version = arrival.head.version;
         let http = Http::of(&arrival.head.method, version, arrival.peer.secure);
         let seen = observe::begin(name.clone(), beat, http);
-        // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
-        // What ends a session gives memory back.
+        // 4 shed: before anything is read or asked. Outside authentication: refusing must cost
+        // nothing. What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
         let is_short = shortage == Shortage::Acute && arrival.head.method != http::Method::DELETE;
         let limits = self.limits();
         arrival.permit = match is_short {
             true => None,
-            false => self.shared.in_flight.enter(limits.in_flight, limits.in_flight_wait).await,
+            false => {
+                self.shared
+                    .in_flight
+                    .enter(limits.in_flight, limits.in_flight_wait)
+                    .await
+            }
         };
         let mut answer = if arrival.permit.is_some() {
             self.admitted(&mut arrival, name).await
         } else {
             crate::answer::overloaded()
         };
-        // The answer is encoded, or its stream begins: what is left of it waits for the client, and keeps nobody out.
+        // The answer is encoded, or its stream begins: what is left of it waits for the client, and
+        // keeps nobody out.
         arrival.permit = None;
         if version <= http::Version::HTTP_11 {
-            // A request that was refused by its head has a body that nobody read. It must not end the connection unsaid, with the
-            // client's next request on it.
+            // A request that was refused by its head has a body that nobody read. It must not end
+            // the connection unsaid, with the client's next request on it.
             let unread = arrival.body.filter(|body| !body.is_end_stream());
             let in_step = match unread {
                 Some(body) => intake::swallow(body).await,
@@ -260,7 +304,9 @@ impl Stack {
             };
             let is_last = shortage > Shortage::None || self.shared.drain.is_cancelled();
             if is_last || !in_step {
-                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                answer
+                    .headers_mut()
+                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
         }
         Ok(seen.finish(answer))
@@ -270,19 +316,28 @@ impl Stack {
     async fn admitted(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
         // HTTP/1.1 is held to it where heads are parsed, HTTP/2 is not.
         if arrival.head.headers.len() > self.limits().headers {
-            let (status, text) = (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many header lines");
+            let (status, text) = (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "too many header lines",
+            );
             return Refusal::new(status, "headers", text).answer();
         }
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
         // What every page may read stands before the check of who asks.
         if let Some(answer) = self.well_known.answer(&arrival.head) {
-            return self.keeper.known_host(&arrival.head).map_or_else(Refusal::answer, |()| answer);
+            return self
+                .keeper
+                .known_host(&arrival.head)
+                .map_or_else(Refusal::answer, |()| answer);
         }
         if let Err(refusal) = self.keeper.greet(&arrival.head) {
             return refusal.answer();
         }
         // 3 rescue: a panic ends this request alone.
-        match AssertUnwindSafe(self.routed(arrival, name.clone())).catch_unwind().await {
+        match AssertUnwindSafe(self.routed(arrival, name.clone()))
+            .catch_unwind()
+            .await
+        {
             Ok(answer) => answer,
             Err(_) => {
                 instruments().panics.add(1, &[]);
@@ -292,7 +347,9 @@ impl Stack {
     }
 
     async fn routed(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
-        let Some(cors) = &self.cors else { return self.at_path(arrival, name).await };
+        let Some(cors) = &self.cors else {
+            return self.at_path(arrival, name).await;
+        };
         // The layer has the head while it looks at it.
         let head = std::mem::replace(&mut arrival.head, Request::new(()).into_parts().0);
         let at_path = |head: Parts| {
@@ -306,7 +363,9 @@ impl Stack {
             async move {
                 Ok::<_, Infallible>(match answer {
                     Some(answer) => Box::pin(answer).await,
-                    None => crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "answered twice"),
+                    None => {
+                        crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "answered twice")
+                    }
                 })
             }
         });
@@ -316,9 +375,13 @@ impl Stack {
 
     /// The answer at a path without an endpoint. It names no file: whoever asks is not known yet.
     fn no_endpoint(&self, path: &str) -> Answer {
-        if self.settings.unserved.iter().any(|unserved| unserved.fits(path)) {
-            let why =
-                "this endpoint is not served: the config file that may define it has errors, which an operator can see";
+        if self
+            .settings
+            .unserved
+            .iter()
+            .any(|unserved| unserved.fits(path))
+        {
+            let why = "this endpoint is not served: the config file that may define it has errors, which an operator can see";
             return crate::answer::plain(StatusCode::SERVICE_UNAVAILABLE, why);
         }
         crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint")
@@ -341,7 +404,11 @@ impl Stack {
             about: self.about.clone(),
             endpoint: endpoint.clone(),
             name,
-            client_address: sender(arrival.peer.address, headers, &self.settings.trusted_proxies),
+            client_address: sender(
+                arrival.peer.address,
+                headers,
+                &self.settings.trusted_proxies,
+            ),
             peer: arrival.peer.clone(),
             trace: trace(headers),
             meters: meters.clone(),
@@ -360,8 +427,9 @@ impl Stack {
     }
 }
 
-/// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is nobody's to pass on who was
-/// not asked to: a client that wants it passed on says it in `_meta`, and the operator names the upstreams it may go to.
+/// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is
+/// nobody's to pass on who was not asked to: a client that wants it passed on says it in `_meta`,
+/// and the operator names the upstreams it may go to.
 fn trace(headers: &HeaderMap) -> Trace {
     let one = |name: &http::HeaderName| {
         let mut all = headers.get_all(name).iter();
@@ -372,12 +440,20 @@ fn trace(headers: &HeaderMap) -> Trace {
 }
 
 fn cors(settings: &Settings) -> Option<CorsLayer> {
-    let origins: Vec<HeaderValue> = settings.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    let origins: Vec<HeaderValue> = settings
+        .origins
+        .iter()
+        .filter_map(|origin| origin.parse().ok())
+        .collect();
     if origins.is_empty() {
         return None;
     }
-    let named =
-        |names: &[&'static str]| names.iter().map(|name| http::HeaderName::from_static(name)).collect::<Vec<_>>();
+    let named = |names: &[&'static str]| {
+        names
+            .iter()
+            .map(|name| http::HeaderName::from_static(name))
+            .collect::<Vec<_>>()
+    };
     Some(
         CorsLayer::new()
             .allow_origin(AllowOrigin::list(origins))

@@ -1,7 +1,8 @@
-//! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of modern clients.
+//! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of
+//! modern clients.
 //!
-//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a counter in the catalog, and for
-//! single resources an inbox; tasks are looked at.
+//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a
+//! counter in the catalog, and for single resources an inbox; tasks are looked at.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -42,7 +43,11 @@ use crate::subscriptions::{self, Granted};
 use crate::tasks;
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
-pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+pub(crate) async fn open_get(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Answer {
     let opened = match session(context, known, headers).await {
         Ok(opened) => opened,
         Err(none) => return labelled(none.answer(context, None), "GET", "legacy"),
@@ -57,7 +62,12 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
     subscriptions::resume(context, known, &opened);
-    let mut changes = watch(context, known, opened.class_of_lists(), ListKind::ALL.into_iter().collect());
+    let mut changes = watch(
+        context,
+        known,
+        opened.class_of_lists(),
+        ListKind::ALL.into_iter().collect(),
+    );
     go_on(&mut changes, &hold);
     let line = context.shared.ports.bells.open(opened.key);
     let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
@@ -69,20 +79,56 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         session: opened.key,
     });
     // What a server said while there was no stream is told now.
-    for (upstream, kinds) in context.shared.catalog.unread_session_news(&context.endpoint, &opened.key) {
+    for (upstream, kinds) in context
+        .shared
+        .catalog
+        .unread_session_news(&context.endpoint, &opened.key)
+    {
         news.heard(upstream, kinds);
     }
-    let beside = Box::new(Beside { endpoint: context.endpoint.clone(), line, questions, news });
-    let retry = opened.session.revision.has_stream_polling().then(|| context.limits().retry_millis());
-    let kind = Kind::Get { hold, beside, retry };
+    let beside = Box::new(Beside {
+        endpoint: context.endpoint.clone(),
+        line,
+        questions,
+        news,
+    });
+    let retry = opened
+        .session
+        .revision
+        .has_stream_polling()
+        .then(|| context.limits().retry_millis());
+    let kind = Kind::Get {
+        hold,
+        beside,
+        retry,
+    };
     let keep_alive = KeepAlive::new(context, known.principal(), "session");
-    let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
+    let stream = Stream::new(
+        context,
+        (place, keep_alive),
+        (changes, inbox),
+        kind,
+        &replaced,
+    );
     labelled(waiting(stream), "GET", "legacy")
 }
 
-/// Opens a listen stream. Its first message acknowledges what is honoured, as soon as that is known.
-pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: Lifted) -> Answer {
-    let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
+/// Opens a listen stream. Its first message acknowledges what is honoured, as soon as that is
+/// known.
+pub(crate) fn open_listen(
+    context: &Context,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    lifted: Lifted,
+) -> Answer {
+    let bad = |text: &str| {
+        refuse(
+            context,
+            StatusCode::OK,
+            Some(id),
+            (code::INVALID_PARAMS, text),
+        )
+    };
     let filter = match lifted.params.notifications() {
         Ok(Some(filter)) => filter,
         Ok(None) => return bad("`notifications` is missing: say what to be told of"),
@@ -92,7 +138,8 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
         Ok(honoured) => honoured,
         Err(member) => return bad(&format!("`notifications.{member}` is not a boolean")),
     };
-    let Some(resources) = subscriptions::wanted(&filter, context.limits().subscriptions_per_client) else {
+    let Some(resources) = subscriptions::wanted(&filter, context.limits().subscriptions_per_client)
+    else {
         return bad("`notifications.resourceSubscriptions` is not an array of strings");
     };
     let Some(tasks) = followed::wanted(&filter, context.limits().subscriptions_per_client) else {
@@ -101,7 +148,11 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
     if followed::are_named(&filter)
         && let Err(failure) = tasks::declared(lifted.capabilities.class)
     {
-        let told = Told { revision: Revision::MODERN, tool_call: false, request: &context.name };
+        let told = Told {
+            revision: Revision::MODERN,
+            tool_call: false,
+            request: &context.name,
+        };
         return rescue(&failure, told).answer(id);
     }
     let place = match place(context, known) {
@@ -113,12 +164,28 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
     let inbox = Inbox::default();
     let granting = match resources.is_empty() && tasks.is_empty() {
         true => None,
-        false => Some(granting(context, known, (resources, inbox.clone(), tasks), lifted)),
+        false => Some(granting(
+            context,
+            known,
+            (resources, inbox.clone(), tasks),
+            lifted,
+        )),
     };
     let (subscribed, tasks) = (Vec::new(), Followed::default());
-    let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed, tasks };
+    let kind = Kind::Listen {
+        id: id.clone(),
+        about: context.about.clone(),
+        subscribed,
+        tasks,
+    };
     let keep_alive = KeepAlive::new(context, known.principal(), "listen");
-    let mut stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &context.shared.force);
+    let mut stream = Stream::new(
+        context,
+        (place, keep_alive),
+        (changes, inbox),
+        kind,
+        &context.shared.force,
+    );
     match granting {
         None => stream.say(&render::acknowledged(id.as_json(), honoured, &[], &[])),
         Some(granting) => stream.opening = Some((honoured, granting)),
@@ -152,7 +219,9 @@ fn honoured(context: &Context, filter: &Bytes) -> Result<Kinds, &'static str> {
     let mut honoured = Kinds::default();
     for (kind, member) in render::FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
-            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => honoured = honoured.with(kind),
+            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
+                honoured = honoured.with(kind)
+            }
             Some(b"true" | b"false" | b"null") | None => {}
             Some(_) => return Err(member),
         }
@@ -160,19 +229,51 @@ fn honoured(context: &Context, filter: &Bytes) -> Result<Kinds, &'static str> {
     Ok(honoured)
 }
 
-fn watch(context: &Context, known: &Authenticated<()>, class: CapabilityClass, kinds: Kinds) -> Vec<Watched> {
+fn watch(
+    context: &Context,
+    known: &Authenticated<()>,
+    class: CapabilityClass,
+    kinds: Kinds,
+) -> Vec<Watched> {
     // Clients know one word for resources and their templates.
-    let told_as = |kind| if kind == ListKind::Templates { ListKind::Resources } else { kind };
-    let watched = ListKind::ALL.into_iter().filter(|kind| kinds.has(told_as(*kind)));
-    let watch = |kind| context.shared.catalog.watch(&context.endpoint, class, kind, known.principal());
-    watched.map(|list| Watched { list, kind: told_as(list), watching: watch(list) }).collect()
+    let told_as = |kind| {
+        if kind == ListKind::Templates {
+            ListKind::Resources
+        } else {
+            kind
+        }
+    };
+    let watched = ListKind::ALL
+        .into_iter()
+        .filter(|kind| kinds.has(told_as(*kind)));
+    let watch = |kind| {
+        context
+            .shared
+            .catalog
+            .watch(&context.endpoint, class, kind, known.principal())
+    };
+    watched
+        .map(|list| Watched {
+            list,
+            kind: told_as(list),
+            watching: watch(list),
+        })
+        .collect()
 }
 
-/// Goes on where the session's stream before this one ended: what changed meanwhile is told, under each word once.
+/// Goes on where the session's stream before this one ended: what changed meanwhile is told, under
+/// each word once.
 fn go_on(changes: &mut [Watched], hold: &StreamHold) {
     let mut behind = Kinds::default();
-    for Watched { list, kind, watching } in changes {
-        let last = hold.last_told(*list).filter(|last| *last != watching.last() && !behind.has(*kind));
+    for Watched {
+        list,
+        kind,
+        watching,
+    } in changes
+    {
+        let last = hold
+            .last_told(*list)
+            .filter(|last| *last != watching.last() && !behind.has(*kind));
         if let Some(last) = last {
             watching.go_on_from(last);
             behind = behind.with(*kind);
@@ -201,18 +302,32 @@ where
 pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
     let limits = context.limits();
     let most = (limits.streams, limits.streams_per_principal);
-    context.shared.places.take(known.principal(), most).map_err(|none| match none {
-        NoPlace::Total => answer::overload(),
-        NoPlace::Principal => {
-            let text = "too many streams of this client are open: close one first";
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "streams", text).with(header::RETRY_AFTER, "1")
-        }
-    })
+    context
+        .shared
+        .places
+        .take(known.principal(), most)
+        .map_err(|none| match none {
+            NoPlace::Total => answer::overload(),
+            NoPlace::Principal => {
+                let text = "too many streams of this client are open: close one first";
+                Refusal::new(StatusCode::TOO_MANY_REQUESTS, "streams", text)
+                    .with(header::RETRY_AFTER, "1")
+            }
+        })
 }
 
 enum Kind {
-    Get { hold: StreamHold, beside: Box<Beside>, retry: Option<u64> },
-    Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed>, tasks: Followed },
+    Get {
+        hold: StreamHold,
+        beside: Box<Beside>,
+        retry: Option<u64>,
+    },
+    Listen {
+        id: RequestId,
+        about: Arc<About>,
+        subscribed: Vec<Subscribed>,
+        tasks: Followed,
+    },
 }
 
 impl Kind {
@@ -258,7 +373,8 @@ impl Beside {
 struct Stream {
     /// What is to be written next.
     ready: Bytes,
-    /// Until the acknowledgment, which comes first, nothing else is said: what it honours, and what is still asked for.
+    /// Until the acknowledgment, which comes first, nothing else is said: what it honours, and what
+    /// is still asked for.
     opening: Option<(Kinds, Fut<'static, Grants>)>,
     changes: Vec<Watched>,
     /// Updates of single resources.
@@ -279,11 +395,28 @@ impl Stream {
         kind: Kind,
         also: &CancellationToken,
     ) -> Self {
-        instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
-        let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
+        instruments()
+            .streams
+            .add(1, &[KeyValue::new("kind", kind.era())]);
+        let ends =
+            [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
         // A legacy stream has nothing to say yet; a comment shows that it is open.
-        let ready = if matches!(kind, Kind::Get { .. }) { keep_alive::comment() } else { Bytes::new() };
-        Self { ready, opening: None, changes, inbox, kind, keep_alive, ends, over: false, _place: place }
+        let ready = if matches!(kind, Kind::Get { .. }) {
+            keep_alive::comment()
+        } else {
+            Bytes::new()
+        };
+        Self {
+            ready,
+            opening: None,
+            changes,
+            inbox,
+            kind,
+            keep_alive,
+            ends,
+            over: false,
+            _place: place,
+        }
     }
 
     fn say(&mut self, message: &[u8]) {
@@ -293,7 +426,10 @@ impl Stream {
     }
 
     fn changed(&mut self, list: ListKind) {
-        let labels = [KeyValue::new("era", self.kind.era()), KeyValue::new("kind", list.word())];
+        let labels = [
+            KeyValue::new("era", self.kind.era()),
+            KeyValue::new("kind", list.word()),
+        ];
         instruments().list_changed_out.add(1, &labels);
         let message = match &self.kind {
             Kind::Get { .. } => render::list_changed(list, None),
@@ -303,7 +439,9 @@ impl Stream {
     }
 
     fn updated(&mut self, uri: &str) {
-        instruments().updates_out.add(1, &[KeyValue::new("era", self.kind.era())]);
+        instruments()
+            .updates_out
+            .add(1, &[KeyValue::new("era", self.kind.era())]);
         let message = match &self.kind {
             Kind::Get { .. } => render::updated(uri, None),
             Kind::Listen { id, .. } => render::updated(uri, Some(id.as_json())),
@@ -313,12 +451,22 @@ impl Stream {
 
     /// Says what is honoured, once that is known. True as long as it is not.
     fn poll_opening(&mut self, cx: &mut Task<'_>) -> bool {
-        let Some((honoured, granting)) = &mut self.opening else { return false };
-        let Poll::Ready((granted, names, followed)) = granting.as_mut().poll(cx) else { return true };
+        let Some((honoured, granting)) = &mut self.opening else {
+            return false;
+        };
+        let Poll::Ready((granted, names, followed)) = granting.as_mut().poll(cx) else {
+            return true;
+        };
         let honoured = *honoured;
         self.opening = None;
         let (uris, held): (Vec<_>, Vec<_>) = granted.into_iter().unzip();
-        if let Kind::Listen { id, subscribed, tasks, .. } = &mut self.kind {
+        if let Kind::Listen {
+            id,
+            subscribed,
+            tasks,
+            ..
+        } = &mut self.kind
+        {
             (*subscribed, *tasks) = (held, followed);
             let message = render::acknowledged(id.as_json(), honoured, &uris, &names);
             self.say(&message);
@@ -326,13 +474,18 @@ impl Stream {
         false
     }
 
-    /// The next change of any list, if there is one. All of them are looked at until then, so that each wakes the stream.
+    /// The next change of any list, if there is one. All of them are looked at until then, so that
+    /// each wakes the stream.
     fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
         let Self { changes, kind, .. } = self;
         changes.iter_mut().find_map(|watched| {
             loop {
-                let Poll::Ready(change) = watched.watching.poll_changed(cx) else { return None };
-                let Kind::Get { hold, beside, .. } = kind else { return Some((watched.kind, change)) };
+                let Poll::Ready(change) = watched.watching.poll_changed(cx) else {
+                    return None;
+                };
+                let Kind::Get { hold, beside, .. } = kind else {
+                    return Some((watched.kind, change));
+                };
                 hold.tell(watched.list, watched.watching.last());
                 if change == Change::Gone || !beside.news.covers(watched.kind) {
                     beside.news.shared(watched.kind);
@@ -342,8 +495,8 @@ impl Stream {
         })
     }
 
-    /// The graceful end: a modern listen gets its result, a client of 2025-11-25 is told when to come back (transports,
-    /// "Sending Messages to the Server").
+    /// The graceful end: a modern listen gets its result, a client of 2025-11-25 is told when to
+    /// come back (transports, "Sending Messages to the Server").
     fn end(&mut self) {
         self.over = true;
         match &self.kind {
@@ -351,7 +504,10 @@ impl Stream {
                 let result = render::listen_end(about, id.as_json());
                 self.say(&weir_wire::write::response(id, &result));
             }
-            Kind::Get { retry: Some(millis), .. } => {
+            Kind::Get {
+                retry: Some(millis),
+                ..
+            } => {
                 let mut out = BytesMut::new();
                 sse::write_retry(&mut out, *millis);
                 self.ready = out.freeze();
@@ -365,7 +521,10 @@ impl http_body::Body for Stream {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         loop {
             if !this.ready.is_empty() {
@@ -374,7 +533,12 @@ impl http_body::Body for Stream {
             if this.over {
                 return Poll::Ready(None);
             }
-            if this.keep_alive.is_expired() || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+            if this.keep_alive.is_expired()
+                || this
+                    .ends
+                    .iter_mut()
+                    .any(|end| end.as_mut().poll(cx).is_ready())
+            {
                 this.end();
                 continue;
             }
@@ -425,6 +589,8 @@ impl http_body::Body for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        instruments().streams.add(-1, &[KeyValue::new("kind", self.kind.era())]);
+        instruments()
+            .streams
+            .add(-1, &[KeyValue::new("kind", self.kind.era())]);
     }
 }

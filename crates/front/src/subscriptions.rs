@@ -1,5 +1,5 @@
-//! Clients that want to be told of updates of single resources: `resources/subscribe` of a session, and the resources that a
-//! modern listen names.
+//! Clients that want to be told of updates of single resources: `resources/subscribe` of a session,
+//! and the resources that a modern listen names.
 //!
 //! What is subscribed to belongs to the session or to the stream, and ends with it.
 
@@ -27,7 +27,8 @@ use crate::stack::Context;
 
 /// Resources of one stream that are asked for at the same time.
 pub(crate) const AT_ONCE: usize = 16;
-/// How long the acknowledgment of a stream waits for servers; what they have not consented to by then it leaves out.
+/// How long the acknowledgment of a stream waits for servers; what they have not consented to by
+/// then it leaves out.
 pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A resource that is honoured, under the client's own name, and what it holds.
@@ -45,7 +46,10 @@ pub(crate) async fn of_session(
 ) -> Result<(), Failure> {
     offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
-    let uri = params.uri().map_err(wrong)?.map(std::borrow::Cow::into_owned);
+    let uri = params
+        .uri()
+        .map_err(wrong)?
+        .map(std::borrow::Cow::into_owned);
     let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
     if !opened.lasts {
         let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
@@ -66,9 +70,16 @@ pub(crate) async fn of_session(
     }
     let place = place(context, known, &uri)?;
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
-    let call = Call { session: Some(opened.key), ..canonical(context, method, lifted) };
+    let call = Call {
+        session: Some(opened.key),
+        ..canonical(context, method, lifted)
+    };
     let (inbox, subscribing) = Sessions::subscribing(&context.shared, opened.key);
-    let subscription = context.shared.router.subscribe(known.with(call), &inbox).await?;
+    let subscription = context
+        .shared
+        .router
+        .subscribe(known.with(call), &inbox)
+        .await?;
     subscribing.keep(&uri, (subscription, place));
     // The session may have ended in between, when this did not hang on it yet.
     if !sessions.is_alive(&opened.record).await {
@@ -77,8 +88,8 @@ pub(crate) async fn of_session(
     Ok(())
 }
 
-/// Renews the subscriptions that a session had in the predecessor, when the client opens its stream here. The client gets one update for
-/// each resource, since an update in between was lost.
+/// Renews the subscriptions that a session had in the predecessor, when the client opens its stream
+/// here. The client gets one update for each resource, since an update in between was lost.
 pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     let sessions = &context.shared.sessions;
     let resources = sessions.adopted_subscriptions(&opened.key);
@@ -90,7 +101,15 @@ pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Open
     let resuming = async move {
         for uri in resources {
             let subscribed = match params(&uri) {
-                Ok(params) => of_session(&context, &known, &opened, (Method::ResourcesSubscribe, params)).await,
+                Ok(params) => {
+                    of_session(
+                        &context,
+                        &known,
+                        &opened,
+                        (Method::ResourcesSubscribe, params),
+                    )
+                    .await
+                }
                 Err(failure) => Err(failure),
             };
             match subscribed {
@@ -103,36 +122,50 @@ pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Open
             }
         }
     };
-    shared.detached.spawn(shared.force.clone().run_until_cancelled_owned(resuming));
+    shared
+        .detached
+        .spawn(shared.force.clone().run_until_cancelled_owned(resuming));
 }
 
 /// The `params` of a subscription.
 fn params(uri: &str) -> Result<Params, Failure> {
     let mut params = BytesMut::with_capacity(uri.len() + 16);
     ObjectWriter::new(&mut params).string("uri", uri).end();
-    Params::parse(Some(&params.freeze())).map_err(|error| Failure::invalid_params(error.to_string()))
+    Params::parse(Some(&params.freeze()))
+        .map_err(|error| Failure::invalid_params(error.to_string()))
 }
 
-/// The resources that a listen's filter names, each once, at most `most`; `None` where they are no strings.
+/// The resources that a listen's filter names, each once, at most `most`; `None` where they are no
+/// strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
     texts(filter, render::UPDATES, most)
 }
 
 /// The texts of an array in a filter, each once, at most `most`; `None` where it is something else.
 pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc<str>>> {
-    let Some(range) = scan::find(filter, member) else { return Some(Vec::new()) };
+    let Some(range) = scan::find(filter, member) else {
+        return Some(Vec::new());
+    };
     let list = &filter[range];
     if list == b"null" {
         return Some(Vec::new());
     }
     let texts = list.starts_with(b"[").then(|| scan::elements(list))?;
-    let texts: Option<Vec<Arc<str>>> = texts.map(|at| scan::string(&list[at]).map(Arc::from)).collect();
+    let texts: Option<Vec<Arc<str>>> = texts
+        .map(|at| scan::string(&list[at]).map(Arc::from))
+        .collect();
     let mut known = HashSet::new();
-    Some(texts?.into_iter().filter(|uri| known.insert(uri.clone())).take(most).collect())
+    Some(
+        texts?
+            .into_iter()
+            .filter(|uri| known.insert(uri.clone()))
+            .take(most)
+            .collect(),
+    )
 }
 
-/// Subscribes a listen stream's inbox to resources; gives those that are honoured, in order. It never fails: what cannot be
-/// had is left out (2026-07-28, Subscriptions, "Acknowledgment").
+/// Subscribes a listen stream's inbox to resources; gives those that are honoured, in order. It
+/// never fails: what cannot be had is left out (2026-07-28, Subscriptions, "Acknowledgment").
 pub(crate) fn of_stream(
     context: &Context,
     known: &Authenticated<()>,
@@ -156,7 +189,10 @@ pub(crate) fn of_stream(
                 Err(_) => None,
             }
         };
-        let granted = stream::iter(resources).map(one).buffered(AT_ONCE).filter_map(std::future::ready);
+        let granted = stream::iter(resources)
+            .map(one)
+            .buffered(AT_ONCE)
+            .filter_map(std::future::ready);
         let mut all = Vec::new();
         // Altogether no longer than one may take: what is left is not honoured.
         let gathering = granted.for_each(|one| {
@@ -183,32 +219,60 @@ async fn one(
         trace: lifted.trace.clone(),
     };
     let call = canonical(context, Method::ResourcesSubscribe, lifted);
-    let subscription = context.shared.router.subscribe(known.with(call), inbox).await?;
+    let subscription = context
+        .shared
+        .router
+        .subscribe(known.with(call), inbox)
+        .await?;
     Ok((subscription, place))
 }
 
 /// The longest name that can be subscribed to.
 const LONGEST: usize = 8 << 10;
-/// How often a name is kept: by the session or stream, in the table of its server, and where it waits to be told.
+/// How often a name is kept: by the session or stream, in the table of its server, and where it
+/// waits to be told.
 const COPIES: usize = 6;
 /// What a subscription takes beside its name.
 const OVERHEAD: usize = 512;
 
 /// A place for a subscription to a resource or task of this name, which is paid for by its length.
-pub(crate) fn place(context: &Context, known: &Authenticated<()>, name: &str) -> Result<Place, Failure> {
+pub(crate) fn place(
+    context: &Context,
+    known: &Authenticated<()>,
+    name: &str,
+) -> Result<Place, Failure> {
     if name.len() > LONGEST {
-        return Err(Failure::invalid_params(format!("A name of more than {LONGEST} bytes cannot be subscribed to")));
+        return Err(Failure::invalid_params(format!(
+            "A name of more than {LONGEST} bytes cannot be subscribed to"
+        )));
     }
     let limits = context.limits();
     let most = (limits.subscriptions, limits.subscriptions_per_principal);
-    let place = context.shared.subscribed.take(known.principal(), most).map_err(|_| too_many())?;
-    let weight = context.shared.ports.budgets.subscriptions.try_reserve(name.len() * COPIES + OVERHEAD);
-    let full = || Failure::new(FailureKind::Busy, "As many resources are subscribed to as there is memory for");
+    let place = context
+        .shared
+        .subscribed
+        .take(known.principal(), most)
+        .map_err(|_| too_many())?;
+    let weight = context
+        .shared
+        .ports
+        .budgets
+        .subscriptions
+        .try_reserve(name.len() * COPIES + OVERHEAD);
+    let full = || {
+        Failure::new(
+            FailureKind::Busy,
+            "As many resources are subscribed to as there is memory for",
+        )
+    };
     Ok(place.weighing(weight.ok_or_else(full)?))
 }
 
 fn too_many() -> Failure {
-    Failure::new(FailureKind::Busy, "This client is told of as many resources as it may be: take some back first")
+    Failure::new(
+        FailureKind::Busy,
+        "This client is told of as many resources as it may be: take some back first",
+    )
 }
 
 #[cfg(test)]
@@ -218,13 +282,24 @@ mod tests {
     #[test]
     fn r197_a_filter_names_resources_as_strings_each_once() {
         let of = |text: &'static str| wanted(&Bytes::from_static(text.as_bytes()), 2);
-        let texts = |uris: &[&str]| Some(uris.iter().map(|uri| Arc::from(*uri)).collect::<Vec<Arc<str>>>());
+        let texts = |uris: &[&str]| {
+            Some(
+                uris.iter()
+                    .map(|uri| Arc::from(*uri))
+                    .collect::<Vec<Arc<str>>>(),
+            )
+        };
         assert_eq!(of("{}"), texts(&[]));
         assert_eq!(of(r#"{"resourceSubscriptions":null}"#), texts(&[]));
-        assert_eq!(of(r#"{"resourceSubscriptions":["a:1","a\u003a1","b","c"]}"#), texts(&["a:1", "b"]));
-        for bad in
-            [r#"{"resourceSubscriptions":"a"}"#, r#"{"resourceSubscriptions":[1]}"#, r#"{"resourceSubscriptions":{}}"#]
-        {
+        assert_eq!(
+            of(r#"{"resourceSubscriptions":["a:1","a\u003a1","b","c"]}"#),
+            texts(&["a:1", "b"])
+        );
+        for bad in [
+            r#"{"resourceSubscriptions":"a"}"#,
+            r#"{"resourceSubscriptions":[1]}"#,
+            r#"{"resourceSubscriptions":{}}"#,
+        ] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }

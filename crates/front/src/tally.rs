@@ -1,6 +1,8 @@
-//! How a request counts in `mcp.server.operation.duration`: one word, known when its answer is over.
+//! How a request counts in `mcp.server.operation.duration`: one word, known when its answer is
+//! over.
 //!
-//! The status does not tell: a refused call, a tool's own error and an upstream that is down are all HTTP 200.
+//! The status does not tell: a refused call, a tool's own error and an upstream that is down are
+//! all HTTP 200.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,20 +17,28 @@ pub(crate) enum Tally {
     Ok,
     /// A tool answered, and says that it failed.
     ToolError,
-    /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own error.
+    /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own
+    /// error.
     ProtocolError,
-    /// It was turned away: by its head, for want of credentials or scopes, by a rule or a limit, or for arguments against the
-    /// tool's schema.
+    /// It was turned away: by its head, for want of credentials or scopes, by a rule or a limit, or
+    /// for arguments against the tool's schema.
     Refused,
-    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds load.
+    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds
+    /// load.
     Failed,
     /// The client took it back or went away before the end.
     Cancelled,
 }
 
 impl Tally {
-    const ALL: [Self; 6] =
-        [Self::Ok, Self::ToolError, Self::ProtocolError, Self::Refused, Self::Failed, Self::Cancelled];
+    const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::ToolError,
+        Self::ProtocolError,
+        Self::Refused,
+        Self::Failed,
+        Self::Cancelled,
+    ];
 
     /// The label.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -76,7 +86,11 @@ impl Tally {
 
     /// What a result counts as, from the text of its `isError`.
     pub(crate) fn of_result(is_error: Option<&[u8]>) -> Self {
-        if is_error == Some(b"true") { Self::ToolError } else { Self::Ok }
+        if is_error == Some(b"true") {
+            Self::ToolError
+        } else {
+            Self::Ok
+        }
     }
 }
 

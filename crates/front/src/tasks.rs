@@ -20,12 +20,19 @@ use crate::stack::Context;
 
 /// Whether a method of the tasks extension is about a task.
 pub(crate) fn is_about_task(method: Method) -> bool {
-    matches!(method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+    matches!(
+        method,
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel
+    )
 }
 
 /// Whether calls of a modern client may become tasks.
 pub(crate) fn taken(class: CapabilityClass) -> AsTask {
-    if class.has(CapabilityClass::TASKS) { AsTask::Taken } else { AsTask::Never }
+    if class.has(CapabilityClass::TASKS) {
+        AsTask::Taken
+    } else {
+        AsTask::Never
+    }
 }
 
 /// What a client of this class lacks to be told of tasks (SEP-2663).
@@ -36,13 +43,21 @@ pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
     if class.has(CapabilityClass::TASKS) {
         return Ok(());
     }
-    let needed = Bytes::from(format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, tasks::EXTENSION));
+    let needed = Bytes::from(format!(
+        r#"{{"extensions":{{"{}":{{}}}}}}"#,
+        tasks::EXTENSION
+    ));
     let text = "Declare the tasks extension with each request about a task";
     Err(Failure::new(FailureKind::MissingCapability(needed), text))
 }
 
-/// Whether a call of a legacy client is to become a task. One of a client whose revision has none is never to look like one.
-pub(crate) fn wanted(context: &Context, revision: Revision, (method, lifted): (Method, &Lifted)) -> AsTask {
+/// Whether a call of a legacy client is to become a task. One of a client whose revision has none
+/// is never to look like one.
+pub(crate) fn wanted(
+    context: &Context,
+    revision: Revision,
+    (method, lifted): (Method, &Lifted),
+) -> AsTask {
     if method != Method::ToolsCall {
         return AsTask::Never;
     }
@@ -66,7 +81,11 @@ pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
 
 /// The task that a request is for the result of.
 pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
-    let name = params.task_id().ok().flatten().filter(|_| method == Method::TasksResult)?;
+    let name = params
+        .task_id()
+        .ok()
+        .flatten()
+        .filter(|_| method == Method::TasksResult)?;
     Some(name.into_owned())
 }
 
@@ -83,7 +102,10 @@ pub(crate) async fn legacy(
     offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
-    let call = Call { session: opened.lasts.then_some(opened.key), ..canonical(context, method, lifted) };
+    let call = Call {
+        session: opened.lasts.then_some(opened.key),
+        ..canonical(context, method, lifted)
+    };
     let (router, call) = (&context.shared.router, known.with(Arc::new(call)));
     match method {
         Method::TasksList => {
@@ -102,22 +124,41 @@ pub(crate) async fn modern(
     id: &RequestId,
     (method, lifted): (Method, Lifted),
 ) -> Answer {
-    let told = Told { revision: Revision::MODERN, tool_call: false, request: &context.name };
+    let told = Told {
+        revision: Revision::MODERN,
+        tool_call: false,
+        request: &context.name,
+    };
     match about(context, known, method, lifted).await {
         Ok(message) => Said::ok(weir_wire::write::response(id, &message)).answer(),
         Err(failure) => rescue(&failure, told).answer(id),
     }
 }
 
-async fn about(context: &Context, known: &Authenticated<()>, method: Method, lifted: Lifted) -> Result<Bytes, Failure> {
+async fn about(
+    context: &Context,
+    known: &Authenticated<()>,
+    method: Method,
+    lifted: Lifted,
+) -> Result<Bytes, Failure> {
     offered(context, method)?;
     declared(lifted.capabilities.class)?;
-    let call = Call { asked: AskedBy::Rounds, ..canonical(context, method, lifted) };
-    let state = context.shared.router.task(known.with(Arc::new(call))).await?;
+    let call = Call {
+        asked: AskedBy::Rounds,
+        ..canonical(context, method, lifted)
+    };
+    let state = context
+        .shared
+        .router
+        .task(known.with(Arc::new(call)))
+        .await?;
     let edits = match method {
         Method::TasksGet => tasks::rendered(&context.about),
         _ => tasks::acknowledged(&context.about),
     };
     let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
-    edits.apply_checked(&state).map(|(state, _)| state).map_err(malformed)
+    edits
+        .apply_checked(&state)
+        .map(|(state, _)| state)
+        .map_err(malformed)
 }

@@ -24,7 +24,8 @@ const ID_LENGTH: usize = 64;
 pub(crate) struct Told(Arc<ServerSpan>);
 
 impl Told {
-    /// Whether this request is told of, and if it is, its surroundings with the span. Of a batch each request is by itself, all or none.
+    /// Whether this request is told of, and if it is, its surroundings with the span. Of a batch
+    /// each request is by itself, all or none.
     pub(crate) fn begin(
         context: &Context,
         request: &Request,
@@ -39,11 +40,21 @@ impl Told {
         let random = &*context.shared.ports.random;
         let attributes = || attributes(context, request, modern);
         let span = ServerSpan::begin(&trace, (method, &context.name), random, attributes)?;
-        let trace = Trace { span: Some(span.clone()), ..trace };
-        Some((Context { trace, ..context.clone() }, Self(span)))
+        let trace = Trace {
+            span: Some(span.clone()),
+            ..trace
+        };
+        Some((
+            Context {
+                trace,
+                ..context.clone()
+            },
+            Self(span),
+        ))
     }
 
-    /// Answers it. What is logged meanwhile names the trace; the answer's body takes the span along.
+    /// Answers it. What is logged meanwhile names the trace; the answer's body takes the span
+    /// along.
     pub(crate) async fn over(self, answering: impl Future<Output = Answer>) -> Answer {
         let mut answer = answering.instrument(self.0.log().clone()).await;
         answer.body_mut().labels.span = Some(self);
@@ -51,7 +62,10 @@ impl Told {
     }
 
     /// Answers it as an item of a batch, whose status is none of its own.
-    pub(crate) async fn over_item(self, answering: impl Future<Output = Option<Said>>) -> Option<Said> {
+    pub(crate) async fn over_item(
+        self,
+        answering: impl Future<Output = Option<Said>>,
+    ) -> Option<Said> {
         let said = answering.instrument(self.0.log().clone()).await;
         // What nobody waits for any more has no answer.
         let tally = said.as_ref().map_or(Tally::Cancelled, |said| said.tally);
@@ -82,22 +96,38 @@ impl Drop for Told {
     }
 }
 
-/// By the semantic conventions for MCP. A session's id is not told: it opens the session. Nor is a resource's URI: there is no end to
-/// them, and some have secrets in them.
+/// By the semantic conventions for MCP. A session's id is not told: it opens the session. Nor is a
+/// resource's URI: there is no end to them, and some have secrets in them.
 fn attributes(context: &Context, request: &Request, modern: bool) -> Vec<(&'static str, Value)> {
-    let id: String = String::from_utf8_lossy(request.id.as_json()).trim_matches('"').chars().take(ID_LENGTH).collect();
+    let id: String = String::from_utf8_lossy(request.id.as_json())
+        .trim_matches('"')
+        .chars()
+        .take(ID_LENGTH)
+        .collect();
     let method = request.method.known();
     let mut all = vec![
-        ("mcp.method.name", Value::Word(method.map_or("other", Method::as_str))),
+        (
+            "mcp.method.name",
+            Value::Word(method.map_or("other", Method::as_str)),
+        ),
         ("jsonrpc.request.id", Value::Text(id.into())),
         ("network.transport", Value::Word("tcp")),
         ("network.protocol.name", Value::Word("http")),
-        ("weir.endpoint", Value::Text(context.endpoint.as_str().into())),
+        (
+            "weir.endpoint",
+            Value::Text(context.endpoint.as_str().into()),
+        ),
         ("weir.request.id", Value::Text(context.name.as_str().into())),
-        ("weir.era", Value::Word(if modern { "modern" } else { "legacy" })),
+        (
+            "weir.era",
+            Value::Word(if modern { "modern" } else { "legacy" }),
+        ),
     ];
     if modern {
-        all.push(("mcp.protocol.version", Value::Word(Revision::MODERN.as_str())));
+        all.push((
+            "mcp.protocol.version",
+            Value::Word(Revision::MODERN.as_str()),
+        ));
     }
     if method == Some(Method::ToolsCall) {
         all.push(("gen_ai.operation.name", Value::Word("execute_tool")));

@@ -1,5 +1,5 @@
-//! The operators' listener: is weir alive, is it ready, its metrics, a status page, and the admin API that shows and changes what
-//! runs. Clients never reach it: it has its own port.
+//! The operators' listener: is weir alive, is it ready, its metrics, a status page, and the admin
+//! API that shows and changes what runs. Clients never reach it: it has its own port.
 
 mod acts;
 mod book;
@@ -80,7 +80,10 @@ pub(crate) const READY: &str = "/readyz";
 pub(crate) const EXPLAIN: &str = "/admin/explain";
 
 /// The description of this listener's interface, and of the clients'.
-const OPENAPI: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/weir.yaml"));
+const OPENAPI: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../openapi/weir.yaml"
+));
 
 /// Operators are few. A new connection takes the place of a silent one.
 const CONNECTIONS: usize = 64;
@@ -88,7 +91,8 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long the end waits for an answer that is being written.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// The listener and what it serves. Dropping it ends it without ceremony; [`Admin::shutdown`] waits.
+/// The listener and what it serves. Dropping it ends it without ceremony; [`Admin::shutdown`]
+/// waits.
 #[derive(Debug)]
 pub(crate) struct Admin {
     address: SocketAddr,
@@ -124,10 +128,19 @@ impl Admin {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        // What undoes changes whose time is over ends with the listener: nobody could make new ones.
-        tasks.spawn(stop.clone().run_until_cancelled_owned(book::keep(desk.clone())));
+        // What undoes changes whose time is over ends with the listener: nobody could make new
+        // ones.
+        tasks.spawn(
+            stop.clone()
+                .run_until_cancelled_owned(book::keep(desk.clone())),
+        );
         tasks.spawn(accept(listener, router(desk), stop.clone(), tasks.clone()));
-        Ok(Self { address, socket, stop, tasks })
+        Ok(Self {
+            address,
+            socket,
+            stop,
+            tasks,
+        })
     }
 
     /// The listening socket, for a process that is to serve at it too.
@@ -146,7 +159,8 @@ impl Admin {
     pub(crate) async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();
-        // Connections end once their answer is written; one that will not is dropped with the process.
+        // Connections end once their answer is written; one that will not is dropped with the
+        // process.
         let _ = tokio::time::timeout(LAST_ANSWERS, self.tasks.wait()).await;
     }
 }
@@ -161,14 +175,19 @@ fn router(desk: Arc<Desk>) -> Router {
     let open = Router::new()
         .route(ALIVE, get(async || "alive\n"))
         .route(READY, get(readiness))
-        .route("/openapi.yaml", get(async || ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)));
+        .route(
+            "/openapi.yaml",
+            get(async || ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)),
+        );
     let metrics = Router::new()
         .route("/metrics", get(scrape))
         .route_layer(middleware::from_fn_with_state(desk.clone(), gate::scraped));
     let guarded = guarded().route_layer(middleware::from_fn_with_state(desk.clone(), gate::guard));
     let named = middleware::from_fn_with_state(desk.clone(), gate::named);
     let all = open.merge(metrics).merge(guarded).fallback(page::unknown);
-    all.layer(named).layer(middleware::map_response(gate::sealed)).with_state(desk)
+    all.layer(named)
+        .layer(middleware::map_response(gate::sealed))
+        .with_state(desk)
 }
 
 /// What takes an operator.
@@ -182,10 +201,22 @@ fn guarded() -> Router<Arc<Desk>> {
         .route(EXPLAIN, get(views::explain))
         .route("/admin/upstreams", get(views::upstreams::all))
         .route("/admin/upstreams/{id}", get(views::upstreams::one))
-        .route("/admin/upstreams/{id}/disable", upstream(acts::OnUpstream::Disable))
-        .route("/admin/upstreams/{id}/enable", upstream(acts::OnUpstream::Enable))
-        .route("/admin/upstreams/{id}/drain", upstream(acts::OnUpstream::Drain))
-        .route("/admin/upstreams/{id}/refresh", upstream(acts::OnUpstream::Refresh))
+        .route(
+            "/admin/upstreams/{id}/disable",
+            upstream(acts::OnUpstream::Disable),
+        )
+        .route(
+            "/admin/upstreams/{id}/enable",
+            upstream(acts::OnUpstream::Enable),
+        )
+        .route(
+            "/admin/upstreams/{id}/drain",
+            upstream(acts::OnUpstream::Drain),
+        )
+        .route(
+            "/admin/upstreams/{id}/refresh",
+            upstream(acts::OnUpstream::Refresh),
+        )
         .route("/admin/catalog", get(views::catalog::all))
         .route("/admin/calls", get(views::calls::all))
         .route("/admin/calls/{id}/cancel", post(acts::cancel))
@@ -202,23 +233,45 @@ fn guarded() -> Router<Arc<Desk>> {
 
 async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
     match desk.ready.is() {
-        true => match desk.chronicle.config().team_files.iter().filter(|file| file.is_faulty()).count() {
+        true => match desk
+            .chronicle
+            .config()
+            .team_files
+            .iter()
+            .filter(|file| file.is_faulty())
+            .count()
+        {
             0 => "ready\n".into_response(),
             // It names none of them: probes take no token.
-            faulty => format!("ready, but {} of `include` with errors: see /admin/config\n", count(faulty, "file"))
-                .into_response(),
+            faulty => format!(
+                "ready, but {} of `include` with errors: see /admin/config\n",
+                count(faulty, "file")
+            )
+            .into_response(),
         },
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
     }
 }
 
 async fn scrape(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
     let format = Format::accepted(accept);
-    ([(header::CONTENT_TYPE, format.media_type())], desk.metrics.page(format)).into_response()
+    (
+        [(header::CONTENT_TYPE, format.media_type())],
+        desk.metrics.page(format),
+    )
+        .into_response()
 }
 
-async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) {
     let connections = Connections::new(CONNECTIONS);
     loop {
         let accepted = tokio::select! {
@@ -228,8 +281,15 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
         match accepted {
             Ok((stream, peer)) => {
                 // Dropped, it is closed: as many requests as may be are being answered.
-                let Some(connection) = connections.enter(peer.ip()) else { continue };
-                tasks.spawn(serve_connection(stream, Peer(peer.ip()), connection, (router.clone(), stop.clone())));
+                let Some(connection) = connections.enter(peer.ip()) else {
+                    continue;
+                };
+                tasks.spawn(serve_connection(
+                    stream,
+                    Peer(peer.ip()),
+                    connection,
+                    (router.clone(), stop.clone()),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "the operators' listener cannot accept");
@@ -267,7 +327,11 @@ async fn serve_connection(
     };
 }
 
-async fn serve(router: Router, peer: Peer, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+async fn serve(
+    router: Router,
+    peer: Peer,
+    mut request: Request<Incoming>,
+) -> Result<Response, Infallible> {
     request.extensions_mut().insert(peer);
     router.oneshot(request.map(Body::new)).await
 }

@@ -16,14 +16,19 @@ const KILL: u8 = 0x15;
 /// No answer is longer.
 const LONGEST: usize = 16 << 10;
 
-/// Asks for the value of an input, without echo for a secret. `None`: there is no terminal, or no answer.
+/// Asks for the value of an input, without echo for a secret. `None`: there is no terminal, or no
+/// answer.
 pub(crate) fn ask(input: &InputVariable) -> Option<String> {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return None;
     }
-    // Before the question: switching the echo off discards input, and an answer may come as soon as the question is shown.
-    let quiet = input.is_secret.then(|| EchoGuard::new(stdin.as_fd()).ok()).flatten();
+    // Before the question: switching the echo off discards input, and an answer may come as soon as
+    // the question is shown.
+    let quiet = input
+        .is_secret
+        .then(|| EchoGuard::new(stdin.as_fd()).ok())
+        .flatten();
     if input.is_secret && quiet.is_none() {
         // Where the echo cannot be switched off, a secret is not asked for.
         return None;
@@ -41,13 +46,25 @@ pub(crate) fn ask(input: &InputVariable) -> Option<String> {
 /// The text before the answer.
 fn question(input: &InputVariable) -> String {
     let what = input.description.as_deref().unwrap_or(&input.id);
-    let choices: String =
-        input.choices.iter().enumerate().map(|(n, choice)| format!("  {}. {}\n", n + 1, one_line(choice))).collect();
-    let default = match input.default.as_deref().filter(|default| !input.is_secret && !default.is_empty()) {
+    let choices: String = input
+        .choices
+        .iter()
+        .enumerate()
+        .map(|(n, choice)| format!("  {}. {}\n", n + 1, one_line(choice)))
+        .collect();
+    let default = match input
+        .default
+        .as_deref()
+        .filter(|default| !input.is_secret && !default.is_empty())
+    {
         Some(default) => format!(" [{}]", one_line(default)),
         None => String::new(),
     };
-    format!("{choices}{} (`{}`){default}: ", one_line(what), one_line(&input.id))
+    format!(
+        "{choices}{} (`{}`){default}: ",
+        one_line(what),
+        one_line(&input.id)
+    )
 }
 
 /// The answer in an entered line: the default for an empty one, a choice for its number.
@@ -55,7 +72,10 @@ fn answer(input: &InputVariable, line: &str) -> Option<String> {
     if line.is_empty() {
         return input.default.clone();
     }
-    let chosen = line.parse::<usize>().ok().and_then(|n| input.choices.get(n.checked_sub(1)?));
+    let chosen = line
+        .parse::<usize>()
+        .ok()
+        .and_then(|n| input.choices.get(n.checked_sub(1)?));
     Some(chosen.cloned().unwrap_or_else(|| line.to_owned()))
 }
 
@@ -78,8 +98,8 @@ fn read_line(bytes: &mut dyn Iterator<Item = u8>) -> Option<String> {
     None
 }
 
-/// A terminal without echo, until this is dropped. Ctrl-C is read like any key, so that the terminal is always
-/// brought back.
+/// A terminal without echo, until this is dropped. Ctrl-C is read like any key, so that the
+/// terminal is always brought back.
 struct EchoGuard<'a> {
     terminal: std::os::fd::BorrowedFd<'a>,
     before: Termios,
@@ -122,13 +142,20 @@ mod tests {
     #[test]
     fn an_empty_answer_is_the_default_and_a_number_is_a_choice() {
         let choices = ["one", "two"].map(str::to_owned).to_vec();
-        let input =
-            InputVariable { id: "a".to_owned(), choices, default: Some("two".to_owned()), ..InputVariable::default() };
+        let input = InputVariable {
+            id: "a".to_owned(),
+            choices,
+            default: Some("two".to_owned()),
+            ..InputVariable::default()
+        };
         assert_eq!(answer(&input, ""), Some("two".to_owned()));
         assert_eq!(answer(&input, "1"), Some("one".to_owned()));
         assert_eq!(answer(&input, "9"), Some("9".to_owned()));
         assert_eq!(question(&input), "  1. one\n  2. two\na (`a`) [two]: ");
-        let hostile = InputVariable { id: "a\u{1b}[2J".to_owned(), ..InputVariable::default() };
+        let hostile = InputVariable {
+            id: "a\u{1b}[2J".to_owned(),
+            ..InputVariable::default()
+        };
         assert!(!question(&hostile).contains('\u{1b}'));
     }
 }

@@ -1,10 +1,13 @@
-//! The audit as it runs: from what core says of senders, calls and operators to lines in a file, on standard output and
-//! at a collector. What a record looks like, and how records hang together, is `weir_policy::audit`'s.
+//! The audit as it runs: from what core says of senders, calls and operators to lines in a file, on
+//! standard output and at a collector. What a record looks like, and how records hang together, is
+//! `weir_policy::audit`'s.
 //!
-//! A request puts an event into a bounded queue and goes on. One thread writes; it alone waits for the disk.
+//! A request puts an event into a bounded queue and goes on. One thread writes; it alone waits for
+//! the disk.
 //!
-//! Calls have one chain, in the config's file. Refusals that are only counted have another, in a file beside it, with a queue and a thread
-//! of its own: nobody without an identity causes a record among those of the calls.
+//! Calls have one chain, in the config's file. Refusals that are only counted have another, in a
+//! file beside it, with a queue and a thread of its own: nobody without an identity causes a record
+//! among those of the calls.
 
 mod journal;
 mod otlp;
@@ -133,8 +136,8 @@ struct Running {
 }
 
 impl Auditing {
-    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime. A new chain goes on after `left`, where the
-    /// process before left one.
+    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime. A new
+    /// chain goes on after `left`, where the process before left one.
     ///
     /// # Errors
     /// Records cannot be kept as it says.
@@ -144,13 +147,18 @@ impl Auditing {
         clock: Arc<dyn Clock>,
         factory: &Factory,
     ) -> Result<Self, AuditError> {
-        let auditing = Self { switch: Arc::default(), clock, running: Mutex::default() };
+        let auditing = Self {
+            switch: Arc::default(),
+            clock,
+            running: Mutex::default(),
+        };
         let prepared = auditing.prepare(plan, factory)?;
         auditing.begin(prepared, left)?;
         Ok(auditing)
     }
 
-    /// Waits until the first record is kept, so that no call is refused because weir has just started; for a while.
+    /// Waits until the first record is kept, so that no call is refused because weir has just
+    /// started; for a while.
     pub(crate) async fn begun(&self) {
         let begun = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,8 +180,14 @@ impl Auditing {
     ///
     /// # Errors
     /// Something of it cannot be opened.
-    pub(crate) fn prepare(&self, plan: Option<&AuditPlan>, factory: &Factory) -> Result<Prepared, AuditError> {
-        let Some(plan) = plan else { return Ok(Prepared(None)) };
+    pub(crate) fn prepare(
+        &self,
+        plan: Option<&AuditPlan>,
+        factory: &Factory,
+    ) -> Result<Prepared, AuditError> {
+        let Some(plan) = plan else {
+            return Ok(Prepared(None));
+        };
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let places = match &*running {
             Some(running) if is_same_place(&running.plan, plan) => None,
@@ -183,7 +197,11 @@ impl Auditing {
             Some(running) if has_same_copies(&running.plan, plan) => None,
             _ => Some(Copies::start(plan, factory)?),
         };
-        Ok(Prepared(Some(Ready { plan: plan.clone(), places, copies })))
+        Ok(Prepared(Some(Ready {
+            plan: plan.clone(),
+            places,
+            copies,
+        })))
     }
 
     /// Takes settings up. The chain goes on, wherever it is written from here.
@@ -213,12 +231,14 @@ impl Auditing {
         Ok(())
     }
 
-    /// Leaves the chains, and the paths of their files, to the process that comes next: it goes on after the records that are given. Waits
-    /// until that is so, for a while.
+    /// Leaves the chains, and the paths of their files, to the process that comes next: it goes on
+    /// after the records that are given. Waits until that is so, for a while.
     pub(crate) async fn step_aside(&self) -> Heads {
         let waits = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(running) = &*running else { return Heads::default() };
+            let Some(running) = &*running else {
+                return Heads::default();
+            };
             [&running.calls, &running.refusals].map(|book| {
                 let (done, aside) = oneshot::channel();
                 book.order(|orders| orders.aside = Some(done));
@@ -235,15 +255,24 @@ impl Auditing {
     pub(crate) fn ended_before(&self, last: Heads) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
-            running.calls.order(|orders| orders.ended_before = Some(last.calls));
-            running.refusals.order(|orders| orders.ended_before = Some(last.refusals));
+            running
+                .calls
+                .order(|orders| orders.ended_before = Some(last.calls));
+            running
+                .refusals
+                .order(|orders| orders.ended_before = Some(last.refusals));
         }
     }
 
-    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the last records, where they were kept.
+    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the
+    /// last records, where they were kept.
     pub(crate) async fn shutdown(&self) -> Heads {
         self.switch.0.store(None);
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         match running {
             Some(running) => running.end().await,
             None => Heads::default(),
@@ -255,11 +284,22 @@ impl Copies {
     fn none() -> (Self, Outlets) {
         let tasks = TaskTracker::new();
         tasks.close();
-        (Self { stop: CancellationToken::new(), tasks, stdout: None }, Outlets::default())
+        (
+            Self {
+                stop: CancellationToken::new(),
+                tasks,
+                stdout: None,
+            },
+            Outlets::default(),
+        )
     }
 
     fn start(plan: &AuditPlan, factory: &Factory) -> Result<(Self, Outlets), AuditError> {
-        let mut copies = Copies { stop: CancellationToken::new(), tasks: TaskTracker::new(), stdout: None };
+        let mut copies = Copies {
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            stdout: None,
+        };
         let mut outlets = Outlets::default();
         if plan.stdout && plan.file.is_some() {
             let (sender, worker) = outlet::stdout()?;
@@ -277,32 +317,82 @@ impl Copies {
 
 impl Running {
     fn start(ready: Ready, left: Heads, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let Ready { plan, places, copies } = ready;
+        let Ready {
+            plan,
+            places,
+            copies,
+        } = ready;
         let (copies, outlets) = copies.unwrap_or_else(Copies::none);
-        let places = places.unwrap_or(Places { calls: None, refusals: None });
+        let places = places.unwrap_or(Places {
+            calls: None,
+            refusals: None,
+        });
         let counter = Arc::new(RefusalCounter::new(clock.clone()));
         let (calls, calls_end) = Queue::new(plan.queue, plan.closed);
         let (refusals, refusals_end) = Queue::of_refusals(REFUSALS_QUEUE, &calls);
         let (calls, refusals) = (Arc::new(calls), Arc::new(refusals));
-        let role = Role::Calls { overflow: refusals.clone() };
-        let recorder = Arc::new(Recorder::new(clock.clone(), calls.clone(), plan.shape.clone(), counter.clone()));
-        let start = Start { clock: clock.clone(), plan: refusals_plan(&plan), outlets: outlets.clone() };
+        let role = Role::Calls {
+            overflow: refusals.clone(),
+        };
+        let recorder = Arc::new(Recorder::new(
+            clock.clone(),
+            calls.clone(),
+            plan.shape.clone(),
+            counter.clone(),
+        ));
+        let start = Start {
+            clock: clock.clone(),
+            plan: refusals_plan(&plan),
+            outlets: outlets.clone(),
+        };
         let place = (places.refusals, left.refusals);
-        let (refusals, _) =
-            start.book("audit-refusals", (refusals, refusals_end), Role::Refusals { counter }, place)?;
-        let start = Start { clock, plan: plan.clone(), outlets };
-        let (calls, begun) = start.book("audit", (calls, calls_end), role, (places.calls, left.calls))?;
-        Ok(Self { plan, recorder, calls, refusals, copies, begun: Some(begun) })
+        let (refusals, _) = start.book(
+            "audit-refusals",
+            (refusals, refusals_end),
+            Role::Refusals { counter },
+            place,
+        )?;
+        let start = Start {
+            clock,
+            plan: plan.clone(),
+            outlets,
+        };
+        let (calls, begun) = start.book(
+            "audit",
+            (calls, calls_end),
+            role,
+            (places.calls, left.calls),
+        )?;
+        Ok(Self {
+            plan,
+            recorder,
+            calls,
+            refusals,
+            copies,
+            begun: Some(begun),
+        })
     }
 
     fn change(&mut self, ready: Ready) {
-        let Ready { plan, places, copies } = ready;
+        let Ready {
+            plan,
+            places,
+            copies,
+        } = ready;
         let (copies, outlets) = copies.unzip();
         let (calls, refusals) = places.map(|places| (places.calls, places.refusals)).unzip();
         self.recorder.reshape(plan.shape.clone());
         self.calls.queue.close(plan.closed);
-        self.refusals.change(Change { plan: refusals_plan(&plan), place: refusals, outlets: outlets.clone() });
-        self.calls.change(Change { plan: plan.clone(), place: calls, outlets });
+        self.refusals.change(Change {
+            plan: refusals_plan(&plan),
+            place: refusals,
+            outlets: outlets.clone(),
+        });
+        self.calls.change(Change {
+            plan: plan.clone(),
+            place: calls,
+            outlets,
+        });
         self.plan = plan;
         if let Some(copies) = copies {
             // The old ones end when the writers let go of them, with what they have.
@@ -318,10 +408,22 @@ impl Running {
     }
 
     async fn end(self) -> Heads {
-        let Self { calls, refusals, copies, .. } = self;
+        let Self {
+            calls,
+            refusals,
+            copies,
+            ..
+        } = self;
         let calls = calls.end(LAST_RECORDS).await;
-        // Only now: denials beyond their part of the file go there. Where that one hangs this one is likely to.
-        let refusals = refusals.end(if calls.is_some() { LAST_RECORDS } else { LAST_REFUSALS }).await;
+        // Only now: denials beyond their part of the file go there. Where that one hangs this one
+        // is likely to.
+        let refusals = refusals
+            .end(if calls.is_some() {
+                LAST_RECORDS
+            } else {
+                LAST_REFUSALS
+            })
+            .await;
         copies.stop.cancel();
         let stdout = async {
             match copies.stdout {
@@ -332,7 +434,9 @@ impl Running {
         let otlp = tokio::time::timeout(LAST_COPIES, copies.tasks.wait());
         let (poured, sent) = tokio::join!(stdout, otlp);
         if !poured || sent.is_err() {
-            tracing::warn!("the last copies of audit records did not reach standard output or the collector");
+            tracing::warn!(
+                "the last copies of audit records did not reach standard output or the collector"
+            );
         }
         Heads { calls, refusals }
     }
@@ -354,10 +458,23 @@ impl Start {
         place: (Place, Option<Head>),
     ) -> io::Result<(Book, oneshot::Receiver<()>)> {
         let orders = Arc::<Mutex<Orders>>::default();
-        let writer = Writer::new((queue.clone(), orders.clone(), role), self.clock, self.plan, place, self.outlets);
+        let writer = Writer::new(
+            (queue.clone(), orders.clone(), role),
+            self.clock,
+            self.plan,
+            place,
+            self.outlets,
+        );
         let (begin, begun) = oneshot::channel();
         let worker = Worker::start(thread, move || writer.run(&receiver, begin))?;
-        Ok((Book { queue, orders, worker }, begun))
+        Ok((
+            Book {
+                queue,
+                orders,
+                worker,
+            },
+            begun,
+        ))
     }
 }
 
@@ -375,18 +492,29 @@ impl Book {
     /// Ends it, and waits for that for a while; gives the last record, where it was kept.
     async fn end(self, within: Duration) -> Option<Head> {
         self.order(|orders| orders.stop = true);
-        let Self { queue, orders, worker } = self;
+        let Self {
+            queue,
+            orders,
+            worker,
+        } = self;
         if !worker.ended(within).await {
             let records = queue.waiting();
             tracing::error!(records, "the disk hangs: the last audit records are lost");
         }
-        orders.lock().unwrap_or_else(PoisonError::into_inner).last.take()
+        orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last
+            .take()
     }
 }
 
 impl Drop for Auditing {
     fn drop(&mut self) {
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let running = self
+            .running
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = running {
             running.let_go();
         }
@@ -395,7 +523,15 @@ impl Drop for Auditing {
 
 impl fmt::Debug for Auditing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Auditing({})", if self.switch.0.load().is_some() { "on" } else { "off" })
+        write!(
+            f,
+            "Auditing({})",
+            if self.switch.0.load().is_some() {
+                "on"
+            } else {
+                "off"
+            }
+        )
     }
 }
 
@@ -442,14 +578,24 @@ fn has_same_copies(old: &AuditPlan, new: &AuditPlan) -> bool {
     beside(old) == beside(new) && old.otlp == new.otlp
 }
 
-/// How refusals are kept: in a file beside that of the calls, and rotated as that one is, in smaller files.
+/// How refusals are kept: in a file beside that of the calls, and rotated as that one is, in
+/// smaller files.
 fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
     let file = plan.file.as_ref().map(|file| {
         let mut path = file.path.clone().into_os_string();
         path.push(REFUSALS);
-        FilePlan { path: path.into(), size: (file.size / REFUSALS_PART).max(SMALLEST), ..file.clone() }
+        FilePlan {
+            path: path.into(),
+            size: (file.size / REFUSALS_PART).max(SMALLEST),
+            ..file.clone()
+        }
     });
-    AuditPlan { file, closed: false, queue: REFUSALS_QUEUE, ..plan.clone() }
+    AuditPlan {
+        file,
+        closed: false,
+        queue: REFUSALS_QUEUE,
+        ..plan.clone()
+    }
 }
 
 impl Places {
@@ -457,7 +603,9 @@ impl Places {
         let calls = open(plan)?;
         let refusals = match &calls {
             // A pipe or a device takes both chains.
-            Some((journal, _)) if !journal.is_regular() => Some((journal.twin()?, tail::Tail::empty())),
+            Some((journal, _)) if !journal.is_regular() => {
+                Some((journal.twin()?, tail::Tail::empty()))
+            }
             _ => open(&refusals_plan(plan))?,
         };
         Ok(Self { calls, refusals })
@@ -469,7 +617,10 @@ fn open(plan: &AuditPlan) -> Result<Place, AuditError> {
     match &plan.file {
         Some(file) => match Journal::open(&file.path, &keys) {
             Ok(place) => Ok(Some(place)),
-            Err(why) => Err(AuditError::File { path: file.path.clone(), why }),
+            Err(why) => Err(AuditError::File {
+                path: file.path.clone(),
+                why,
+            }),
         },
         None if plan.stdout => Ok(Some((Journal::stdout()?, tail::Tail::empty()))),
         None => Ok(None),

@@ -67,11 +67,13 @@ enum Command {
         /// Where to listen for clients, instead of the config's `listen`
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
-        /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0, which the system chooses
+        /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0,
+        /// which the system chooses
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
-    /// Serve a config, or a remote MCP server, over standard input and output: for hosts that only start programs
+    /// Serve a config, or a remote MCP server, over standard input and output: for hosts that only
+    /// start programs
     Stdio(stdio::StdioOptions),
     /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
@@ -84,15 +86,18 @@ enum Command {
         #[arg(long)]
         connect: bool,
     },
-    /// Try a config out: start or dial each upstream, and look at the machine; exits with 1 if something does not work
+    /// Try a config out: start or dial each upstream, and look at the machine; exits with 1 if
+    /// something does not work
     Doctor(doctor::Options),
     /// Write a first config, with comments
     Init(init::InitOptions),
     /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
     Add(add::AddOptions),
-    /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
+    /// Find the servers in the files of MCP clients and convert them to a config; starts none;
+    /// exits with 1 if there are none
     Import(import::ImportOptions),
-    /// Connect an MCP client to weir: print the entry for the client's file, or write it there; without a client, list those known
+    /// Connect an MCP client to weir: print the entry for the client's file, or write it there;
+    /// without a client, list those known
     Connect(connect::ConnectOptions),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
@@ -100,7 +105,8 @@ enum Command {
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
     },
-    /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed now
+    /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed
+    /// now
     Tools(tools::ToolsOptions),
     /// Show the description and the arguments of a tool, and an example
     Describe(describe::DescribeOptions),
@@ -185,11 +191,14 @@ struct ConfigFile {
 impl ConfigFile {
     /// The file. clap asks for one.
     fn path(self) -> PathBuf {
-        self.file.or(self.config).unwrap_or_else(|| PathBuf::from("weir.yaml"))
+        self.file
+            .or(self.config)
+            .unwrap_or_else(|| PathBuf::from("weir.yaml"))
     }
 }
 
-/// The answer is no: a tool reported an error, nothing was found, a call would be refused, weir is not ready.
+/// The answer is no: a tool reported an error, nothing was found, a call would be refused, weir is
+/// not ready.
 const NO: u8 = 1;
 /// A mistake on the command line.
 const USAGE: u8 = 2;
@@ -208,23 +217,42 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let code = run_command(command, log.as_deref(), inherited).await;
     // A closed pipe is no error.
     match terminal::lost_output() {
-        Some(error) => fail(UNWRITTEN, format_args!("standard output cannot be written: {error}")),
+        Some(error) => fail(
+            UNWRITTEN,
+            format_args!("standard output cannot be written: {error}"),
+        ),
         None => code,
     }
 }
 
-async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
+async fn run_command(
+    command: Command,
+    log: Option<&str>,
+    inherited: Result<Inherited, String>,
+) -> ExitCode {
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
-        Command::Serve { config, listen, address_file } => {
+        Command::Serve {
+            config,
+            listen,
+            address_file,
+        } => {
             let source = Source::File(config.path());
-            let start = serve::Start { source, listen, log, address_file, inherited };
+            let start = serve::Start {
+                source,
+                listen,
+                log,
+                address_file,
+                inherited,
+            };
             Box::pin(serve::serve(start)).await
         }
         Command::Stdio(options) => Box::pin(stdio::stdio(options, log)).await,
-        Command::Check { config, against, connect } => {
-            Box::pin(check::check(&config.path(), against.as_deref(), connect)).await
-        }
+        Command::Check {
+            config,
+            against,
+            connect,
+        } => Box::pin(check::check(&config.path(), against.as_deref(), connect)).await,
         Command::Doctor(options) => Box::pin(doctor::doctor(options)).await,
         Command::Init(options) => init::init(&options),
         Command::Add(options) => add::add(options),
@@ -247,14 +275,25 @@ async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inhe
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject, operator } => {
-            let of = if operator { apikey::KeyOwner::Operator } else { apikey::KeyOwner::Machine };
+            let of = if operator {
+                apikey::KeyOwner::Operator
+            } else {
+                apikey::KeyOwner::Machine
+            };
             print(&apikey::apikey(&subject, of))
         }
         Command::Completions { shell } => completions(shell),
-        Command::Keeper => fail(USAGE, "weir starts its keeper by itself, and it takes no options"),
-        Command::Docs { page: Page::Configuration } => print(&crate::docs::configuration()),
+        Command::Keeper => fail(
+            USAGE,
+            "weir starts its keeper by itself, and it takes no options",
+        ),
+        Command::Docs {
+            page: Page::Configuration,
+        } => print(&crate::docs::configuration()),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
-        Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),
+        Command::Docs {
+            page: Page::Metrics,
+        } => print(&crate::docs::metrics()),
     }
 }
 
@@ -309,14 +348,25 @@ mod tests {
         let (one, two) = (keygen(), keygen());
         assert_ne!(one, two);
         let value = |text: &str, start: &str| {
-            let line = text.lines().find(|line| line.starts_with(start)).expect("the line is printed");
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(start))
+                .expect("the line is printed");
             line[start.len()..].to_owned()
         };
         let secret = value(&one, "WEIR_KEY=");
         let entry = value(&one, "# keys: ");
         let environment = move |name: &str| (name == "WEIR_KEY").then(|| secret.clone());
-        let source = Source::Text { name: "keys".to_owned(), text: format!("keys: {entry}\n") };
+        let source = Source::Text {
+            name: "keys".to_owned(),
+            text: format!("keys: {entry}\n"),
+        };
         let outcome = crate::config::Loader::new(source, &environment).load();
-        assert_eq!(outcome.config.map(|config| config.keys.len()), Some(1), "{}", outcome.report);
+        assert_eq!(
+            outcome.config.map(|config| config.keys.len()),
+            Some(1),
+            "{}",
+            outcome.report
+        );
     }
 }

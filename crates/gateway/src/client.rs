@@ -1,7 +1,9 @@
-//! A small MCP client for the commands such as `weir tools` and `weir call`: it speaks to any server, modern first.
+//! A small MCP client for the commands such as `weir tools` and `weir call`: it speaks to any
+//! server, modern first.
 //!
-//! Not the way weir reaches its upstreams; that is the upstream crate's. This one is for a person at a terminal: one
-//! request at a time, no pool, no retries, and clear words when something does not work.
+//! Not the way weir reaches its upstreams; that is the upstream crate's. This one is for a person
+//! at a terminal: one request at a time, no pool, no retries, and clear words when something does
+//! not work.
 
 mod answer;
 mod dress;
@@ -30,7 +32,8 @@ pub(crate) use unreachable::explain as explain_unreachable;
 
 use crate::terminal::note;
 
-/// The longest wait for an answer to `server/discover`: a server of the older revisions may not answer it at all.
+/// The longest wait for an answer to `server/discover`: a server of the older revisions may not
+/// answer it at all.
 const DISCOVER: Duration = Duration::from_secs(6);
 /// The longest wait for an answer to `initialize`, after that.
 const INITIALIZE: Duration = Duration::from_secs(9);
@@ -41,7 +44,10 @@ const NOTED: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 enum Era {
     Modern,
-    Legacy { revision: Revision, session: Option<String> },
+    Legacy {
+        revision: Revision,
+        session: Option<String>,
+    },
 }
 
 /// A connection to a server, in the way it understands.
@@ -56,8 +62,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects: `server/discover` first; any answer that is not modern leads to `initialize`. The respondent answers the server's questions
-    /// in the middle of requests.
+    /// Connects: `server/discover` first; any answer that is not modern leads to `initialize`. The
+    /// respondent answers the server's questions in the middle of requests.
     pub(crate) async fn connect(
         url: &str,
         token: Option<Token>,
@@ -75,22 +81,37 @@ impl Client {
         }
     }
 
-    async fn connect_to(transport: Transport, respondent: Option<Arc<dyn Respondent>>) -> Result<Self, ClientError> {
+    async fn connect_to(
+        transport: Transport,
+        respondent: Option<Arc<dyn Respondent>>,
+    ) -> Result<Self, ClientError> {
         let (era, repeated) = (Era::Modern, HeaderMap::new());
-        let mut client = Self { transport, era, next_id: 1, about: Value::Null, respondent, repeated };
+        let mut client = Self {
+            transport,
+            era,
+            next_id: 1,
+            about: Value::Null,
+            respondent,
+            repeated,
+        };
         let mut ignore = |_| {};
         let probe = client.request(Method::Discover, Value::Null, &mut ignore);
         match tokio::time::timeout(DISCOVER, probe).await {
             Ok(Ok(about)) if speaks_modern(&about) => client.about = about,
-            Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized(_)))) => return Err(error),
-            Ok(Err(error @ ClientError::Refused { code, .. })) if is_modern_refusal(code) => return Err(error),
+            Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized(_)))) => {
+                return Err(error);
+            }
+            Ok(Err(error @ ClientError::Refused { code, .. })) if is_modern_refusal(code) => {
+                return Err(error);
+            }
             // Any other answer, or silence: a server that knows no `server/discover`.
             Ok(_) | Err(_) => match tokio::time::timeout(INITIALIZE, client.initialize()).await {
                 Ok(initialized) => initialized?,
                 Err(_) => {
                     let seconds = (DISCOVER + INITIALIZE).as_secs();
-                    let why =
-                        format!("it says nothing in {seconds} s: is that the port of an MCP server, and does it hang?");
+                    let why = format!(
+                        "it says nothing in {seconds} s: is that the port of an MCP server, and does it hang?"
+                    );
                     return Err(client.not_mcp(why));
                 }
             },
@@ -100,7 +121,10 @@ impl Client {
 
     async fn initialize(&mut self) -> Result<(), ClientError> {
         let newest = Revision::NEWEST_LEGACY;
-        self.era = Era::Legacy { revision: newest, session: None };
+        self.era = Era::Legacy {
+            revision: newest,
+            session: None,
+        };
         let params = json!({
             "protocolVersion": newest.as_str(), "capabilities": self.capabilities(),
             "clientInfo": { "name": dress::NAME, "version": env!("CARGO_PKG_VERSION") },
@@ -110,7 +134,9 @@ impl Client {
         let about = Answer::new(response, id).finish(&mut |_| {}, self).await?;
         let answered = about["protocolVersion"].as_str().and_then(Revision::parse);
         let Some(revision) = answered.filter(|revision| !revision.is_modern()) else {
-            return Err(self.not_mcp("it offers a protocol version that weir does not know: use a newer weir"));
+            return Err(self.not_mcp(
+                "it offers a protocol version that weir does not know: use a newer weir",
+            ));
         };
         self.era = Era::Legacy { revision, session };
         self.about = about;
@@ -118,7 +144,9 @@ impl Client {
     }
 
     fn capabilities(&self) -> Value {
-        self.respondent.as_ref().map_or_else(|| json!({}), |respondent| respondent.capabilities())
+        self.respondent
+            .as_ref()
+            .map_or_else(|| json!({}), |respondent| respondent.capabilities())
     }
 
     /// The server's own words about itself: name, version, instructions.
@@ -134,20 +162,24 @@ impl Client {
         }
     }
 
-    /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their tool asks for.
+    /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their
+    /// tool asks for.
     pub(crate) fn repeat_as_headers(&mut self, tool: &Value, arguments: &Value) {
         self.repeated = dress::repeated(tool, arguments);
     }
 
-    /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future cancels a modern call.
+    /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future
+    /// cancels a modern call.
     pub(crate) async fn call(
         &mut self,
         tool: &str,
         arguments: Value,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
-        self.request_with_input(Method::ToolsCall, params, on_note).await
+        let params =
+            json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
+        self.request_with_input(Method::ToolsCall, params, on_note)
+            .await
     }
 
     /// A prompt, filled in.
@@ -157,7 +189,12 @@ impl Client {
         arguments: Value,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        self.request_with_input(Method::PromptsGet, json!({ "name": name, "arguments": arguments }), on_note).await
+        self.request_with_input(
+            Method::PromptsGet,
+            json!({ "name": name, "arguments": arguments }),
+            on_note,
+        )
+        .await
     }
 
     /// The contents of a resource.
@@ -166,10 +203,12 @@ impl Client {
         uri: &str,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), on_note).await
+        self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), on_note)
+            .await
     }
 
-    /// Waits for the server's notification that its tools changed. Opens a stream for it if `stream` is `None`.
+    /// Waits for the server's notification that its tools changed. Opens a stream for it if
+    /// `stream` is `None`.
     pub(crate) async fn changed(&mut self, stream: &mut Option<Answer>) -> Result<(), ClientError> {
         if stream.is_none() {
             *stream = Some(self.listen().await?);
@@ -192,7 +231,10 @@ impl Client {
                 Ok(Answer::new(response, id))
             }
             Era::Legacy { .. } => {
-                let response = self.transport.send(HttpMethod::GET, self.legacy_headers(), Bytes::new()).await?;
+                let response = self
+                    .transport
+                    .send(HttpMethod::GET, self.legacy_headers(), Bytes::new())
+                    .await?;
                 if response.status() == StatusCode::METHOD_NOT_ALLOWED {
                     return Err(self.not_mcp("it does not tell when its tools change"));
                 }
@@ -203,8 +245,13 @@ impl Client {
 
     /// Ends a legacy session. A server that will not hear of it is left alone.
     pub(crate) async fn close(self) {
-        if let Era::Legacy { session: Some(_), .. } = &self.era {
-            let goodbye = self.transport.send(HttpMethod::DELETE, self.legacy_headers(), Bytes::new());
+        if let Era::Legacy {
+            session: Some(_), ..
+        } = &self.era
+        {
+            let goodbye =
+                self.transport
+                    .send(HttpMethod::DELETE, self.legacy_headers(), Bytes::new());
             let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
         }
     }
@@ -219,7 +266,11 @@ impl Client {
         Answer::new(response, id).finish(on_note, self).await
     }
 
-    async fn send(&mut self, method: Method, params: Value) -> Result<(RequestId, Response), ClientError> {
+    async fn send(
+        &mut self,
+        method: Method,
+        params: Value,
+    ) -> Result<(RequestId, Response), ClientError> {
         let id = RequestId::from(self.next_id);
         self.next_id += 1;
         let (headers, params) = match &self.era {
@@ -234,21 +285,32 @@ impl Client {
         };
         let params = (!params.is_null()).then(|| params.to_string());
         let body = write::request(&id, method.as_str(), params.as_deref().map(str::as_bytes));
-        Ok((id, self.transport.send(HttpMethod::POST, headers, body).await?))
+        Ok((
+            id,
+            self.transport.send(HttpMethod::POST, headers, body).await?,
+        ))
     }
 
     async fn notify(&mut self, method: Method) -> Result<(), ClientError> {
         let body = write::notification(method.as_str(), None);
-        self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
+        self.transport
+            .send(HttpMethod::POST, self.legacy_headers(), body)
+            .await
+            .map(drop)
     }
 
     /// Answers a request that a legacy server makes of its client.
     async fn reply(&self, id: &RequestId, method: &str, params: &Value) -> Result<(), ClientError> {
         let body = match self.answer(method, params).await {
             Ok(result) => write::response(id, result.to_string().as_bytes()),
-            Err(DeclinedRequest { code, why }) => write::error_response(Some(id), false, &ErrorObject::new(code, why)),
+            Err(DeclinedRequest { code, why }) => {
+                write::error_response(Some(id), false, &ErrorObject::new(code, why))
+            }
         };
-        self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
+        self.transport
+            .send(HttpMethod::POST, self.legacy_headers(), body)
+            .await
+            .map(drop)
     }
 
     fn legacy_headers(&self) -> HeaderMap {
@@ -258,14 +320,20 @@ impl Client {
                 headers.insert("mcp-session-id", session);
             }
             if revision.has_version_header() && !self.about.is_null() {
-                headers.insert("mcp-protocol-version", http::HeaderValue::from_static(revision.as_str()));
+                headers.insert(
+                    "mcp-protocol-version",
+                    http::HeaderValue::from_static(revision.as_str()),
+                );
             }
         }
         headers
     }
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {
-        ClientError::NotMcp { url: self.transport.url().clone(), why: why.into() }
+        ClientError::NotMcp {
+            url: self.transport.url().clone(),
+            why: why.into(),
+        }
     }
 }
 
@@ -278,18 +346,27 @@ impl std::fmt::Debug for Client {
 /// A `server/discover` result that has a version this client speaks.
 fn speaks_modern(about: &Value) -> bool {
     let versions = about["supportedVersions"].as_array();
-    versions.is_some_and(|versions| versions.iter().any(|version| version == Revision::MODERN.as_str()))
+    versions.is_some_and(|versions| {
+        versions
+            .iter()
+            .any(|version| version == Revision::MODERN.as_str())
+    })
 }
 
 /// Codes that only a modern server uses.
 fn is_modern_refusal(found: i64) -> bool {
-    [code::HEADER_MISMATCH, code::MISSING_REQUIRED_CLIENT_CAPABILITY, code::UNSUPPORTED_PROTOCOL_VERSION]
-        .contains(&found)
+    [
+        code::HEADER_MISMATCH,
+        code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+    ]
+    .contains(&found)
 }
 
 /// Checks the JSON a person typed: an object, within the limits of a message.
 pub(crate) fn arguments(text: &str) -> Result<Value, String> {
-    scan::check_unique(text.as_bytes(), &scan::Limits::default()).map_err(|error| error.to_string())?;
+    scan::check_unique(text.as_bytes(), &scan::Limits::default())
+        .map_err(|error| error.to_string())?;
     match serde_json::from_str(text) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err("arguments are an object, such as '{\"text\": \"hello\"}'".to_owned()),

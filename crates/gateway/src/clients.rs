@@ -23,11 +23,22 @@ impl Clients {
         fetch: Arc<dyn Fetch>,
         (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     ) -> Self {
-        let ports = Ports { fetch, clock: clock.clone(), random: random.clone() };
+        let ports = Ports {
+            fetch,
+            clock: clock.clone(),
+            random: random.clone(),
+        };
         let credentials = Credentials::new(settings, ports);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(stop.clone().run_until_cancelled_owned(credentials.clone().run()));
-        Self { credentials, stop: stop.drop_guard(), tasks }
+        tasks.spawn(
+            stop.clone()
+                .run_until_cancelled_owned(credentials.clone().run()),
+        );
+        Self {
+            credentials,
+            stop: stop.drop_guard(),
+            tasks,
+        }
     }
 
     pub(crate) fn verifier(&self) -> Arc<Credentials> {

@@ -1,5 +1,6 @@
-//! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once, with path, line and
-//! hint) -> the settings of each crate. Nothing outside this module knows the file's format.
+//! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once,
+//! with path, line and hint) -> the settings of each crate. Nothing outside this module knows the
+//! file's format.
 
 mod admin;
 mod audit;
@@ -41,7 +42,9 @@ pub use audit::{AuditPlan, FilePlan};
 pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, slug};
 pub(crate) use edit::{NewUpstream, json_tree, with_upstream};
 pub use env::Environment;
-pub(crate) use env::{EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces};
+pub(crate) use env::{
+    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces,
+};
 pub(crate) use foreign::{FoundFile, FoundServer, find, parse_env_file as read_env_file};
 pub use foreign::{InputSource, InputVariable};
 pub(crate) use json::options as json_options;
@@ -111,8 +114,8 @@ pub struct Config {
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The longest drain where one client waits for the end of the process.
 const SHORT_DRAIN: Duration = Duration::from_secs(5);
-/// The wait of a host's first list for servers that are still starting. The host started them with weir, and many hosts ask once; SDKs
-/// give up after 60 s.
+/// The wait of a host's first list for servers that are still starting. The host started them with
+/// weir, and many hosts ask once; SDKs give up after 60 s.
 const HOST_LIST_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether an address can be reached from this machine alone.
@@ -128,8 +131,8 @@ pub(crate) fn is_local_host(host: &str) -> bool {
 }
 
 impl Config {
-    /// The `scheme://host[:port]` of weir as clients reach it: the public URL, else the listener's address, as a program on the same
-    /// machine reaches it.
+    /// The `scheme://host[:port]` of weir as clients reach it: the public URL, else the listener's
+    /// address, as a program on the same machine reaches it.
     pub(crate) fn public_base(&self, listener: SocketAddr) -> String {
         match &self.front.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -142,8 +145,9 @@ impl Config {
         self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
     }
 
-    /// This config as it is served to one client inside the process: without listeners, and with a session that lasts as long as
-    /// the process. The client waits for the end, so a drain is short.
+    /// This config as it is served to one client inside the process: without listeners, and with a
+    /// session that lasts as long as the process. The client waits for the end, so a drain is
+    /// short.
     pub(crate) fn in_memory(&self) -> Self {
         let mut served = self.clone();
         served.admin = None;
@@ -155,14 +159,16 @@ impl Config {
         served
     }
 
-    /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows from `listen`, and `listen`
-    /// leaves the port to the system (0), it has the port that the system chose.
+    /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows
+    /// from `listen`, and `listen` leaves the port to the system (0), it has the port that the
+    /// system chose.
     pub(crate) fn served_at(self: &Arc<Self>, bound: SocketAddr) -> Arc<Self> {
         let Self { front, auth, .. } = &**self;
         if front.listen.port() != 0 || front.public_url.is_some() || auth.base.is_empty() {
             return self.clone();
         }
-        let base = check::auth::implied_base(front, SocketAddr::new(front.listen.ip(), bound.port()));
+        let base =
+            check::auth::implied_base(front, SocketAddr::new(front.listen.ip(), bound.port()));
         let mut served = (**self).clone();
         if let Some(oauth) = &mut served.front.oauth {
             oauth.base.clone_from(&base);
@@ -172,7 +178,8 @@ impl Config {
     }
 }
 
-/// Names what the files of a config said. Two configs that mean the same are equal, whatever their files look like.
+/// Names what the files of a config said. Two configs that mean the same are equal, whatever their
+/// files look like.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceDigest(Option<[u8; 32]>);
 

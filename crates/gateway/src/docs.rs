@@ -37,7 +37,12 @@ pub(crate) fn errors() -> String {
         let _ = writeln!(
             page,
             "| `{}` | {} | {} | {} | {} | {} |",
-            row.reason, row.meaning, row.modern_call, row.modern_other, row.legacy_call, row.older_call
+            row.reason,
+            row.meaning,
+            row.modern_call,
+            row.modern_other,
+            row.legacy_call,
+            row.older_call
         );
     }
     page
@@ -59,12 +64,25 @@ have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a seri
 /// `docs/metrics.md`.
 pub(crate) fn metrics() -> String {
     let mut page = METRICS.to_owned();
-    for Row { name, kind, unit, attributes, about } in rows() {
-        let attributes: Vec<String> = attributes.iter().map(|attribute| format!("`{attribute}`")).collect();
+    for Row {
+        name,
+        kind,
+        unit,
+        attributes,
+        about,
+    } in rows()
+    {
+        let attributes: Vec<String> = attributes
+            .iter()
+            .map(|attribute| format!("`{attribute}`"))
+            .collect();
         let (attributes, prometheus) = (attributes.join(", "), exposed(name, *kind, unit));
         let kind = format!("{kind:?}").to_lowercase();
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "| `{name}` | `{prometheus}` | {kind} | {unit} | {attributes} | {about} |");
+        let _ = writeln!(
+            page,
+            "| `{name}` | `{prometheus}` | {kind} | {unit} | {attributes} | {about} |"
+        );
     }
     page
 }
@@ -77,7 +95,10 @@ mod tests {
             std::fs::write(&file, made).expect("docs/ can be written");
         }
         let checked_in = std::fs::read_to_string(&file).expect("the page is there");
-        assert_eq!(checked_in, made, "run this test with UPDATE=1 and review the difference");
+        assert_eq!(
+            checked_in, made,
+            "run this test with UPDATE=1 and review the difference"
+        );
     }
 
     /// Run with `UPDATE=1` to write the file anew.
@@ -91,10 +112,15 @@ mod tests {
     fn the_checked_in_configuration_reference_is_current_and_names_every_key() {
         let page = super::configuration();
         kept("configuration.md", &page);
-        let schema: serde_json::Value = serde_json::from_str(&crate::config::schema()).expect("it is JSON");
+        let schema: serde_json::Value =
+            serde_json::from_str(&crate::config::schema()).expect("it is JSON");
         let definitions = schema["$defs"].as_object().expect("it has definitions");
         for section in std::iter::once(&schema).chain(definitions.values()) {
-            for key in section["properties"].as_object().into_iter().flat_map(|keys| keys.keys()) {
+            for key in section["properties"]
+                .as_object()
+                .into_iter()
+                .flat_map(|keys| keys.keys())
+            {
                 assert!(page.contains(&format!("| `{key}` |")), "{key} is missing");
             }
         }

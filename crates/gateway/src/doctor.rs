@@ -1,4 +1,5 @@
-//! Looks at a config before it is served: each upstream is started or dialled and asked for its lists, and the machine is looked at.
+//! Looks at a config before it is served: each upstream is started or dialled and asked for its
+//! lists, and the machine is looked at.
 //!
 //! Nothing is served meanwhile, and every process that was started has ended when this returns.
 
@@ -21,7 +22,8 @@ use crate::config::{Config, UpstreamPlan};
 use crate::handover::Program;
 use crate::system::{SystemClock, SystemRandom};
 
-/// The time limit of a connection, and of all lists after it. A child process has `start` in addition.
+/// The time limit of a connection, and of all lists after it. A child process has `start` in
+/// addition.
 const USUAL: Duration = Duration::from_secs(30);
 /// Pages of a list that are counted.
 const MOST_PAGES: usize = 100;
@@ -38,7 +40,9 @@ pub(crate) struct Findings {
 impl Findings {
     /// True if every upstream works and nothing of the machine is an error.
     pub(crate) fn is_good(&self) -> bool {
-        self.upstreams.iter().all(|upstream| upstream.cause.is_none())
+        self.upstreams
+            .iter()
+            .all(|upstream| upstream.cause.is_none())
             && self.machine.iter().all(|found| found.grade != Grade::Error)
     }
 }
@@ -91,7 +95,10 @@ pub(crate) async fn examine(config: &Config) -> Findings {
 }
 
 fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
-    MachineFinding { grade, text: text.into() }
+    MachineFinding {
+        grade,
+        text: text.into(),
+    }
 }
 
 /// Looks at all upstreams at the same time.
@@ -103,7 +110,14 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
         Err(_) => Keeper::none(),
     };
     let session_lists = SessionListTable::new(bells.clone(), &SystemRandom);
-    let ports = Ports { clock, random, bells, session_lists, keeper, budgets: Budgets::default() };
+    let ports = Ports {
+        clock,
+        random,
+        bells,
+        session_lists,
+        keeper,
+        budgets: Budgets::default(),
+    };
     let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
     let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
     futures_util::future::join_all(each).await
@@ -132,7 +146,11 @@ async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFin
     let health = upstream.health();
     upstream.retire(FAREWELL).await;
     match counted {
-        Err(failure) => UpstreamFinding { took_ms, last_lines: health.last_lines, ..none(failure.cause()) },
+        Err(failure) => UpstreamFinding {
+            took_ms,
+            last_lines: health.last_lines,
+            ..none(failure.cause())
+        },
         Ok([tools, prompts, resources, templates]) => UpstreamFinding {
             id,
             protocol: health.revision,
@@ -150,16 +168,27 @@ async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFin
 /// Counts the items of each list, in the order of [`ListKind::ALL`].
 async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
     let late = |text: &'static str| move |_| Failure::new(FailureKind::TimedOut, text);
-    let opening = tokio::time::timeout(upstream.open_time(USUAL), upstream.clone().watch(CapabilityClass::BASE));
-    let mut watch = opening.await.map_err(late("It did not open a connection for lists in time"))??;
+    let opening = tokio::time::timeout(
+        upstream.open_time(USUAL),
+        upstream.clone().watch(CapabilityClass::BASE),
+    );
+    let mut watch = opening
+        .await
+        .map_err(late("It did not open a connection for lists in time"))??;
     let listing = async {
         let mut counts = [0; 4];
-        for kind in ListKind::ALL.into_iter().filter(|kind| watch.about().offers.has(*kind)).collect::<Vec<_>>() {
+        for kind in ListKind::ALL
+            .into_iter()
+            .filter(|kind| watch.about().offers.has(*kind))
+            .collect::<Vec<_>>()
+        {
             counts[kind as usize] = count_list(&mut *watch, kind).await?;
         }
         Ok(counts)
     };
-    tokio::time::timeout(USUAL, listing).await.map_err(late("It did not give its lists within 30 s"))?
+    tokio::time::timeout(USUAL, listing)
+        .await
+        .map_err(late("It did not give its lists within 30 s"))?
 }
 
 async fn count_list(watch: &mut dyn Watch, kind: ListKind) -> Result<usize, Failure> {

@@ -1,7 +1,8 @@
-//! Why can somebody use a tool, or not: the whole way of a call, walked for an operator who asks, with the first cause first.
+//! Why can somebody use a tool, or not: the whole way of a call, walked for an operator who asks,
+//! with the first cause first.
 //!
-//! It asks the same rules, limits and lists that requests go through, and takes nothing from them. No call is made of it, and
-//! the sender that is asked about is never a sender of requests.
+//! It asks the same rules, limits and lists that requests go through, and takes nothing from them.
+//! No call is made of it, and the sender that is asked about is never a sender of requests.
 
 mod gates;
 mod question;
@@ -55,8 +56,8 @@ impl Explainer {
         }
     }
 
-    /// By a config alone: every upstream is taken to be up and to have whatever tool is asked for, and nothing of any limit
-    /// to be used.
+    /// By a config alone: every upstream is taken to be up and to have whatever tool is asked for,
+    /// and nothing of any limit to be used.
     pub(crate) fn supposing(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
@@ -71,7 +72,8 @@ impl Explainer {
         }
     }
 
-    /// Answers by another config from now on. The rules, limits and catalog have theirs from elsewhere.
+    /// Answers by another config from now on. The rules, limits and catalog have theirs from
+    /// elsewhere.
     pub(crate) fn replace(&self, config: Arc<Config>) {
         self.config.store(config);
     }

@@ -1,15 +1,18 @@
 //! One process after another at the same sockets, and nobody finds the door closed in between.
 //!
-//! A process may come to its listening sockets in two ways beside binding them: systemd gives them (`weir.socket`), or the
-//! process before does. On SIGUSR2 weir starts its own program again with the sockets, and drains once that one
-//! serves. Both go by the same protocol, systemd's (`sd_listen_fds(3)`); between two weirs a third socket, the line, says how
-//! far the other is. A successor that cannot start changes nothing.
+//! A process may come to its listening sockets in two ways beside binding them: systemd gives them
+//! (`weir.socket`), or the process before does. On SIGUSR2 weir starts its own program again with
+//! the sockets, and drains once that one serves. Both go by the same protocol, systemd's
+//! (`sd_listen_fds(3)`); between two weirs a third socket, the line, says how far the other is. A
+//! successor that cannot start changes nothing.
 //!
-//! What operators changed moves, and the audit's chain goes on. Sessions of older revisions move with their log levels, subscriptions
-//! and replay logs, with their sessions at upstreams of Streamable HTTP, and with child processes. Running calls end where they began:
-//! cancels of them, and answers to their questions, reach them over the link between both processes, and child processes are relayed.
-//! What clients hold sealed (cursors, states) opens in the successor. What does not move: connections of HTTP+SSE on either side,
-//! parked calls, the book of tasks, and counters of limits.
+//! What operators changed moves, and the audit's chain goes on. Sessions of older revisions move
+//! with their log levels, subscriptions and replay logs, with their sessions at upstreams of
+//! Streamable HTTP, and with child processes. Running calls end where they began: cancels of them,
+//! and answers to their questions, reach them over the link between both processes, and child
+//! processes are relayed. What clients hold sealed (cursors, states) opens in the successor. What
+//! does not move: connections of HTTP+SSE on either side, parked calls, the book of tasks, and
+//! counters of limits.
 
 mod line;
 mod link;
@@ -52,7 +55,8 @@ pub(crate) struct Estate {
     pub(crate) keeper: Option<UnixStream>,
 }
 
-/// The key of a weir without `keys` in its config: what it sealed opens in this process and its successors.
+/// The key of a weir without `keys` in its config: what it sealed opens in this process and its
+/// successors.
 #[derive(Clone)]
 pub(crate) struct Sealing([u8; 32]);
 
@@ -72,7 +76,12 @@ impl Sealing {
     }
 
     fn read(text: &str) -> Option<Self> {
-        BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
+        BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()
+            .map(Self)
     }
 }
 
@@ -92,8 +101,9 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes them by the environment. To be called once, before anything else opens files or starts threads. Sockets
-    /// without a name of weir's are the clients' and then the operators', in their order.
+    /// Takes them by the environment. To be called once, before anything else opens files or starts
+    /// threads. Sockets without a name of weir's are the clients' and then the operators', in their
+    /// order.
     ///
     /// # Errors
     /// For people: one of them is no listening socket, or there are more than weir has a use for.
@@ -104,14 +114,19 @@ impl Inherited {
         let mut own = Self::default();
         let (family, kind) = (socket2::Domain::UNIX.into(), socket2::Type::STREAM.into());
         for at in 0..given.len() {
-            let wrong = |error: std::io::Error| format!("socket {at} that weir was started with: {error}");
+            let wrong =
+                |error: std::io::Error| format!("socket {at} that weir was started with: {error}");
             let place = match names.next().unwrap_or_default() {
                 LINE => {
-                    own.line = given.take_custom(at, family, kind, "line to the process before").map_err(wrong)?;
+                    own.line = given
+                        .take_custom(at, family, kind, "line to the process before")
+                        .map_err(wrong)?;
                     continue;
                 }
                 KEEPER => {
-                    own.keeper = given.take_custom(at, family, kind, "pipe to the keeper").map_err(wrong)?;
+                    own.keeper = given
+                        .take_custom(at, family, kind, "pipe to the keeper")
+                        .map_err(wrong)?;
                     continue;
                 }
                 OPERATORS => &mut own.operators,
@@ -120,7 +135,10 @@ impl Inherited {
                 _ => &mut own.operators,
             };
             if place.is_some() {
-                return Err(format!("weir was started with {} sockets, and has no use for number {at}", given.len()));
+                return Err(format!(
+                    "weir was started with {} sockets, and has no use for number {at}",
+                    given.len()
+                ));
             }
             *place = given.take_tcp_listener(at).map_err(wrong)?;
         }
@@ -132,15 +150,30 @@ impl Inherited {
     /// # Errors
     /// It says what this one does not understand, or nothing.
     pub(crate) fn open(self) -> Result<(Estate, Option<Predecessor>), String> {
-        let Self { clients, operators, line, keeper } = self;
+        let Self {
+            clients,
+            operators,
+            line,
+            keeper,
+        } = self;
         let (sealing, predecessor) = match line {
             None => (None, None),
             Some(line) => {
-                let (sealing, predecessor) = Predecessor::hear(line)
-                    .map_err(|error| format!("the process before does not say what it leaves: {error}"))?;
+                let (sealing, predecessor) = Predecessor::hear(line).map_err(|error| {
+                    format!("the process before does not say what it leaves: {error}")
+                })?;
                 (Some(sealing), Some(predecessor))
             }
         };
-        Ok((Estate { clients, operators, sealing, will: Will::default(), keeper }, predecessor))
+        Ok((
+            Estate {
+                clients,
+                operators,
+                sealing,
+                will: Will::default(),
+                keeper,
+            },
+            predecessor,
+        ))
     }
 }

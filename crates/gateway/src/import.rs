@@ -1,4 +1,5 @@
-//! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here starts or reaches a server.
+//! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here
+//! starts or reaches a server.
 
 mod convert;
 mod entry;
@@ -26,9 +27,16 @@ pub(crate) struct ClientFile {
 ///
 /// # Errors
 /// A file cannot be read or parsed.
-pub(crate) fn read(files: Vec<(Option<McpClient>, PathBuf)>, home: &Path) -> Vec<Result<ClientFile, Problem>> {
+pub(crate) fn read(
+    files: Vec<(Option<McpClient>, PathBuf)>,
+    home: &Path,
+) -> Vec<Result<ClientFile, Problem>> {
     let read = |(client, file): (Option<McpClient>, PathBuf)| {
-        find(&file, Some(home)).map(|found| ClientFile { client, file, found })
+        find(&file, Some(home)).map(|found| ClientFile {
+            client,
+            file,
+            found,
+        })
     };
     files.into_iter().map(read).collect()
 }

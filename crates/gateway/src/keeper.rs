@@ -5,8 +5,8 @@ use std::process::ExitCode;
 /// The command. It is not for people, so help does not name it.
 pub(crate) const KEEPER_COMMAND: &str = "keeper";
 
-/// Is the keeper where the command line says so; `None` for every other command. To be called first: a keeper needs neither the
-/// threads of a gateway nor its environment.
+/// Is the keeper where the command line says so; `None` for every other command. To be called
+/// first: a keeper needs neither the threads of a gateway nor its environment.
 #[must_use]
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);

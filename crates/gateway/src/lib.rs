@@ -1,6 +1,8 @@
-//! The gateway: config, composition, reload, the operators' listener, telemetry, and the commands of the `weir` binary.
+//! The gateway: config, composition, reload, the operators' listener, telemetry, and the commands
+//! of the `weir` binary.
 //!
-//! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC by itself.
+//! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC
+//! by itself.
 
 pub mod admin;
 mod ask;

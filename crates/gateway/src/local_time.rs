@@ -1,6 +1,7 @@
 //! The local time of day, for people at a terminal: in the time zone of `TZ`, or of the machine.
 //!
-//! The standard library knows no zones. Their files are read here (RFC 9636), with the rule for all later years (POSIX `TZ`).
+//! The standard library knows no zones. Their files are read here (RFC 9636), with the rule for all
+//! later years (POSIX `TZ`).
 
 mod rule;
 
@@ -33,7 +34,12 @@ impl TimeZone {
             Ok(name) => {
                 let name = name.trim_start_matches(':');
                 let file = Self::file(&Path::new(ZONES).join(name)).filter(|_| !name.is_empty());
-                let rule = || TimeZoneRule::parse(name).map(|rule| Self { rule: Some(rule), ..Self::default() });
+                let rule = || {
+                    TimeZoneRule::parse(name).map(|rule| Self {
+                        rule: Some(rule),
+                        ..Self::default()
+                    })
+                };
                 file.or_else(rule).unwrap_or_default()
             }
         }
@@ -52,9 +58,14 @@ impl TimeZone {
         // The first block has times of 32 bits, for readers of old; the second has all.
         let second = file.get(TzifHeader::LENGTH + head.length(4)..)?;
         let head = TzifHeader::read(second)?;
-        let (block, footer) = second.get(TzifHeader::LENGTH..)?.split_at_checked(head.length(8))?;
+        let (block, footer) = second
+            .get(TzifHeader::LENGTH..)?
+            .split_at_checked(head.length(8))?;
         let footer = std::str::from_utf8(footer).ok()?.trim_matches('\n');
-        Some(Self { rule: TimeZoneRule::parse(footer), ..head.zone(block, 8)? })
+        Some(Self {
+            rule: TimeZoneRule::parse(footer),
+            ..head.zone(block, 8)?
+        })
     }
 
     /// Seconds east of UTC at a Unix time.
@@ -69,10 +80,17 @@ impl TimeZone {
 
     /// The time of day, such as `09:05:00`.
     pub(crate) fn time_of_day(&self, time: SystemTime) -> String {
-        let unix = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let unix = time
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         let unix = i64::try_from(unix).unwrap_or_default();
         let seconds = (unix + i64::from(self.offset(unix))).rem_euclid(DAY);
-        format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        format!(
+            "{:02}:{:02}:{:02}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60
+        )
     }
 }
 
@@ -90,8 +108,12 @@ impl TzifHeader {
     const LENGTH: usize = 44;
 
     fn read(file: &[u8]) -> Option<Self> {
-        let head = file.get(..Self::LENGTH).filter(|head| head.starts_with(b"TZif"))?;
-        let count = |at: usize| usize::try_from(u32::from_be_bytes(head.get(at..at + 4)?.try_into().ok()?)).ok();
+        let head = file
+            .get(..Self::LENGTH)
+            .filter(|head| head.starts_with(b"TZif"))?;
+        let count = |at: usize| {
+            usize::try_from(u32::from_be_bytes(head.get(at..at + 4)?.try_into().ok()?)).ok()
+        };
         Some(Self {
             utc: count(20)?,
             standard: count(24)?,
@@ -104,7 +126,14 @@ impl TzifHeader {
 
     /// Bytes of the block after this head, with times of so many bytes.
     fn length(&self, time: usize) -> usize {
-        let Self { utc, standard, leaps, times, kinds, letters } = self;
+        let Self {
+            utc,
+            standard,
+            leaps,
+            times,
+            kinds,
+            letters,
+        } = self;
         times * (time + 1) + kinds * 6 + letters + leaps * (time + 4) + standard + utc
     }
 
@@ -112,15 +141,24 @@ impl TzifHeader {
         let (instants, rest) = block.split_at_checked(self.times * time)?;
         let (indices, rest) = rest.split_at_checked(self.times)?;
         let kinds = rest.get(..self.kinds * 6)?;
-        let offset = |kind: usize| Some(i32::from_be_bytes(kinds.get(kind * 6..kind * 6 + 4)?.try_into().ok()?));
+        let offset = |kind: usize| {
+            Some(i32::from_be_bytes(
+                kinds.get(kind * 6..kind * 6 + 4)?.try_into().ok()?,
+            ))
+        };
         let instant = |bytes: &[u8]| match time {
             4 => Some(i64::from(i32::from_be_bytes(bytes.try_into().ok()?))),
             _ => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
         };
         let changes = instants.chunks_exact(time).zip(indices);
-        let changes =
-            changes.map(|(at, kind)| Some((instant(at)?, offset(usize::from(*kind))?))).collect::<Option<_>>()?;
-        Some(TimeZone { first: offset(0)?, changes, rule: None })
+        let changes = changes
+            .map(|(at, kind)| Some((instant(at)?, offset(usize::from(*kind))?)))
+            .collect::<Option<_>>()?;
+        Some(TimeZone {
+            first: offset(0)?,
+            changes,
+            rule: None,
+        })
     }
 }
 
@@ -140,14 +178,23 @@ mod tests {
             }
             head
         };
-        let kinds: Vec<u8> =
-            [3600_i32, 7200].iter().flat_map(|offset| [&offset.to_be_bytes()[..], &[0, 0]].concat()).collect();
+        let kinds: Vec<u8> = [3600_i32, 7200]
+            .iter()
+            .flat_map(|offset| [&offset.to_be_bytes()[..], &[0, 0]].concat())
+            .collect();
         let mut file = [head(0), kinds.clone(), b"CET\0".to_vec(), head(2)].concat();
         for at in [1_000_i64, 2_000] {
             file.extend(at.to_be_bytes());
         }
         file.extend([1, 0]);
-        file.extend([kinds, b"CET\0".to_vec(), format!("\n{footer}\n").into_bytes()].concat());
+        file.extend(
+            [
+                kinds,
+                b"CET\0".to_vec(),
+                format!("\n{footer}\n").into_bytes(),
+            ]
+            .concat(),
+        );
         file
     }
 
@@ -155,12 +202,21 @@ mod tests {
     fn a_zone_is_read_with_its_changes_and_its_rule() {
         let zone = TimeZone::parse(&file("CET-1CEST,M3.5.0,M10.5.0/3")).expect("a zone");
         // 2026-07-01 and 2026-12-01.
-        for (unix, offset) in [(0, 3600), (1_500, 7200), (2_500, 3600), (1_782_864_000, 7200), (1_796_083_200, 3600)] {
+        for (unix, offset) in [
+            (0, 3600),
+            (1_500, 7200),
+            (2_500, 3600),
+            (1_782_864_000, 7200),
+            (1_796_083_200, 3600),
+        ] {
             assert_eq!(zone.offset(unix), offset, "{unix}");
         }
         let plain = TimeZone::parse(&file("")).expect("a zone without a rule");
         assert_eq!(plain.offset(1_782_864_000), 3600);
-        assert_eq!(zone.time_of_day(UNIX_EPOCH + Duration::from_secs(1_782_864_000)), "02:00:00");
+        assert_eq!(
+            zone.time_of_day(UNIX_EPOCH + Duration::from_secs(1_782_864_000)),
+            "02:00:00"
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! A person's login at an MCP server that wants OAuth tokens: `weir login`, and what `weir tools` and `weir call` then
-//! use by themselves.
+//! A person's login at an MCP server that wants OAuth tokens: `weir login`, and what `weir tools`
+//! and `weir call` then use by themselves.
 //!
-//! The client side of 2026-07-28 basic/authorization, for one person at one machine: the authorization code grant with
-//! PKCE and a loopback redirect (RFC 8252). It has nothing to do with how weir, the service, checks tokens or gets its
-//! own for upstreams; those are the policy and upstream crates'.
+//! The client side of 2026-07-28 basic/authorization, for one person at one machine: the
+//! authorization code grant with PKCE and a loopback redirect (RFC 8252). It has nothing to do with
+//! how weir, the service, checks tokens or gets its own for upstreams; those are the policy and
+//! upstream crates'.
 
 mod accounts;
 mod callback;
@@ -59,7 +60,9 @@ pub(crate) enum LoginError {
     #[error("the authorization server refused: {0}")]
     Refused(String),
     /// The browser's answer belongs to somebody else.
-    #[error("the answer came from another authorization server than the one that was asked: nothing of it was used")]
+    #[error(
+        "the answer came from another authorization server than the one that was asked: nothing of it was used"
+    )]
     WrongIssuer,
     /// Nobody came back from the browser.
     #[error("nobody came back from the browser in {} minutes", PATIENCE.as_secs() / 60)]
@@ -85,9 +88,11 @@ pub(crate) struct Wishes {
     pub(crate) port: Option<u16>,
 }
 
-/// Logs in: finds out where, sends the person there, and brings the account back. Dropping it gives up.
+/// Logs in: finds out where, sends the person there, and brings the account back. Dropping it gives
+/// up.
 ///
-/// `challenge` is what the server said when it refused; `show` gets the URL that the person must open.
+/// `challenge` is what the server said when it refused; `show` gets the URL that the person must
+/// open.
 ///
 /// # Errors
 /// Everything that [`LoginError`] lists; nothing is kept then.
@@ -105,7 +110,13 @@ pub(crate) async fn login(
         None => Client::register(&found, &redirect_uri).await?,
     };
     let (state, verifier) = (random(), random());
-    let scope = scopes(&[challenge.scope.as_deref().or(found.scope.as_deref()), wishes.scope.as_deref()], &found);
+    let scope = scopes(
+        &[
+            challenge.scope.as_deref().or(found.scope.as_deref()),
+            wishes.scope.as_deref(),
+        ],
+        &found,
+    );
     let ask = grant::Ask {
         client: &client,
         redirect_uri: &redirect_uri,
@@ -114,11 +125,15 @@ pub(crate) async fn login(
         scope: scope.as_deref(),
     };
     show(&ask.url(&found));
-    let landed = tokio::time::timeout(PATIENCE, callback.landing(&state)).await.map_err(|_| LoginError::TooLate)??;
+    let landed = tokio::time::timeout(PATIENCE, callback.landing(&state))
+        .await
+        .map_err(|_| LoginError::TooLate)??;
     // Before anything else of the answer is looked at (RFC 9207).
     found.check_issuer(landed.issuer.as_deref())?;
     let code = landed.code.map_err(LoginError::Refused)?;
-    client.exchange(&found, &code, &redirect_uri, &verifier).await
+    client
+        .exchange(&found, &code, &redirect_uri, &verifier)
+        .await
 }
 
 /// The canonical form of an MCP server's URL: no fragment, no slash at the end.
@@ -139,19 +154,28 @@ fn key(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Whether a token for `resource` is meant for requests to `server`: the same origin, and the same path or one below.
+/// Whether a token for `resource` is meant for requests to `server`: the same origin, and the same
+/// path or one below.
 fn covers(resource: &Url, server: &Url) -> bool {
     let (whole, part) = (key(resource), key(server));
     resource.origin() == server.origin()
         && resource.query() == server.query().filter(|_| resource.query().is_some())
-        && (whole == part || part.strip_prefix(&whole).is_some_and(|rest| rest.starts_with(['/', '?'])))
+        && (whole == part
+            || part
+                .strip_prefix(&whole)
+                .is_some_and(|rest| rest.starts_with(['/', '?'])))
 }
 
 /// All of these scopes, each once, and the one that brings a refresh token where it is offered.
 fn scopes(lists: &[Option<&str>], found: &Discovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     let offline = found.offline_access().then_some("offline_access");
-    for scope in lists.iter().flatten().flat_map(|list| list.split_ascii_whitespace()).chain(offline) {
+    for scope in lists
+        .iter()
+        .flatten()
+        .flat_map(|list| list.split_ascii_whitespace())
+        .chain(offline)
+    {
         if !all.contains(&scope) {
             all.push(scope);
         }
@@ -178,22 +202,46 @@ mod tests {
     #[test]
     fn r241_a_token_is_used_below_its_resource_and_nowhere_else() {
         let covered = |resource: &str, server: &str| {
-            covers(&server_url(resource).expect("a URL"), &server_url(server).expect("a URL"))
+            covers(
+                &server_url(resource).expect("a URL"),
+                &server_url(server).expect("a URL"),
+            )
         };
-        assert!(covered("https://a.example/mcp", "HTTPS://A.example:443/mcp/"));
+        assert!(covered(
+            "https://a.example/mcp",
+            "HTTPS://A.example:443/mcp/"
+        ));
         assert!(covered("https://a.example", "https://a.example/mcp"));
-        assert!(covered("https://a.example/mcp", "https://a.example/mcp/team"));
+        assert!(covered(
+            "https://a.example/mcp",
+            "https://a.example/mcp/team"
+        ));
         assert!(!covered("https://a.example/mcp", "https://a.example/mcp2"));
         assert!(!covered("https://a.example/mcp", "https://a.example/"));
         assert!(!covered("https://a.example/mcp", "http://a.example/mcp"));
-        assert!(!covered("https://a.example/mcp", "https://a.example:8443/mcp"));
-        assert!(!covered("https://a.example/mcp", "https://a.example.evil.example/mcp"));
-        assert!(!covered("https://a.example/mcp?tenant=1", "https://a.example/mcp?tenant=2"));
+        assert!(!covered(
+            "https://a.example/mcp",
+            "https://a.example:8443/mcp"
+        ));
+        assert!(!covered(
+            "https://a.example/mcp",
+            "https://a.example.evil.example/mcp"
+        ));
+        assert!(!covered(
+            "https://a.example/mcp?tenant=1",
+            "https://a.example/mcp?tenant=2"
+        ));
     }
 
     #[test]
     fn only_http_urls_are_servers() {
-        for bad in ["", "mcp", "ftp://a.example/", "javascript:alert(1)", "http://"] {
+        for bad in [
+            "",
+            "mcp",
+            "ftp://a.example/",
+            "javascript:alert(1)",
+            "http://",
+        ] {
             assert!(matches!(server_url(bad), Err(LoginError::Url(_))), "{bad}");
         }
     }

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Many small, short-lived buffers from many threads: a call costs less with it, and churn gives memory back.
+/// Many small, short-lived buffers from many threads: a call costs less with it, and churn gives
+/// memory back.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -13,11 +14,17 @@ fn main() -> ExitCode {
     }
     // Before there are threads: it reads and changes the environment.
     let inherited = weir_gateway::Inherited::take();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             // Where it cannot be said, the exit code says it.
-            let _unsaid = writeln!(std::io::stderr(), "weir: threads cannot be started: {error}");
+            let _unsaid = writeln!(
+                std::io::stderr(),
+                "weir: threads cannot be started: {error}"
+            );
             return ExitCode::FAILURE;
         }
     };

@@ -1,5 +1,6 @@
-//! The MCP clients that weir knows: their names, the places and formats of their files, and the entries in them, after the clients'
-//! public documentation. `weir import` reads these files, `weir connect` writes them, and the pages for people show the same entries.
+//! The MCP clients that weir knows: their names, the places and formats of their files, and the
+//! entries in them, after the clients' public documentation. `weir import` reads these files,
+//! `weir connect` writes them, and the pages for people show the same entries.
 
 mod diff;
 mod entry;
@@ -54,25 +55,44 @@ impl ClientFolders {
     /// The folders below a home folder.
     pub(crate) fn at(home: PathBuf, project: PathBuf) -> Self {
         let (config, codex) = (home.join(".config"), home.join(".codex"));
-        Self { home, config, codex, project, is_macos: cfg!(target_os = "macos") }
+        Self {
+            home,
+            config,
+            codex,
+            project,
+            is_macos: cfg!(target_os = "macos"),
+        }
     }
 
-    /// The folders of the user who runs weir, or those below `home`. `None`: the variable `HOME` is not set.
+    /// The folders of the user who runs weir, or those below `home`. `None`: the variable `HOME` is
+    /// not set.
     pub(crate) fn of_user(home: Option<&Path>) -> Option<Self> {
         let project = std::env::current_dir().unwrap_or_default();
-        let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let folder = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|folder| folder.is_absolute())
+        };
         if let Some(home) = home {
             return Some(Self::at(std::path::absolute(home).ok()?, project));
         }
         let usual = Self::at(folder("HOME")?, project);
         let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
         let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
-        Some(Self { config, codex, ..usual })
+        Some(Self {
+            config,
+            codex,
+            ..usual
+        })
     }
 
     /// The folder of a client that keeps its settings where the system wants them.
     fn application(&self, name: &str) -> PathBuf {
-        if self.is_macos { self.home.join("Library/Application Support").join(name) } else { self.config.join(name) }
+        if self.is_macos {
+            self.home.join("Library/Application Support").join(name)
+        } else {
+            self.config.join(name)
+        }
     }
 }
 
@@ -124,7 +144,11 @@ impl McpClient {
     /// The key of the file that the servers stand under.
     fn container(self) -> &'static str {
         match self {
-            Self::ClaudeDesktop | Self::ClaudeCode | Self::Cursor | Self::Gemini | Self::Windsurf => "mcpServers",
+            Self::ClaudeDesktop
+            | Self::ClaudeCode
+            | Self::Cursor
+            | Self::Gemini
+            | Self::Windsurf => "mcpServers",
             Self::VsCode => "servers",
             Self::Codex => "mcp_servers",
             Self::Zed => "context_servers",
@@ -157,7 +181,11 @@ impl McpClient {
     fn user_files(self, folders: &ClientFolders) -> Vec<PathBuf> {
         let home = |path: &str| folders.home.join(path);
         match self {
-            Self::ClaudeDesktop => vec![folders.application("Claude").join("claude_desktop_config.json")],
+            Self::ClaudeDesktop => vec![
+                folders
+                    .application("Claude")
+                    .join("claude_desktop_config.json"),
+            ],
             Self::ClaudeCode => vec![home(".claude.json")],
             Self::Cursor => vec![home(".cursor/mcp.json")],
             Self::VsCode => vec![
@@ -165,7 +193,10 @@ impl McpClient {
                 folders.application("Code - Insiders/User").join("mcp.json"),
             ],
             Self::Gemini => vec![home(".gemini/settings.json")],
-            Self::Windsurf => vec![home(".codeium/windsurf/mcp_config.json"), home(".codeium/mcp_config.json")],
+            Self::Windsurf => vec![
+                home(".codeium/windsurf/mcp_config.json"),
+                home(".codeium/mcp_config.json"),
+            ],
             Self::Codex => vec![folders.codex.join("config.toml")],
             Self::Zed => vec![home(".config/zed/settings.json")],
         }
@@ -193,13 +224,19 @@ impl McpClient {
     /// The file of a user to write to: the first one that is there, else the usual one.
     pub(crate) fn user_file(self, folders: &ClientFolders) -> PathBuf {
         let mut files = self.user_files(folders);
-        let at = files.iter().position(|file| file.is_file()).unwrap_or_default();
+        let at = files
+            .iter()
+            .position(|file| file.is_file())
+            .unwrap_or_default();
         files.swap_remove(at)
     }
 
     /// The files of this client that are there.
     pub(crate) fn found(self, folders: &ClientFolders) -> Vec<PathBuf> {
-        self.files(folders).into_iter().filter(|file| file.is_file()).collect()
+        self.files(folders)
+            .into_iter()
+            .filter(|file| file.is_file())
+            .collect()
     }
 
     /// The client that keeps its servers in this file.
@@ -218,15 +255,36 @@ mod tests {
     fn places_differ_by_system_and_each_has_one_client() {
         let mut folders = ClientFolders::at("/home/a".into(), "/src/x".into());
         folders.is_macos = false;
-        let claude = |folders: &ClientFolders| McpClient::ClaudeDesktop.files(folders)[0].display().to_string();
-        assert_eq!(claude(&folders), "/home/a/.config/Claude/claude_desktop_config.json");
-        assert_eq!(McpClient::of(Path::new("/src/x/.vscode/mcp.json"), &folders), Some(McpClient::VsCode));
-        assert_eq!(McpClient::of(Path::new("/src/y/.vscode/mcp.json"), &folders), None);
+        let claude = |folders: &ClientFolders| {
+            McpClient::ClaudeDesktop.files(folders)[0]
+                .display()
+                .to_string()
+        };
+        assert_eq!(
+            claude(&folders),
+            "/home/a/.config/Claude/claude_desktop_config.json"
+        );
+        assert_eq!(
+            McpClient::of(Path::new("/src/x/.vscode/mcp.json"), &folders),
+            Some(McpClient::VsCode)
+        );
+        assert_eq!(
+            McpClient::of(Path::new("/src/y/.vscode/mcp.json"), &folders),
+            None
+        );
         folders.is_macos = true;
-        assert_eq!(claude(&folders), "/home/a/Library/Application Support/Claude/claude_desktop_config.json");
+        assert_eq!(
+            claude(&folders),
+            "/home/a/Library/Application Support/Claude/claude_desktop_config.json"
+        );
         for client in McpClient::ALL {
             assert_eq!(McpClient::named(client.name()), Some(client));
-            assert!(client.files(&folders).iter().all(|file| McpClient::of(file, &folders) == Some(client)));
+            assert!(
+                client
+                    .files(&folders)
+                    .iter()
+                    .all(|file| McpClient::of(file, &folders) == Some(client))
+            );
         }
         let home = ClientFolders::at("/home/a".into(), "/home/a".into());
         assert_eq!(McpClient::Cursor.files(&home).len(), 1);

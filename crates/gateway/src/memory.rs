@@ -1,5 +1,6 @@
-//! Watches how much memory and how many file descriptors the process uses against what it may use. Memory is divided among
-//! budgets, from which parts take what others send; the client side is told when it gets short all the same (fault F10).
+//! Watches how much memory and how many file descriptors the process uses against what it may use.
+//! Memory is divided among budgets, from which parts take what others send; the client side is told
+//! when it gets short all the same (fault F10).
 
 mod allocator;
 
@@ -26,7 +27,8 @@ const CLOSE_LOOK: Duration = Duration::from_millis(50);
 const COUNT: Duration = Duration::from_secs(1);
 /// No budget.
 const ENDLESS: u64 = u64::MAX;
-/// Percent of the budget at which each stage begins, and below which it is over: apart, so that it does not flicker.
+/// Percent of the budget at which each stage begins, and below which it is over: apart, so that it
+/// does not flicker.
 const NEAR: (u64, u64) = (92, 88);
 const ACUTE: (u64, u64) = (95, 92);
 
@@ -51,7 +53,12 @@ impl Watch {
         tasks.spawn(stop.clone().run_until_cancelled_owned(counting));
         let work = watch(budget.clone(), pressure, budgets.clone(), tasks.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(work));
-        Self { budget, budgets, stop: stop.drop_guard(), tasks }
+        Self {
+            budget,
+            budgets,
+            stop: stop.drop_guard(),
+            tasks,
+        }
     }
 
     /// Goes by another config from the next look on.
@@ -84,7 +91,12 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tas
         instruments().memory_shortage.record(now as u64, &[]);
         budgets.measure();
         trimmer.look(used, budgets.reserved() as u64, &tasks);
-        tokio::time::sleep(if used >= most / 4 * 3 { CLOSE_LOOK } else { LOOK }).await;
+        tokio::time::sleep(if used >= most / 4 * 3 {
+            CLOSE_LOOK
+        } else {
+            LOOK
+        })
+        .await;
     }
 }
 
@@ -98,7 +110,9 @@ async fn count(budgets: Budgets) {
 /// Sees how many descriptors are open, and gives it.
 fn count_descriptors(budgets: &Budgets) -> u32 {
     // Where the system does not say, the bounds of connections hold alone.
-    let (Some(most), Ok(folder)) = (most_descriptors(), std::fs::read_dir("/proc/self/fd")) else { return 0 };
+    let (Some(most), Ok(folder)) = (most_descriptors(), std::fs::read_dir("/proc/self/fd")) else {
+        return 0;
+    };
     let open = folder.count();
     budgets.descriptors.observe(most, open);
     instruments().descriptors_open.record(open as u64, &[]);
@@ -108,7 +122,9 @@ fn count_descriptors(budgets: &Budgets) -> u32 {
 /// Descriptors that the process may have.
 fn most_descriptors() -> Option<usize> {
     let limits = read("/proc/self/limits")?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -116,9 +132,17 @@ fn tell(shortage: Shortage, used: u64, most: u64) {
     match shortage {
         Shortage::None => tracing::info!(used, most, "there is enough memory again"),
         Shortage::Near => {
-            tracing::warn!(used, most, "memory gets short: connections are not kept, nor are pages of lists")
+            tracing::warn!(
+                used,
+                most,
+                "memory gets short: connections are not kept, nor are pages of lists"
+            )
         }
-        Shortage::Acute => tracing::error!(used, most, "memory is short: new requests get 503, what is open goes on"),
+        Shortage::Acute => tracing::error!(
+            used,
+            most,
+            "memory is short: new requests get 503, what is open goes on"
+        ),
     }
 }
 
@@ -140,8 +164,9 @@ fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
     }
 }
 
-/// What the config says, or else nine tenths of what the system gives the process's control group: memory stays within 1.1 times
-/// what is divided here, and beyond the group's limit the kernel ends the process.
+/// What the config says, or else nine tenths of what the system gives the process's control group:
+/// memory stays within 1.1 times what is divided here, and beyond the group's limit the kernel ends
+/// the process.
 fn budget(config: &Config) -> u64 {
     let of_group = || of_group(&read("/sys/fs/cgroup/memory.max")?);
     config.memory.or_else(of_group).unwrap_or(ENDLESS)
@@ -156,34 +181,65 @@ fn of_group(limit: &str) -> Option<u64> {
 fn divided(config: &Config) -> usize {
     let machine = || {
         let line = read("/proc/meminfo")?;
-        let total = line.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+        let total = line
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))?;
+        total
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .map(|kilobytes| kilobytes * 1024)
     };
-    let memory = Some(budget(config)).filter(|budget| *budget != ENDLESS).or_else(machine);
-    memory.map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
+    let memory = Some(budget(config))
+        .filter(|budget| *budget != ENDLESS)
+        .or_else(machine);
+    memory.map_or(usize::MAX, |memory| {
+        usize::try_from(memory).unwrap_or(usize::MAX)
+    })
 }
 
-/// Caps of the replay logs: in all no more than a sixteenth of the memory, whatever the config says.
+/// Caps of the replay logs: in all no more than a sixteenth of the memory, whatever the config
+/// says.
 pub(crate) fn replays(config: &Config) -> ReplayCaps {
-    ReplayCaps { total: config.replays.total.min(divided(config) / 16), ..config.replays }
+    ReplayCaps {
+        total: config.replays.total.min(divided(config) / 16),
+        ..config.replays
+    }
 }
 
-/// Bounds of results that are held: in all no more than a sixteenth of the memory, and of one call no more than half of that.
+/// Bounds of results that are held: in all no more than a sixteenth of the memory, and of one call
+/// no more than half of that.
 fn hold(config: &Config) -> HoldLimits {
     let total = config.hold.total.min(divided(config) / 16);
-    HoldLimits { total, per_call: config.hold.per_call.min(total / 2) }
+    HoldLimits {
+        total,
+        per_call: config.hold.per_call.min(total / 2),
+    }
 }
 
 /// Bytes of list pages that are kept: no more than a thirty-second of the memory.
 pub(crate) fn pages(config: &Config) -> usize {
-    config.front.limits.page_cache_bytes.min(divided(config) / 32)
+    config
+        .front
+        .limits
+        .page_cache_bytes
+        .min(divided(config) / 32)
 }
 
 /// Bytes of memory that the process has.
 fn used() -> Option<u64> {
     let status = read("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kilobytes| kilobytes * 1024)
 }
 
 /// A file that the kernel makes up when it is read: there is no disk to wait for.

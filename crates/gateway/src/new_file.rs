@@ -13,7 +13,11 @@ const OWNER_ALONE: u32 = 0o600;
 /// # Errors
 /// It is there, or cannot be written.
 pub(crate) fn create(file: &Path, text: &str) -> io::Result<()> {
-    let mut new = OpenOptions::new().create_new(true).write(true).mode(OWNER_ALONE).open(file)?;
+    let mut new = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(OWNER_ALONE)
+        .open(file)?;
     let written = new.write_all(text.as_bytes()).and_then(|()| new.sync_all());
     if written.is_err() {
         // Half of a file is none.
@@ -60,9 +64,16 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         replace(&link, "three").unwrap();
-        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode()), ("three", 0o640));
+        assert_eq!(
+            (fs::read_to_string(&file).unwrap().as_str(), mode()),
+            ("three", 0o640)
+        );
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside them");
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            2,
+            "nothing is left beside them"
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 }

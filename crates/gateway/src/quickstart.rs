@@ -1,4 +1,5 @@
-//! `weir quickstart`: weir in front of two small real servers, one of each era, with nothing to configure.
+//! `weir quickstart`: weir in front of two small real servers, one of each era, with nothing to
+//! configure.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -26,7 +27,10 @@ const SHOWN: [McpClient; 3] = [McpClient::ClaudeCode, McpClient::VsCode, McpClie
 
 /// Runs until a signal ends it.
 pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) -> ExitCode {
-    let quiet = LogPlan { filter: Some("warn".to_owned()), ..LogPlan::default() };
+    let quiet = LogPlan {
+        filter: Some("warn".to_owned()),
+        ..LogPlan::default()
+    };
     if let Err(why) = telemetry::start_log(&quiet, log) {
         telemetry::print_error(format_args!("weir: {why}"));
         return ExitCode::from(CANNOT_START);
@@ -48,8 +52,12 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
 
 async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let notes = weir_demo::start_notes(loopback().await?).await.context("the demo server `notes`")?;
-    let desk = weir_demo::start_desk(loopback().await?).await.context("the demo server `desk`")?;
+    let notes = weir_demo::start_notes(loopback().await?)
+        .await
+        .context("the demo server `notes`")?;
+    let desk = weir_demo::start_desk(loopback().await?)
+        .await
+        .context("the demo server `desk`")?;
     let weir = start(listen, &notes, &desk).await?;
     terminal::line(welcome(&weir, &notes, &desk));
     let mut changes = tokio::time::interval(CHANGE_EVERY);
@@ -77,14 +85,19 @@ async fn loopback() -> std::io::Result<TcpListener> {
 }
 
 /// Starts at the address asked for, or at the first free port.
-async fn start(listen: Option<SocketAddr>, notes: &Running, desk: &Running) -> anyhow::Result<Weir> {
+async fn start(
+    listen: Option<SocketAddr>,
+    notes: &Running,
+    desk: &Running,
+) -> anyhow::Result<Weir> {
     if let Some(listen) = listen {
         let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         return Ok(Weir::start(Arc::new(config(listen, admin, notes, desk)?)).await?);
     }
     let mut last = None;
     for port in (FIRST_PORT..FIRST_PORT + 2 * TRIES).step_by(2) {
-        let [listen, admin] = [port, port + 1].map(|port| SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)));
+        let [listen, admin] =
+            [port, port + 1].map(|port| SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)));
         match Weir::start(Arc::new(config(listen, admin, notes, desk)?)).await {
             Ok(weir) => return Ok(weir),
             Err(error @ StartError::Listen { .. }) => last = Some(error),
@@ -95,19 +108,36 @@ async fn start(listen: Option<SocketAddr>, notes: &Running, desk: &Running) -> a
 }
 
 /// The config a person would write for this.
-fn config(listen: SocketAddr, admin: SocketAddr, notes: &Running, desk: &Running) -> anyhow::Result<Config> {
+fn config(
+    listen: SocketAddr,
+    admin: SocketAddr,
+    notes: &Running,
+    desk: &Running,
+) -> anyhow::Result<Config> {
     let text = format!(
         "listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\ndrain: 2s\nupstreams:\n  notes: {{ url: \"{}\" }}\n  desk: {{ url: \"{}\" }}\n",
         notes.url(),
         desk.url()
     );
-    let outcome = Loader::new(Source::Text { name: "quickstart".to_owned(), text }, &|_| None).load();
-    outcome.config.ok_or_else(|| anyhow::anyhow!("{}", outcome.report))
+    let outcome = Loader::new(
+        Source::Text {
+            name: "quickstart".to_owned(),
+            text,
+        },
+        &|_| None,
+    )
+    .load();
+    outcome
+        .config
+        .ok_or_else(|| anyhow::anyhow!("{}", outcome.report))
 }
 
 fn welcome(weir: &Weir, notes: &Running, desk: &Running) -> String {
     let url = format!("http://{}/mcp", weir.address());
-    let admin = weir.admin_address().map(|admin| format!("http://{admin}")).unwrap_or_default();
+    let admin = weir
+        .admin_address()
+        .map(|admin| format!("http://{admin}"))
+        .unwrap_or_default();
     format!(
         "weir {version} stands in front of two MCP servers:
   notes   speaks the older revisions, with sessions   {notes}
@@ -140,11 +170,26 @@ Ctrl-C ends it.
 /// A line for each of the usual clients: its own command, or ours.
 fn clients(url: &str) -> String {
     let own = |client: McpClient| {
-        let connection = Connection { name: "weir", url, program: "weir", credential: Credential::None };
+        let connection = Connection {
+            name: "weir",
+            url,
+            program: "weir",
+            credential: Credential::None,
+        };
         client.command(&connection).map(|command| (client, command))
     };
-    let written = |client: McpClient| (client, format!("weir connect {} {url} --write", client.name()));
-    let lines =
-        SHOWN.into_iter().filter_map(own).chain([written(McpClient::Cursor), written(McpClient::ClaudeDesktop)]);
-    lines.map(|(client, command)| format!("  {:<15} {command}", client.title())).collect::<Vec<_>>().join("\n")
+    let written = |client: McpClient| {
+        (
+            client,
+            format!("weir connect {} {url} --write", client.name()),
+        )
+    };
+    let lines = SHOWN.into_iter().filter_map(own).chain([
+        written(McpClient::Cursor),
+        written(McpClient::ClaudeDesktop),
+    ]);
+    lines
+        .map(|(client, command)| format!("  {:<15} {command}", client.title()))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

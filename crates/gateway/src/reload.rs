@@ -1,7 +1,8 @@
 //! The config followed while weir runs: its folders are watched, and SIGHUP asks too.
 //!
-//! A bad file changes nothing and is said once; a good one is applied whole. What editors and config maps do to a file
-//! (write beside it, rename, swap a link) shows in its folder, so folders are watched, not files.
+//! A bad file changes nothing and is said once; a good one is applied whole. What editors and
+//! config maps do to a file (write beside it, rename, swap a link) shows in its folder, so folders
+//! are watched, not files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,14 +48,22 @@ impl<'a> Follower<'a> {
         let watcher = watcher
             .inspect_err(|error| tracing::warn!(%error, "config files cannot be watched: use SIGHUP after a change"))
             .ok();
-        let mut follower =
-            Self { loader, changed, watcher, watched: Vec::new(), applied, said, refused: false, weaker: None };
+        let mut follower = Self {
+            loader,
+            changed,
+            watcher,
+            watched: Vec::new(),
+            applied,
+            said,
+            refused: false,
+            weaker: None,
+        };
         follower.watch();
         follower
     }
 
-    /// Returns when files changed and have been quiet since. If it is dropped, the change it had noticed
-    /// is forgotten: then read the files, or stop.
+    /// Returns when files changed and have been quiet since. If it is dropped, the change it had
+    /// noticed is forgotten: then read the files, or stop.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
         let latest = Instant::now() + PATIENCE;
@@ -75,18 +84,25 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Reads the files and applies them, also where they say what they said: whoever asks for it may have moved the audit file.
+    /// Reads the files and applies them, also where they say what they said: whoever asks for it
+    /// may have moved the audit file.
     pub(crate) fn reload(&mut self, weir: &Weir, strictness: Strictness) {
         self.read(weir, Some(strictness));
     }
 
-    /// The reason why a new process must not take this one's place: it would take the weaker config that this one refused, or has
-    /// no last good version of a team's file.
+    /// The reason why a new process must not take this one's place: it would take the weaker config
+    /// that this one refused, or has no last good version of a team's file.
     pub(crate) fn holds_place(&self) -> Option<String> {
         if let Some(weaker) = &self.weaker {
-            return Some(format!("a new process would take a weaker config: {weaker}"));
+            return Some(format!(
+                "a new process would take a weaker config: {weaker}"
+            ));
         }
-        let kept = self.applied.team_files.iter().filter(|file| file.serves == TeamFileVersion::LastGood);
+        let kept = self
+            .applied
+            .team_files
+            .iter()
+            .filter(|file| file.serves == TeamFileVersion::LastGood);
         let kept: Vec<&str> = kept.map(|file| file.name.as_str()).collect();
         let why = "a new process would not have the last good version of these files of `include`, whose errors have to be mended first";
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
@@ -136,7 +152,10 @@ impl<'a> Follower<'a> {
                     "config applied"
                 );
                 for name in unmoved {
-                    tracing::warn!(setting = name, "this setting changes at the next start only");
+                    tracing::warn!(
+                        setting = name,
+                        "this setting changes at the next start only"
+                    );
                 }
                 self.applied = config;
             }
@@ -149,7 +168,9 @@ impl<'a> Follower<'a> {
     }
 
     fn watch(&mut self) {
-        let Some(watcher) = &mut self.watcher else { return };
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
         let wanted = self.loader.folders();
         for folder in &self.watched {
             if !wanted.contains(folder) {
@@ -164,7 +185,9 @@ impl<'a> Follower<'a> {
             }
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => self.watched.push(folder),
-                Err(error) => tracing::warn!(%error, folder = %folder.display(), "this folder cannot be watched"),
+                Err(error) => {
+                    tracing::warn!(%error, folder = %folder.display(), "this folder cannot be watched")
+                }
             }
         }
     }

@@ -47,16 +47,26 @@ pub(crate) struct Start<'a> {
 
 /// Serves until a signal ends it.
 pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
-    let Start { source, listen, log, address_file, inherited } = start;
+    let Start {
+        source,
+        listen,
+        log,
+        address_file,
+        inherited,
+    } = start;
     if let Err(error) = catch_file_size_limit() {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let loader = Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
+    let loader =
+        Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
     let mut loader = loader.listening_at(listen);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
-        telemetry::print_error(format_args!("{}\nweir: the config has errors, so nothing was started", outcome.report));
+        telemetry::print_error(format_args!(
+            "{}\nweir: the config has errors, so nothing was started",
+            outcome.report
+        ));
         return ExitCode::from(BAD_CONFIG);
     };
     let log = match telemetry::start_log(&config.log, log) {
@@ -70,10 +80,20 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
     say(&outcome.report);
     let (program, inherited) = match (Program::own(), inherited.and_then(Inherited::open)) {
         (Ok(program), Ok(inherited)) => (program, inherited),
-        (Err(error), _) => return cannot_start(&format!("the system does not say where this program is: {error}")),
+        (Err(error), _) => {
+            return cannot_start(&format!(
+                "the system does not say where this program is: {error}"
+            ));
+        }
         (_, Err(why)) => return cannot_start(&why),
     };
-    let begun = Begun { loader, config: Arc::new(config), report: outcome.report, log, address_file };
+    let begun = Begun {
+        loader,
+        config: Arc::new(config),
+        report: outcome.report,
+        log,
+        address_file,
+    };
     // Boxed: a whole gateway goes through it by value.
     Box::pin(run(begun, inherited, &program)).await
 }
@@ -88,14 +108,22 @@ struct Begun<'a> {
 }
 
 async fn run(
-    Begun { loader, config, report, log, address_file }: Begun<'_>,
+    Begun {
+        loader,
+        config,
+        report,
+        log,
+        address_file,
+    }: Begun<'_>,
     (mut estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
     match predecessor.as_mut().map(Predecessor::may_begin).transpose() {
         Ok(will) => estate.will = will.unwrap_or_default(),
         Err(error) => {
-            return cannot_start(&format!("the process before does not let this one take its place: {error}"));
+            return cannot_start(&format!(
+                "the process before does not let this one take its place: {error}"
+            ));
         }
     }
     let sessions_move = estate.will.sessions_move;
@@ -104,7 +132,10 @@ async fn run(
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
         tracing::warn!(%error, "the keeper of the process before cannot be had: this one starts its own");
     }
-    let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate, keeper).await) {
+    let (mut signals, mut weir) = match (
+        signals,
+        Weir::start_with(config.clone(), estate, keeper).await,
+    ) {
         (Ok(signals), Ok(weir)) => (signals, weir),
         (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
         (_, Err(error @ (StartError::Exposed(_) | StartError::TeamFiles(_)))) => {
@@ -112,7 +143,9 @@ async fn run(
         }
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
-    let mut banner = log.person().map(|person| StartBanner::show(&weir, &config, person.colors));
+    let mut banner = log
+        .person()
+        .map(|person| StartBanner::show(&weir, &config, person.colors));
     if banner.is_none() {
         tracing::info!(
             clients = %weir.address(),
@@ -173,12 +206,17 @@ async fn run(
     }
 }
 
-/// Writes the addresses of both listeners as one line of JSON. A file is replaced by a rename, so that a reader finds all of
-/// it or nothing; a pipe or device, such as `/dev/stdout`, is written to.
+/// Writes the addresses of both listeners as one line of JSON. A file is replaced by a rename, so
+/// that a reader finds all of it or nothing; a pipe or device, such as `/dev/stdout`, is written
+/// to.
 fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
-    let addresses = serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
+    let addresses =
+        serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
-        return std::fs::OpenOptions::new().write(true).open(file)?.write_all(format!("{addresses}\n").as_bytes());
+        return std::fs::OpenOptions::new()
+            .write(true)
+            .open(file)?
+            .write_all(format!("{addresses}\n").as_bytes());
     }
     let mut unfinished = file.as_os_str().to_owned();
     unfinished.push(".new");
@@ -198,7 +236,10 @@ impl Before {
     fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
         let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
         let state = sessions_move.then(|| weir.session_state());
-        let parting = match predecessor.map(|predecessor| predecessor.serving(state)).transpose() {
+        let parting = match predecessor
+            .map(|predecessor| predecessor.serving(state))
+            .transpose()
+        {
             Ok(parting) => parting,
             Err(error) => {
                 tracing::warn!(%error, "the process before was gone already");
@@ -210,12 +251,18 @@ impl Before {
         if parting.is_some() {
             weir.follows(ended.clone());
         }
-        Self { parting, auditing, ended }
+        Self {
+            parting,
+            auditing,
+            ended,
+        }
     }
 
     /// Waits for its end, and puts that on record. Cancel safe.
     async fn ends(&mut self) {
-        let Some(parting) = &mut self.parting else { return std::future::pending().await };
+        let Some(parting) = &mut self.parting else {
+            return std::future::pending().await;
+        };
         let last = parting.heard().await;
         self.parting = None;
         self.auditing.ended_before(last);
@@ -295,8 +342,9 @@ fn refuse_start(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Makes a write beyond the size that the system allows a file (`ulimit -f`) an error, and no end of the process. The signal is caught
-/// and not ignored: an ignored one stays ignored in the programs that weir starts. The handler stays for good.
+/// Makes a write beyond the size that the system allows a file (`ulimit -f`) an error, and no end
+/// of the process. The signal is caught and not ignored: an ignored one stays ignored in the
+/// programs that weir starts. The handler stays for good.
 pub(crate) fn catch_file_size_limit() -> std::io::Result<()> {
     let number = nix::sys::signal::Signal::SIGXFSZ as i32;
     signal(SignalKind::from_raw(number)).map(drop)

@@ -1,8 +1,9 @@
 //! A gateway served over standard input and output, to the one host that started the process.
 //!
-//! The gateway has no socket: the host's messages go through a channel inside the process to the client side, as the HTTP requests
-//! they would be, and the messages of the responses come back as lines. So every rule of the client side holds here, too. In the
-//! older revisions the host has a session, whose id this module keeps, and its standing stream is open from
+//! The gateway has no socket: the host's messages go through a channel inside the process to the
+//! client side, as the HTTP requests they would be, and the messages of the responses come back as
+//! lines. So every rule of the client side holds here, too. In the older revisions the host has a
+//! session, whose id this module keeps, and its standing stream is open from
 //! `notifications/initialized` on. A modern request is taken back by dropping its response.
 
 mod exchange;
@@ -101,11 +102,20 @@ impl StdioServer {
     /// # Errors
     /// The system has no descriptor or no thread left.
     pub(crate) fn open(settings: StdioSettings) -> io::Result<Self> {
-        let StdioSettings { channel, endpoint, authorization, longest, remote } = settings;
+        let StdioSettings {
+            channel,
+            endpoint,
+            authorization,
+            longest,
+            remote,
+        } = settings;
         let (stdout, end) = StdoutWriter::open()?;
         let shared = Shared {
             channel,
-            requests: RequestMaker { endpoint, authorization },
+            requests: RequestMaker {
+                endpoint,
+                authorization,
+            },
             remote,
             longest,
             stdout,
@@ -115,10 +125,15 @@ impl StdioServer {
             tasks: TaskTracker::new(),
             abandoned: CancellationToken::new(),
         };
-        Ok(Self { shared: Arc::new(shared), stdin: StdinLines::open(longest)?, end })
+        Ok(Self {
+            shared: Arc::new(shared),
+            stdin: StdinLines::open(longest)?,
+            end,
+        })
     }
 
-    /// Serves until the host closes either stream. To be called once; dropping the future stops the reading alone.
+    /// Serves until the host closes either stream. To be called once; dropping the future stops the
+    /// reading alone.
     pub(crate) async fn serve(&mut self) {
         let Self { shared, stdin, .. } = self;
         let mut opening = None;
@@ -145,7 +160,8 @@ impl StdioServer {
         self.shared.abandoned.cancel();
     }
 
-    /// Writes the last messages. To be called after [`Self::close`] and after the gateway has stopped.
+    /// Writes the last messages. To be called after [`Self::close`] and after the gateway has
+    /// stopped.
     pub(crate) async fn finish(self) {
         let Self { shared, end, .. } = self;
         let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
@@ -158,18 +174,23 @@ impl StdioServer {
 }
 
 impl Shared {
-    /// Takes a line. Requests run on when this returns; all other messages are handled. Gives the session that is being opened, which
-    /// the next message has to wait for.
+    /// Takes a line. Requests run on when this returns; all other messages are handled. Gives the
+    /// session that is being opened, which the next message has to wait for.
     async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
         let Line::Whole(line) = line else {
-            let text = format!("A line is longer than {} bytes, the most that a message may have", self.longest);
+            let text = format!(
+                "A line is longer than {} bytes, the most that a message may have",
+                self.longest
+            );
             self.refuse(None, code::INVALID_REQUEST, text).await;
             return None;
         };
         match Incoming::parse(line.clone(), &Limits::default()) {
             Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
             Ok(Incoming::Batch(_)) => self.take_batch(line).await,
-            Ok(Incoming::One(Message::Request(request))) => return self.take_request(request).await,
+            Ok(Incoming::One(Message::Request(request))) => {
+                return self.take_request(request).await;
+            }
             Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
             Ok(Incoming::One(Message::Response(answer))) => self.take_response(&answer, line).await,
         }
@@ -182,13 +203,20 @@ impl Shared {
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
             Ok(in_flight) => in_flight,
             Err(error) => {
-                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string()).await;
+                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string())
+                    .await;
                 return None;
             }
         };
         let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
         let upcoming = self.channel.upcoming();
-        let exchange = Exchange { shared: self.clone(), request, era, in_flight, _upcoming: upcoming };
+        let exchange = Exchange {
+            shared: self.clone(),
+            request,
+            era,
+            in_flight,
+            _upcoming: upcoming,
+        };
         if is_initialize {
             let (done, opening) = oneshot::channel();
             self.tasks.spawn(async move {
@@ -198,7 +226,8 @@ impl Shared {
             return Some(SessionOpening(opening));
         }
         let mut run = Box::pin(exchange.run());
-        // Begun here, in the order of the lines: a request that the next line takes back is known by then.
+        // Begun here, in the order of the lines: a request that the next line takes back is known
+        // by then.
         if poll!(&mut run).is_pending() {
             self.tasks.spawn(run);
         }
@@ -209,20 +238,31 @@ impl Shared {
     async fn take_batch(self: &Arc<Self>, line: Bytes) {
         let request = self.requests.post(self.session().as_ref(), line);
         let shared = self.clone();
-        let mut run = Box::pin(async move { shared.abandoned.run_until_cancelled(shared.answer_batch(request)).await });
+        let mut run = Box::pin(async move {
+            shared
+                .abandoned
+                .run_until_cancelled(shared.answer_batch(request))
+                .await
+        });
         if poll!(&mut run).is_pending() {
             self.tasks.spawn(run);
         }
     }
 
     async fn answer_batch(&self, request: http::Request<Bytes>) {
-        let Ok(response) = self.channel.send(request).await else { return };
+        let Ok(response) = self.channel.send(request).await else {
+            return;
+        };
         let mut messages = ResponseMessages::new(response, &self.room);
         loop {
             match messages.next().await {
                 Ok(Some(message)) => self.stdout.write(&message).await,
                 Ok(None) => break,
-                Err(error) => return self.refuse(None, code::INTERNAL_ERROR, error.to_string()).await,
+                Err(error) => {
+                    return self
+                        .refuse(None, code::INTERNAL_ERROR, error.to_string())
+                        .await;
+                }
             }
         }
         if messages.status().is_client_error() || messages.status().is_server_error() {
@@ -237,14 +277,18 @@ impl Shared {
         let method = told.method.known();
         if method == Some(Method::Cancelled) {
             let params = told.params.clone().unwrap_or_default();
-            let id = scan::find(&params, "requestId").and_then(|range| RequestId::from_json(&params[range]).ok());
+            let id = scan::find(&params, "requestId")
+                .and_then(|range| RequestId::from_json(&params[range]).ok());
             if id.is_some_and(|id| self.in_flight.withdraw(&id)) {
                 return;
             }
         }
         // Modern hosts have no notification but that one.
-        let Some(session) = self.session() else { return };
-        self.tell(self.requests.post(Some(&session), told.raw.clone())).await;
+        let Some(session) = self.session() else {
+            return;
+        };
+        self.tell(self.requests.post(Some(&session), told.raw.clone()))
+            .await;
         if method == Some(Method::Initialized) {
             self.open_stream();
         }
@@ -254,7 +298,10 @@ impl Shared {
         match self.session() {
             Some(session) => self.tell(self.requests.post(Some(&session), line)).await,
             None => {
-                let id = answer.id.as_ref().map(|id| String::from_utf8_lossy(id.as_json()).into_owned());
+                let id = answer
+                    .id
+                    .as_ref()
+                    .map(|id| String::from_utf8_lossy(id.as_json()).into_owned());
                 tracing::debug!(id, "the host answers a question that was not asked");
             }
         }
@@ -262,23 +309,39 @@ impl Shared {
 
     /// Sends a message that has no answer.
     async fn tell(&self, request: http::Request<Bytes>) {
-        let Ok(response) = self.channel.send(request).await else { return };
+        let Ok(response) = self.channel.send(request).await else {
+            return;
+        };
         let status = response.status();
         if !status.is_success() {
-            let body =
-                response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let body = response
+                .into_body()
+                .collect()
+                .await
+                .map(http_body_util::Collected::to_bytes)
+                .unwrap_or_default();
             tracing::debug!(status = status.as_u16(), answer = %String::from_utf8_lossy(&body), "message of the host not taken");
         }
     }
 
     /// Writes a JSON-RPC error.
     async fn refuse(&self, id: Option<&RequestId>, code: i64, text: String) {
-        let null_id = self.session().is_some_and(|session| !session.revision.has_optional_error_id());
-        self.stdout.write(&write::error_response(id, null_id, &ErrorObject::new(code, text))).await;
+        let null_id = self
+            .session()
+            .is_some_and(|session| !session.revision.has_optional_error_id());
+        self.stdout
+            .write(&write::error_response(
+                id,
+                null_id,
+                &ErrorObject::new(code, text),
+            ))
+            .await;
     }
 
     fn session(&self) -> Option<HostSession> {
-        self.open_session().as_ref().map(|open| open.session.clone())
+        self.open_session()
+            .as_ref()
+            .map(|open| open.session.clone())
     }
 
     fn open_session(&self) -> MutexGuard<'_, Option<OpenSession>> {
@@ -287,10 +350,16 @@ impl Shared {
 
     /// Takes the place of the session before, which ends.
     async fn begin_session(&self, session: Option<HostSession>) {
-        let next =
-            session.map(|session| OpenSession { session, stream: self.abandoned.child_token(), is_streaming: false });
+        let next = session.map(|session| OpenSession {
+            session,
+            stream: self.abandoned.child_token(),
+            is_streaming: false,
+        });
         let before = std::mem::replace(&mut *self.open_session(), next);
-        if let Some(OpenSession { session, stream, .. }) = before {
+        if let Some(OpenSession {
+            session, stream, ..
+        }) = before
+        {
             stream.cancel();
             self.tell(self.requests.delete(&session)).await;
         }
@@ -306,13 +375,17 @@ impl Shared {
             _ => return,
         };
         let shared = self.clone();
-        self.tasks.spawn(async move { ended.run_until_cancelled(shared.stream(session)).await });
+        self.tasks
+            .spawn(async move { ended.run_until_cancelled(shared.stream(session)).await });
     }
 
-    /// Passes the messages of the standing stream on, and opens the stream again after its end. Returns if the client side has none.
+    /// Passes the messages of the standing stream on, and opens the stream again after its end.
+    /// Returns if the client side has none.
     async fn stream(&self, session: HostSession) {
         loop {
-            let Ok(response) = self.channel.send(self.requests.get(&session)).await else { return };
+            let Ok(response) = self.channel.send(self.requests.get(&session)).await else {
+                return;
+            };
             if !response.status().is_success() {
                 return;
             }

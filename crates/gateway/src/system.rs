@@ -13,7 +13,9 @@ pub(crate) struct SystemClock {
 
 impl SystemClock {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now() }
+        Self {
+            began: Instant::now(),
+        }
     }
 }
 
@@ -33,7 +35,8 @@ pub(crate) struct SystemRandom;
 
 impl Random for SystemRandom {
     /// # Panics
-    /// If the operating system has no randomness: every id and key would be guessable, so nothing may go on.
+    /// If the operating system has no randomness: every id and key would be guessable, so nothing
+    /// may go on.
     fn fill(&self, buffer: &mut [u8]) {
         if let Err(error) = getrandom::fill(buffer) {
             panic!("the operating system gives no random bytes: {error}");
@@ -41,11 +44,15 @@ impl Random for SystemRandom {
     }
 }
 
-/// The address by which a program on this machine reaches a listener: loopback, where it listens on all addresses.
+/// The address by which a program on this machine reaches a listener: loopback, where it listens on
+/// all addresses.
 pub(crate) fn on_this_machine(mut listener: SocketAddr) -> SocketAddr {
     if listener.ip().is_unspecified() {
-        let loopback =
-            if listener.is_ipv4() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
+        let loopback = if listener.is_ipv4() {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        } else {
+            IpAddr::V6(Ipv6Addr::LOCALHOST)
+        };
         listener.set_ip(loopback);
     }
     listener

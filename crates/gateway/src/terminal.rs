@@ -1,7 +1,7 @@
 //! Output of the commands. Texts of servers, files and other processes cannot steer a terminal.
 //!
-//! Every command prints through this module. A closed pipe ends a command quietly; a full disk is an error at the command's end.
-//! Neither is a panic.
+//! Every command prints through this module. A closed pipe ends a command quietly; a full disk is
+//! an error at the command's end. Neither is a panic.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
@@ -9,9 +9,12 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// A text without characters that steer a terminal: control characters but newline and tab, and marks of direction.
+/// A text without characters that steer a terminal: control characters but newline and tab, and
+/// marks of direction.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !steers(*c) || matches!(c, '\n' | '\t')).collect()
+    text.chars()
+        .filter(|c| !steers(*c) || matches!(c, '\n' | '\t'))
+        .collect()
 }
 
 /// The same in one line: a name that has several cannot look like more than one.
@@ -19,7 +22,8 @@ pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
 
-/// JSON in one line. Characters that steer a terminal are escaped, so that a parser reads the same value.
+/// JSON in one line. Characters that steer a terminal are escaped, so that a parser reads the same
+/// value.
 pub(crate) fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
@@ -33,7 +37,8 @@ pub(crate) fn json(value: &Value) -> String {
     out
 }
 
-/// C0, DEL and C1 begin escape sequences; bidirectional marks show a text in another order than it has.
+/// C0, DEL and C1 begin escape sequences; bidirectional marks show a text in another order than it
+/// has.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -48,7 +53,9 @@ pub(super) fn write(text: impl Display) {
         return;
     }
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(plain(&text.to_string()).as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(plain(&text.to_string()).as_bytes())
+        .and_then(|()| stdout.flush());
     if let Err(error) = written {
         // It is set once: nothing is written after that.
         let _first = LOST.set(error);
@@ -62,10 +69,12 @@ pub(super) fn is_closed() -> bool {
 
 /// The failed write to standard output, unless its reader closed the pipe.
 pub(super) fn lost_output() -> Option<&'static io::Error> {
-    LOST.get().filter(|error| error.kind() != ErrorKind::BrokenPipe)
+    LOST.get()
+        .filter(|error| error.kind() != ErrorKind::BrokenPipe)
 }
 
-/// The width of the terminal on standard output, in columns; `None` if standard output is another file.
+/// The width of the terminal on standard output, in columns; `None` if standard output is another
+/// file.
 pub(super) fn width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
@@ -112,7 +121,10 @@ mod tests {
     #[test]
     fn one_thing_is_no_plural() {
         assert_eq!(count(1_usize, "tool"), "1 tool");
-        assert_eq!((count(0_u64, "tool"), count(2_usize, "call")), ("0 tools".to_owned(), "2 calls".to_owned()));
+        assert_eq!(
+            (count(0_u64, "tool"), count(2_usize, "call")),
+            ("0 tools".to_owned(), "2 calls".to_owned())
+        );
     }
 
     #[test]

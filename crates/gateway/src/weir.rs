@@ -20,7 +20,9 @@ use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
 use crate::audit::Heads;
-use crate::config::{Config, IncludeErrors, Loader, Report, Source, TeamFile, TeamFileVersion, Weakening, weakenings};
+use crate::config::{
+    Config, IncludeErrors, Loader, Report, Source, TeamFile, TeamFileVersion, Weakening, weakenings,
+};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
@@ -58,9 +60,9 @@ pub enum Strictness {
 }
 
 impl Weir {
-    /// Starts with a checked config. Returns once both listeners accept and the config is applied; upstreams may still
-    /// be on their way. Must be called inside a tokio runtime. Upstreams with a `command` cannot be started by it: their keeper is
-    /// the `weir` program.
+    /// Starts with a checked config. Returns once both listeners accept and the config is applied;
+    /// upstreams may still be on their way. Must be called inside a tokio runtime. Upstreams with a
+    /// `command` cannot be started by it: their keeper is the `weir` program.
     ///
     /// # Errors
     /// [`StartError`]: nothing runs then.
@@ -75,23 +77,46 @@ impl Weir {
         keeper: Arc<Keeper>,
     ) -> Result<Self, StartError> {
         check_team_files(&config)?;
-        // Both ports first: where one of them cannot be had, no child process is started and no server is asked.
+        // Both ports first: where one of them cannot be had, no child process is started and no
+        // server is asked.
         let (clients, address) = clients_listener(&config, estate.clients)?;
         let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
         let config = config.served_at(address);
-        let estate = Estate { clients: None, operators: None, ..estate };
+        let estate = Estate {
+            clients: None,
+            operators: None,
+            ..estate
+        };
         // Boxed: it happens once, and whoever waits for it must not make room for all of it.
-        Box::pin(Self::assemble(config, estate, keeper, Listeners { clients: Some(clients), operators })).await
+        Box::pin(Self::assemble(
+            config,
+            estate,
+            keeper,
+            Listeners {
+                clients: Some(clients),
+                operators,
+            },
+        ))
+        .await
     }
 
     /// The same without listeners: clients come through [`Self::channel`] alone.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub(crate) async fn start_in_memory(config: &Config, keeper: Arc<Keeper>) -> Result<Self, StartError> {
+    pub(crate) async fn start_in_memory(
+        config: &Config,
+        keeper: Arc<Keeper>,
+    ) -> Result<Self, StartError> {
         check_team_files(config)?;
         let config = Arc::new(config.in_memory());
-        Box::pin(Self::assemble(config, Estate::default(), keeper, Listeners::default())).await
+        Box::pin(Self::assemble(
+            config,
+            Estate::default(),
+            keeper,
+            Listeners::default(),
+        ))
+        .await
     }
 
     async fn assemble(
@@ -102,9 +127,17 @@ impl Weir {
     ) -> Result<Self, StartError> {
         let Estate { sealing, will, .. } = estate;
         let is_in_memory = listeners.clients.is_none();
-        let arrival = if will.sessions_move { HandoverArrival::awaited() } else { HandoverArrival::default() };
+        let arrival = if will.sessions_move {
+            HandoverArrival::awaited()
+        } else {
+            HandoverArrival::default()
+        };
         let base = Base::new(&config, sealing, keeper, arrival);
-        let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
+        let telemetry = Telemetry::start(
+            &config.telemetry,
+            base.metrics.clone(),
+            base.factory.clone(),
+        )?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = Deciders::start(&config, &base, will.left()).await?;
         let inside = Inside::new(&config, base, deciders, (&upstreams, will));
@@ -120,9 +153,22 @@ impl Weir {
         loaded("ok");
         note_team_files(&[], &config.team_files);
         let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
-        let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
+        let applied = Mutex::new(Applied {
+            started: config.clone(),
+            config,
+            upstreams,
+        });
         let (successor, predecessor_ended) = (None, None);
-        Ok(Self { open, inside, memory, telemetry, applied, successor, predecessor_ended, is_in_memory })
+        Ok(Self {
+            open,
+            inside,
+            memory,
+            telemetry,
+            applied,
+            successor,
+            predecessor_ended,
+            is_in_memory,
+        })
     }
 
     /// Starts with a config as it stands in a file.
@@ -138,7 +184,9 @@ impl Weir {
     /// # Errors
     /// As [`Weir::reload`], and what is wrong with the config.
     pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
-        let config = load(source).map_err(ReloadError::Config).inspect_err(|error| self.refused_reload(error))?;
+        let config = load(source)
+            .map_err(ReloadError::Config)
+            .inspect_err(|error| self.refused_reload(error))?;
         self.reload(&config, Strictness::NoWeaker)
     }
 
@@ -170,14 +218,19 @@ impl Weir {
         &self.inside.catalog
     }
 
-    /// Takes a new config: no call and no session is dropped, and upstreams whose settings did not change keep their
-    /// connections, sessions and lists. Gives the settings that only a restart changes. Must be called inside a tokio
-    /// runtime.
+    /// Takes a new config: no call and no session is dropped, and upstreams whose settings did not
+    /// change keep their connections, sessions and lists. Gives the settings that only a restart
+    /// changes. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// An upstream cannot be made of its settings, a listener is bound where the config may not be served, or the config lost
-    /// protections without giving them up by name; nothing has changed then.
-    pub fn reload(&self, config: &Arc<Config>, strictness: Strictness) -> Result<Vec<&'static str>, ReloadError> {
+    /// An upstream cannot be made of its settings, a listener is bound where the config may not be
+    /// served, or the config lost protections without giving them up by name; nothing has changed
+    /// then.
+    pub fn reload(
+        &self,
+        config: &Arc<Config>,
+        strictness: Strictness,
+    ) -> Result<Vec<&'static str>, ReloadError> {
         let config = &match self.is_in_memory {
             true => Arc::new(config.in_memory()),
             false => config.clone(),
@@ -185,13 +238,18 @@ impl Weir {
         let lost = weakenings(&self.applied().config, config);
         let (unmoved, lost) = match strictness {
             Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
-            Strictness::NoWeaker | Strictness::AllowWeaker => self.apply(config).map(|unmoved| (unmoved, lost)),
+            Strictness::NoWeaker | Strictness::AllowWeaker => {
+                self.apply(config).map(|unmoved| (unmoved, lost))
+            }
         }
         .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
         refused(&[]);
-        let mut detail =
-            format!("{}, {}", count(config.upstreams.len(), "upstream"), count(config.endpoints.len(), "endpoint"));
+        let mut detail = format!(
+            "{}, {}",
+            count(config.upstreams.len(), "upstream"),
+            count(config.endpoints.len(), "endpoint")
+        );
         for lost in &lost {
             tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
             detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));
@@ -218,9 +276,15 @@ impl Weir {
         self.open.desk.refused(why);
     }
 
-    /// Notes the protections that teams' files lost, which are kept back while everything else is in force.
+    /// Notes the protections that teams' files lost, which are kept back while everything else is
+    /// in force.
     pub(crate) fn holds(&self, lost: &[Weakening]) {
-        refused(&lost.iter().map(|lost| lost.protection.label()).collect::<Vec<_>>());
+        refused(
+            &lost
+                .iter()
+                .map(|lost| lost.protection.label())
+                .collect::<Vec<_>>(),
+        );
     }
 
     /// Notes that a config that was not taken is gone: the one in the files is the one in force.
@@ -231,7 +295,12 @@ impl Weir {
     }
 
     fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
-        self.inside.deciders.gates.audit.operated(&Action { who, what, detail, done });
+        self.inside.deciders.gates.audit.operated(&Action {
+            who,
+            what,
+            detail,
+            done,
+        });
     }
 
     /// Refuses what a start at the bound addresses would refuse.
@@ -252,10 +321,13 @@ impl Weir {
         }
         let mut applied = self.applied();
         let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
-        let audit = inside.deciders.auditing.prepare(config.audit.as_ref(), &inside.base.factory)?;
+        let audit = inside
+            .deciders
+            .auditing
+            .prepare(config.audit.as_ref(), &inside.base.factory)?;
         let told = self.telemetry.prepare(&config.telemetry)?;
-        // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
-        // catalog has, so it is asked once more when these are the new ones.
+        // Front first: it refuses bad certificates, and until then nothing has changed. It serves
+        // the endpoints that the catalog has, so it is asked once more when these are the new ones.
         let take = || open.front.reload(outbound::front(config, self.address()));
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         inside.deciders.auditing.take(audit)?;
@@ -283,8 +355,8 @@ impl Weir {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends in phases: not ready any more, no new connections, open streams told to go, calls drained until the
-    /// config's deadline, upstreams retired, the operators' listener last.
+    /// Ends in phases: not ready any more, no new connections, open streams told to go, calls
+    /// drained until the config's deadline, upstreams retired, the operators' listener last.
     pub async fn shutdown(self) {
         // Boxed as the start is.
         Box::pin(self.end()).await;
@@ -298,7 +370,11 @@ impl Weir {
         }
         let drain = self.applied().config.drain;
         self.open.front.drain(drain).await;
-        if let Some(ended) = self.predecessor_ended.take().filter(|_| self.successor.is_some()) {
+        if let Some(ended) = self
+            .predecessor_ended
+            .take()
+            .filter(|_| self.successor.is_some())
+        {
             // Its last requests reach their sessions and child processes through this one.
             let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
         }
@@ -325,42 +401,61 @@ impl fmt::Debug for Weir {
 fn refused(reasons: &[&'static str]) {
     for reason in refusal_reasons() {
         let is_one = u64::from(reasons.contains(&reason));
-        instruments().config_refused.record(is_one, &[opentelemetry::KeyValue::new("reason", reason)]);
+        instruments()
+            .config_refused
+            .record(is_one, &[opentelemetry::KeyValue::new("reason", reason)]);
     }
 }
 
 /// Refuses a start without some of the teams' files, where the config wants them all.
 fn check_team_files(config: &Config) -> Result<(), StartError> {
-    let faulty: Vec<String> =
-        config.team_files.iter().filter(|file| file.is_faulty()).map(|file| file.name.clone()).collect();
+    let faulty: Vec<String> = config
+        .team_files
+        .iter()
+        .filter(|file| file.is_faulty())
+        .map(|file| file.name.clone())
+        .collect();
     match config.include_errors {
         IncludeErrors::RefuseStart if !faulty.is_empty() => Err(StartError::TeamFiles(faulty)),
         IncludeErrors::RefuseStart | IncludeErrors::LeaveOut => Ok(()),
     }
 }
 
-/// Notes which files of `include` have errors, and that those of the config before have none any more.
+/// Notes which files of `include` have errors, and that those of the config before have none any
+/// more.
 fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
-    let gone = before.iter().filter(|old| now.iter().all(|new| new.name != old.name)).map(|old| (old, None));
+    let gone = before
+        .iter()
+        .filter(|old| now.iter().all(|new| new.name != old.name))
+        .map(|old| (old, None));
     for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.serves)))) {
         for version in TeamFileVersion::FAULTY {
-            let labels = [("file", file.name.clone()), ("serves", version.label().to_owned())];
+            let labels = [
+                ("file", file.name.clone()),
+                ("serves", version.label().to_owned()),
+            ];
             let labels = labels.map(|(name, value)| opentelemetry::KeyValue::new(name, value));
-            instruments().config_team_files.record(u64::from(serves == Some(version)), &labels);
+            instruments()
+                .config_team_files
+                .record(u64::from(serves == Some(version)), &labels);
         }
     }
 }
 
 /// Counts a reload in the metrics: `ok`, `error` or `weaker`.
 fn count_reload(result: &'static str) {
-    instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
+    instruments()
+        .config_reloads
+        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
     loaded(result);
 }
 
 /// Notes when the config was last loaded.
 fn loaded(result: &'static str) {
     let now = unix_seconds(std::time::SystemTime::now());
-    instruments().config_last_reload.record(now, &[opentelemetry::KeyValue::new("result", result)]);
+    instruments()
+        .config_last_reload
+        .record(now, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
 fn load(source: Source) -> Result<Arc<Config>, Report> {

@@ -1,4 +1,5 @@
-//! The binary as a person meets it before anything runs: help, check, schema, keys, and starts that fail.
+//! The binary as a person meets it before anything runs: help, check, schema, keys, and starts that
+//! fail.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::TcpListener;
@@ -62,28 +63,57 @@ fn help_says_what_each_command_is_for() {
         "schema",
         "keygen",
     ] {
-        assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} in:\n{help}");
+        assert!(
+            help.lines()
+                .any(|line| line.trim_start().starts_with(command)),
+            "{command} in:\n{help}"
+        );
     }
-    assert!(!help.contains("docs"), "made for the project, not for users");
+    assert!(
+        !help.contains("docs"),
+        "made for the project, not for users"
+    );
     let call = out(&weir(&["call", "--help"]));
-    assert!(call.contains("WEIR_TOKEN") && call.contains("exits with 1"), "{call}");
-    assert_eq!(out(&weir(&["--version"])).trim(), format!("weir {}", env!("CARGO_PKG_VERSION")));
+    assert!(
+        call.contains("WEIR_TOKEN") && call.contains("exits with 1"),
+        "{call}"
+    );
+    assert_eq!(
+        out(&weir(&["--version"])).trim(),
+        format!("weir {}", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]
 fn every_command_is_in_the_page_of_commands() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
     let help = out(&weir(&["--help"]));
     let (_, commands) = help.split_once("Commands:\n").unwrap();
-    let commands = commands.lines().take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  "));
-    let names: Vec<&str> =
-        commands.filter_map(|line| line.get(2..)?.split(' ').next().filter(|name| !name.is_empty())).collect();
+    let commands = commands
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  "));
+    let names: Vec<&str> = commands
+        .filter_map(|line| {
+            line.get(2..)?
+                .split(' ')
+                .next()
+                .filter(|name| !name.is_empty())
+        })
+        .collect();
     assert!(names.len() > 15, "{names:?}");
     for name in names.into_iter().filter(|name| *name != "help") {
-        assert!(page.contains(&format!("`weir {name}`")), "docs/cli.md lacks {name}");
+        assert!(
+            page.contains(&format!("`weir {name}`")),
+            "docs/cli.md lacks {name}"
+        );
     }
     for code in 0..=5 {
-        assert!(page.contains(&format!("\n| {code} | ")), "docs/cli.md lacks exit code {code}");
+        assert!(
+            page.contains(&format!("\n| {code} | ")),
+            "docs/cli.md lacks exit code {code}"
+        );
     }
 }
 
@@ -98,16 +128,25 @@ fn check_prints_everything_and_exits_with_2() {
         file = bad.path()
     );
     assert_eq!(out(&output), expected);
-    let good = Config::new("check-good", "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n");
+    let good = Config::new(
+        "check-good",
+        "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n",
+    );
     let output = weir(&["check", good.path()]);
     assert!(output.status.success());
-    assert_eq!(out(&output), format!("{}: good, 1 upstream and 2 endpoints\n", good.path()));
+    assert_eq!(
+        out(&output),
+        format!("{}: good, 1 upstream and 2 endpoints\n", good.path())
+    );
 }
 
 #[test]
 fn the_schema_is_the_checked_in_one() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
-    assert_eq!(out(&weir(&["schema"])), std::fs::read_to_string(file).unwrap());
+    assert_eq!(
+        out(&weir(&["schema"])),
+        std::fs::read_to_string(file).unwrap()
+    );
 }
 
 #[test]
@@ -117,14 +156,44 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
     let table = [
         ("yaml", "listen: [1\n".to_owned(), 2, "no valid YAML"),
-        ("unset", "upstreams: { a: { url: \"${WEIR_TEST_UNSET}\" } }\n".to_owned(), 2, "WEIR_TEST_UNSET is not set"),
-        ("open", format!("listen: 0.0.0.0:0\n{upstream}\n"), 2, "everybody who reaches 0.0.0.0:0"),
+        (
+            "unset",
+            "upstreams: { a: { url: \"${WEIR_TEST_UNSET}\" } }\n".to_owned(),
+            2,
+            "WEIR_TEST_UNSET is not set",
+        ),
+        (
+            "open",
+            format!("listen: 0.0.0.0:0\n{upstream}\n"),
+            2,
+            "everybody who reaches 0.0.0.0:0",
+        ),
         ("empty", String::new(), 2, "the file is empty"),
-        ("comment", "# upstreams: {}\n---\n".to_owned(), 2, "the file is empty"),
+        (
+            "comment",
+            "# upstreams: {}\n---\n".to_owned(),
+            2,
+            "the file is empty",
+        ),
         ("braces", "{}\n".to_owned(), 2, "the file is empty"),
-        ("null", format!("{upstream}\nauth:\n"), 2, "auth: has no value"),
-        ("rules", format!("{upstream}\npolicy: {{ inline: \"\" }}\n"), 2, "policy.inline: has no rule"),
-        ("key", format!("keys: [{{ id: 1, secret: changeme }}]\n{upstream}\n"), 2, "keys.0.secret"),
+        (
+            "null",
+            format!("{upstream}\nauth:\n"),
+            2,
+            "auth: has no value",
+        ),
+        (
+            "rules",
+            format!("{upstream}\npolicy: {{ inline: \"\" }}\n"),
+            2,
+            "policy.inline: has no rule",
+        ),
+        (
+            "key",
+            format!("keys: [{{ id: 1, secret: changeme }}]\n{upstream}\n"),
+            2,
+            "keys.0.secret",
+        ),
         (
             "port",
             format!("listen: {address}\nadmin: {{ listen: off }}\n{upstream}\n"),
@@ -152,8 +221,16 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
     }
     let output = weir(&["serve", "--config", "/nowhere/weir.yaml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("/nowhere/weir.yaml: error: cannot be read"), "{}", err(&output));
-    assert_eq!(weir(&["serve"]).status.code(), Some(2), "no config is no start");
+    assert!(
+        err(&output).contains("/nowhere/weir.yaml: error: cannot be read"),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(
+        weir(&["serve"]).status.code(),
+        Some(2),
+        "no config is no start"
+    );
 }
 
 /// A filter that names no level logged nothing, and `weir check` called it good.
@@ -172,39 +249,78 @@ fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
         let output = weir(arguments);
         let said = out(&output) + &err(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains("`inof` is no log level, did you mean `info`?"), "{said}");
-        assert!(said.contains("Levels are trace, debug, info, warn, error, off"), "{said}");
+        assert!(
+            said.contains("`inof` is no log level, did you mean `info`?"),
+            "{said}"
+        );
+        assert!(
+            said.contains("Levels are trace, debug, info, warn, error, off"),
+            "{said}"
+        );
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = command.args(["serve", "--config", good.path()]).env("RUST_LOG", "inof").output().unwrap();
+    let output = command
+        .args(["serve", "--config", good.path()])
+        .env("RUST_LOG", "inof")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("RUST_LOG: `inof` is no log level"), "{}", err(&output));
+    assert!(
+        err(&output).contains("RUST_LOG: `inof` is no log level"),
+        "{}",
+        err(&output)
+    );
 }
 
 /// A config is named in the same way by every command that takes one.
 #[test]
 fn a_config_is_an_argument_an_option_or_a_variable() {
-    let good = Config::new("named", "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\nadmin: { listen: off }\n");
-    for arguments in
-        [["check", good.path()].as_slice(), &["check", "--config", good.path()], &["check", "-c", good.path()]]
-    {
-        assert!(out(&weir(arguments)).contains("good, 1 upstream and 2 endpoints"), "{arguments:?}");
+    let good = Config::new(
+        "named",
+        "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\nadmin: { listen: off }\n",
+    );
+    for arguments in [
+        ["check", good.path()].as_slice(),
+        &["check", "--config", good.path()],
+        &["check", "-c", good.path()],
+    ] {
+        assert!(
+            out(&weir(arguments)).contains("good, 1 upstream and 2 endpoints"),
+            "{arguments:?}"
+        );
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = command.arg("check").env("WEIR_CONFIG", good.path()).output().unwrap();
+    let output = command
+        .arg("check")
+        .env("WEIR_CONFIG", good.path())
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", err(&output));
-    for arguments in [["admin", "upstreams", "-c", good.path()].as_slice(), &["health", "--config", good.path()]] {
+    for arguments in [
+        ["admin", "upstreams", "-c", good.path()].as_slice(),
+        &["health", "--config", good.path()],
+    ] {
         let output = weir(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", err(&output));
-        assert!(err(&output).contains("no listener for operators"), "{}", err(&output));
+        assert!(
+            err(&output).contains("no listener for operators"),
+            "{}",
+            err(&output)
+        );
     }
     // A listener that is named wins over a config in the environment.
     let closed = weir_testkit::ClosedPort::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["health", "--admin", &format!("http://{}", closed.address())]).env("WEIR_CONFIG", good.path());
+    command
+        .args(["health", "--admin", &format!("http://{}", closed.address())])
+        .env("WEIR_CONFIG", good.path());
     assert_eq!(command.output().unwrap().status.code(), Some(3));
     let alone = weir(&["explain", "--config", good.path(), "--tool", "a__x"]);
-    assert!(out(&alone).contains("By the config alone"), "{}", err(&alone));
+    assert!(
+        out(&alone).contains("By the config alone"),
+        "{}",
+        err(&alone)
+    );
 }
 
 /// The reader of a pipe may leave: that is no panic and no error. A full disk is one.
@@ -212,17 +328,36 @@ fn a_config_is_an_argument_an_option_or_a_variable() {
 fn a_closed_pipe_ends_a_command_quietly_and_a_full_disk_is_told() {
     for command in ["schema", "completions bash", "--help", "docs metrics"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let mut child = child.args(command.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = child
+            .args(command.split(' '))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
         assert_eq!(err(&output), "", "{command}");
     }
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = command.arg("schema").stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let output = command
+        .arg("schema")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
-    assert!(err(&output).starts_with("weir: standard output cannot be written: No space left"), "{}", err(&output));
+    assert!(
+        err(&output).starts_with("weir: standard output cannot be written: No space left"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
@@ -231,21 +366,63 @@ fn client_commands_fail_with_a_clear_text() {
     let nobody = format!("http://{}/mcp", closed.address());
     let operators = format!("http://{}", closed.address());
     let table: [(&[&str], i32, &str); 10] = [
-        (&["tools", &nobody], 3, "connection refused, since nothing listens at"),
-        (&["prompts", &nobody], 3, "start the server there, or correct the URL"),
-        (&["call", &nobody, "x", "hello"], 2, "`hello` is no argument: write KEY=VALUE"),
-        (&["admin", "--admin", &operators, "upstreams"], 3, "no weir answers its operators"),
-        (&["health", "--admin", &operators], 3, "--admin URL names it"),
-        (&["explain", "--admin", &operators, "--tool", "x"], 3, "no weir answers its operators"),
-        (&["tools", "http://no-such-host.invalid/mcp"], 3, "is not known here (DNS)"),
+        (
+            &["tools", &nobody],
+            3,
+            "connection refused, since nothing listens at",
+        ),
+        (
+            &["prompts", &nobody],
+            3,
+            "start the server there, or correct the URL",
+        ),
+        (
+            &["call", &nobody, "x", "hello"],
+            2,
+            "`hello` is no argument: write KEY=VALUE",
+        ),
+        (
+            &["admin", "--admin", &operators, "upstreams"],
+            3,
+            "no weir answers its operators",
+        ),
+        (
+            &["health", "--admin", &operators],
+            3,
+            "--admin URL names it",
+        ),
+        (
+            &["explain", "--admin", &operators, "--tool", "x"],
+            3,
+            "no weir answers its operators",
+        ),
+        (
+            &["tools", "http://no-such-host.invalid/mcp"],
+            3,
+            "is not known here (DNS)",
+        ),
         (&["call", &nobody, "x", "{}"], 3, "cannot reach"),
         (&["call", &nobody, "x", "[1]"], 2, "arguments are an object"),
         (&["tools", "nonsense"], 2, "is no http or https URL"),
     ];
     for (arguments, code, words) in table {
         let output = weir(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", err(&output));
-        assert!(err(&output).contains(words), "{arguments:?}: {}", err(&output));
-        assert_eq!(err(&output).lines().count(), 1, "one line: {}", err(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+        assert!(
+            err(&output).contains(words),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+        assert_eq!(
+            err(&output).lines().count(),
+            1,
+            "one line: {}",
+            err(&output)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Files of eight MCP clients, written after their public documentation: the binary takes them as they are.
+//! Files of eight MCP clients, written after their public documentation: the binary takes them as
+//! they are.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -14,13 +15,48 @@ const CLIENTS: [(&str, &str, &str, &[&str]); 8] = [
         ".config/Claude/claude_desktop_config.json",
         &["filesystem", "brave-search", "sqlite"],
     ),
-    ("claude-code", "claude.json", ".claude.json", &["shop-db", "sentry", "asana", "api-server", "airtable"]),
-    ("cursor", "cursor.json", ".cursor/mcp.json", &["postgres", "notes", "linear"]),
-    ("vscode", "vscode.json", ".config/Code/User/mcp.json", &["perplexity", "project", "context7"]),
-    ("gemini", "gemini.json", ".gemini/settings.json", &["pythontools", "httpserver"]),
-    ("windsurf", "windsurf.json", ".codeium/windsurf/mcp_config.json", &["github", "remote-http"]),
-    ("codex", "codex.toml", ".codex/config.toml", &["context7-codex", "figma"]),
-    ("zed", "zed.json", ".config/zed/settings.json", &["local-mcp-server", "older", "remote-mcp-server"]),
+    (
+        "claude-code",
+        "claude.json",
+        ".claude.json",
+        &["shop-db", "sentry", "asana", "api-server", "airtable"],
+    ),
+    (
+        "cursor",
+        "cursor.json",
+        ".cursor/mcp.json",
+        &["postgres", "notes", "linear"],
+    ),
+    (
+        "vscode",
+        "vscode.json",
+        ".config/Code/User/mcp.json",
+        &["perplexity", "project", "context7"],
+    ),
+    (
+        "gemini",
+        "gemini.json",
+        ".gemini/settings.json",
+        &["pythontools", "httpserver"],
+    ),
+    (
+        "windsurf",
+        "windsurf.json",
+        ".codeium/windsurf/mcp_config.json",
+        &["github", "remote-http"],
+    ),
+    (
+        "codex",
+        "codex.toml",
+        ".codex/config.toml",
+        &["context7-codex", "figma"],
+    ),
+    (
+        "zed",
+        "zed.json",
+        ".config/zed/settings.json",
+        &["local-mcp-server", "older", "remote-mcp-server"],
+    ),
 ];
 
 /// Variables that the files refer to.
@@ -71,10 +107,17 @@ impl Home {
     }
 
     fn copy(&self, fixture: &str, place: &str) {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(fixture);
+        let from = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/clients")
+            .join(fixture);
         // The one project that a file names has to be there.
         let project = self.0.join("work").display().to_string();
-        self.write(place, &fs::read_to_string(from).unwrap().replace("/srv/shop", &project));
+        self.write(
+            place,
+            &fs::read_to_string(from)
+                .unwrap()
+                .replace("/srv/shop", &project),
+        );
     }
 
     fn write(&self, place: &str, text: &str) -> PathBuf {
@@ -87,8 +130,15 @@ impl Home {
     /// Runs weir in the folder `work`, with no variable but `HOME` and these.
     fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let command = command.args(arguments).current_dir(self.0.join("work")).env_clear();
-        command.env("HOME", &self.0).envs(variables.iter().copied()).output().unwrap()
+        let command = command
+            .args(arguments)
+            .current_dir(self.0.join("work"))
+            .env_clear();
+        command
+            .env("HOME", &self.0)
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap()
     }
 }
 
@@ -112,11 +162,25 @@ fn said(output: &Output) -> String {
 /// `VARIABLES`, with the folder of the project.
 fn variables(home: &Home) -> Vec<(&'static str, String)> {
     let folder = home.0.join("work").display().to_string();
-    VARIABLES.map(|(name, value)| (name, if value == "." { folder.clone() } else { value.to_owned() })).to_vec()
+    VARIABLES
+        .map(|(name, value)| {
+            (
+                name,
+                if value == "." {
+                    folder.clone()
+                } else {
+                    value.to_owned()
+                },
+            )
+        })
+        .to_vec()
 }
 
 fn borrowed<'a>(variables: &'a [(&str, String)]) -> Vec<(&'a str, &'a str)> {
-    variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect()
 }
 
 #[test]
@@ -129,11 +193,25 @@ fn every_file_passes_check_without_an_edit() {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(0), "{client}: {said}");
         // Servers of a project of Claude Code are for `import`.
-        let served = servers.iter().filter(|server| **server != "shop-db").count();
-        assert!(said.contains(&format!("good, {served} upstreams")), "{client}: {said}");
-        for line in said.lines().filter(|line| line.contains(" warning: ") || line.contains(" note: ")) {
-            let rest = line.strip_prefix(&format!("{file}:")).unwrap_or_else(|| panic!("{client}: {line}"));
-            assert!(rest.split(':').next().unwrap().parse::<u32>().is_ok(), "{client}: no line in: {line}");
+        let served = servers
+            .iter()
+            .filter(|server| **server != "shop-db")
+            .count();
+        assert!(
+            said.contains(&format!("good, {served} upstreams")),
+            "{client}: {said}"
+        );
+        for line in said
+            .lines()
+            .filter(|line| line.contains(" warning: ") || line.contains(" note: "))
+        {
+            let rest = line
+                .strip_prefix(&format!("{file}:"))
+                .unwrap_or_else(|| panic!("{client}: {line}"));
+            assert!(
+                rest.split(':').next().unwrap().parse::<u32>().is_ok(),
+                "{client}: no line in: {line}"
+            );
         }
     }
 }
@@ -148,22 +226,68 @@ fn what_means_nothing_is_said_with_its_line() {
             2,
             "2 keys mean nothing to weir and are ignored: `globalShortcut`",
         ),
-        (".claude.json", 2, "(`weir import FILE` takes the servers of `projects`, too)"),
-        (".cursor/mcp.json", 18, "mcpServers.linear.auth: is not used"),
-        (".cursor/mcp.json", 20, "mcpServers.old: is left out, because it is `disabled`"),
-        (".config/Code/User/mcp.json", 4, "inputs.0: `perplexity-key` is asked for at the start"),
-        (".config/Code/User/mcp.json", 14, "servers.perplexity.dev: is not known here"),
-        (".config/Code/User/mcp.json", 21, "servers.project.sandboxEnabled: is not kept"),
-        (".gemini/settings.json", 18, "mcpServers.httpServer.excludeTools: is not kept: all tools"),
-        (".gemini/settings.json", 20, "mcpServers.google-workspace: is left out"),
-        (".codex/config.toml", 19, "mcp_servers.chrome_devtools: is left out, because it is not `enabled`"),
-        (".config/zed/settings.json", 17, "context_servers.older.settings: is not known here"),
-        (".config/zed/settings.json", 22, "context_servers.mcp-server-github: is left out"),
+        (
+            ".claude.json",
+            2,
+            "(`weir import FILE` takes the servers of `projects`, too)",
+        ),
+        (
+            ".cursor/mcp.json",
+            18,
+            "mcpServers.linear.auth: is not used",
+        ),
+        (
+            ".cursor/mcp.json",
+            20,
+            "mcpServers.old: is left out, because it is `disabled`",
+        ),
+        (
+            ".config/Code/User/mcp.json",
+            4,
+            "inputs.0: `perplexity-key` is asked for at the start",
+        ),
+        (
+            ".config/Code/User/mcp.json",
+            14,
+            "servers.perplexity.dev: is not known here",
+        ),
+        (
+            ".config/Code/User/mcp.json",
+            21,
+            "servers.project.sandboxEnabled: is not kept",
+        ),
+        (
+            ".gemini/settings.json",
+            18,
+            "mcpServers.httpServer.excludeTools: is not kept: all tools",
+        ),
+        (
+            ".gemini/settings.json",
+            20,
+            "mcpServers.google-workspace: is left out",
+        ),
+        (
+            ".codex/config.toml",
+            19,
+            "mcp_servers.chrome_devtools: is left out, because it is not `enabled`",
+        ),
+        (
+            ".config/zed/settings.json",
+            17,
+            "context_servers.older.settings: is not known here",
+        ),
+        (
+            ".config/zed/settings.json",
+            22,
+            "context_servers.mcp-server-github: is left out",
+        ),
     ] {
         let file = home.0.join(home.place(place)).display().to_string();
         let said = said(&home.weir(&["check", &file], &borrowed(&variables)));
         let begins = format!("{file}:{line}: ");
-        let found = said.lines().any(|said| said.starts_with(&begins) && said.contains(words));
+        let found = said
+            .lines()
+            .any(|said| said.starts_with(&begins) && said.contains(words));
         assert!(found, "no `{begins}.. {words}` in:\n{said}");
     }
 }
@@ -172,34 +296,84 @@ fn what_means_nothing_is_said_with_its_line() {
 fn all_files_import_into_one_config_that_passes_check() {
     let home = Home::full("import");
     let folder = home.0.join("work").display().to_string();
-    let output = home.weir(&["import", "--write", "weir.yaml"], &[("WEIR_WORKSPACE_FOLDER", &folder)]);
+    let output = home.weir(
+        &["import", "--write", "weir.yaml"],
+        &[("WEIR_WORKSPACE_FOLDER", &folder)],
+    );
     let listed = said(&output);
     assert_eq!(output.status.code(), Some(0), "{listed}");
     let file = home.0.join("work/weir.yaml");
     let written = fs::read_to_string(&file).unwrap();
-    assert!(!written.contains("canary"), "a secret was written:\n{written}");
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(
+        !written.contains("canary"),
+        "a secret was written:\n{written}"
+    );
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     for (client, _, place, servers) in CLIENTS {
-        assert!(listed.contains(&home.0.join(home.place(place)).display().to_string()), "{client}:\n{listed}");
+        assert!(
+            listed.contains(&home.0.join(home.place(place)).display().to_string()),
+            "{client}:\n{listed}"
+        );
         for server in servers {
-            assert!(written.lines().any(|line| line == format!("  {server}:")), "{client}: {server} in:\n{written}");
+            assert!(
+                written.lines().any(|line| line == format!("  {server}:")),
+                "{client}: {server} in:\n{written}"
+            );
         }
     }
     // Each variable that is named is one that the config needs, and with all of them it is good.
     let needed: Vec<String> = written
         .lines()
-        .filter_map(|line| line.strip_prefix("#   ")?.split_once(": ").map(|(name, _)| name.to_owned()))
+        .filter_map(|line| {
+            line.strip_prefix("#   ")?
+                .split_once(": ")
+                .map(|(name, _)| name.to_owned())
+        })
         .collect();
-    assert!(needed.iter().any(|name| name == "WEIR_INPUT_PERPLEXITY_KEY"), "{needed:?}");
-    assert!(needed.iter().any(|name| name == "GITHUB_PERSONAL_ACCESS_TOKEN"), "{needed:?}");
-    let value = |name: &str| if name == "WEIR_WORKSPACE_FOLDER" { folder.clone() } else { "v-0001-2".to_owned() };
-    let set: Vec<(&str, String)> = needed.iter().map(|name| (name.as_str(), value(name))).collect();
+    assert!(
+        needed
+            .iter()
+            .any(|name| name == "WEIR_INPUT_PERPLEXITY_KEY"),
+        "{needed:?}"
+    );
+    assert!(
+        needed
+            .iter()
+            .any(|name| name == "GITHUB_PERSONAL_ACCESS_TOKEN"),
+        "{needed:?}"
+    );
+    let value = |name: &str| {
+        if name == "WEIR_WORKSPACE_FOLDER" {
+            folder.clone()
+        } else {
+            "v-0001-2".to_owned()
+        }
+    };
+    let set: Vec<(&str, String)> = needed
+        .iter()
+        .map(|name| (name.as_str(), value(name)))
+        .collect();
     let output = home.weir(&["check", "weir.yaml"], &borrowed(&set));
-    assert_eq!(output.status.code(), Some(0), "{}\n{written}", said(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}\n{written}",
+        said(&output)
+    );
     for name in &needed {
-        let others: Vec<_> = borrowed(&set).into_iter().filter(|(other, _)| other != name).collect();
+        let others: Vec<_> = borrowed(&set)
+            .into_iter()
+            .filter(|(other, _)| other != name)
+            .collect();
         let output = home.weir(&["check", "weir.yaml"], &others);
-        assert_eq!(output.status.code(), Some(2), "{name} is not needed:\n{written}");
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{name} is not needed:\n{written}"
+        );
     }
 }
 
@@ -209,14 +383,26 @@ fn each_client_imports_by_its_name_and_prints_the_config() {
     for (client, _, _, servers) in CLIENTS {
         let output = home.weir(&["import", client], &borrowed(&variables(&home)));
         said(&output);
-        assert_eq!(output.status.code(), Some(0), "{client}: {}", text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{client}: {}",
+            text(&output.stderr)
+        );
         let printed = text(&output.stdout);
         for server in servers {
             let id = server.trim_end_matches("-codex");
-            assert!(printed.lines().any(|line| line == format!("  {id}:")), "{client}: {id} in:\n{printed}");
+            assert!(
+                printed.lines().any(|line| line == format!("  {id}:")),
+                "{client}: {id} in:\n{printed}"
+            );
         }
     }
-    assert_eq!(fs::read_dir(home.0.join("work")).unwrap().count(), 1, "nothing was written");
+    assert_eq!(
+        fs::read_dir(home.0.join("work")).unwrap().count(),
+        1,
+        "nothing was written"
+    );
 }
 
 #[test]
@@ -228,26 +414,45 @@ fn a_file_of_a_project_works_in_the_project() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let output = home.weir(&["import"], &[]);
     let printed = text(&output.stdout);
-    let work = fs::canonicalize(home.0.join("work")).unwrap().display().to_string();
+    let work = fs::canonicalize(home.0.join("work"))
+        .unwrap()
+        .display()
+        .to_string();
     assert!(printed.contains(&format!("    cwd: {work}\n")), "{printed}");
-    assert!(printed.contains(&format!("{work}/build/index.js")), "{printed}");
+    assert!(
+        printed.contains(&format!("{work}/build/index.js")),
+        "{printed}"
+    );
     assert!(printed.contains("      DEBUG: \"1\"\n"), "{printed}");
-    assert!(printed.contains("      PROJECT_TOKEN: \"${PROJECT_TOKEN}\"\n"), "{printed}");
+    assert!(
+        printed.contains("      PROJECT_TOKEN: \"${PROJECT_TOKEN}\"\n"),
+        "{printed}"
+    );
     assert!(!printed.contains("canary"), "{printed}");
 }
 
 #[test]
 fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
     let home = Home::full("inputs");
-    let file = home.0.join(home.place(".config/Code/User/mcp.json")).display().to_string();
+    let file = home
+        .0
+        .join(home.place(".config/Code/User/mcp.json"))
+        .display()
+        .to_string();
     let folder = home.0.join("work").display().to_string();
-    let output = home.weir(&["serve", "--config", &file], &[("WEIR_WORKSPACE_FOLDER", &folder)]);
+    let output = home.weir(
+        &["serve", "--config", &file],
+        &[("WEIR_WORKSPACE_FOLDER", &folder)],
+    );
     let said = said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     let wanted = ":13: error: servers.perplexity.env.PERPLEXITY_API_KEY: `${input:perplexity-key}` has no value: nobody \
                   answered at a terminal (set the environment variable WEIR_INPUT_PERPLEXITY_KEY where weir starts)";
     assert!(said.contains(wanted), "{said}");
-    assert!(!said.contains("WEIR_INPUT_REGION where"), "it has a default:\n{said}");
+    assert!(
+        !said.contains("WEIR_INPUT_REGION where"),
+        "it has a default:\n{said}"
+    );
 }
 
 #[test]
@@ -258,15 +463,40 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
         (output.status.code().unwrap(), said(&output))
     };
     let (code, said) = run(&["import"]);
-    assert_eq!((code, said.contains("name a file, such as: weir import mcp.json")), (1, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("name a file, such as: weir import mcp.json")
+        ),
+        (1, true),
+        "{said}"
+    );
     let (code, said) = run(&["import", "nowhere.json"]);
-    assert_eq!((code, said.contains("neither a file nor a client; clients are claude-desktop,")), (2, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("neither a file nor a client; clients are claude-desktop,")
+        ),
+        (2, true),
+        "{said}"
+    );
     home.write("work/broken.json", "{\n  \"mcpServers\": [\n}");
     let (code, said) = run(&["import", "broken.json"]);
-    assert_eq!((code, said.contains("broken.json:3: error: this is no valid JSON")), (2, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("broken.json:3: error: this is no valid JSON")
+        ),
+        (2, true),
+        "{said}"
+    );
     home.write("work/none.json", "{ \"mcpServers\": {} }");
     let (code, said) = run(&["import", "none.json"]);
-    assert_eq!((code, said.contains("no server to import")), (1, true), "{said}");
+    assert_eq!(
+        (code, said.contains("no server to import")),
+        (1, true),
+        "{said}"
+    );
     home.write(
         "work/mcp.json",
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" }, \"b\": { \"url\": \"ftp://x\" } } }",
@@ -274,19 +504,37 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
     home.write("work/weir.yaml", "# mine\n");
     let (code, said) = run(&["import", "mcp.json", "--write", "weir.yaml"]);
     assert_eq!((code, said.contains("add --force")), (2, true), "{said}");
-    assert_eq!(fs::read_to_string(home.0.join("work/weir.yaml")).unwrap(), "# mine\n");
+    assert_eq!(
+        fs::read_to_string(home.0.join("work/weir.yaml")).unwrap(),
+        "# mine\n"
+    );
     let (code, said) = run(&["import", "mcp.json", "--write", "weir.yaml", "--force"]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("left out: url is no http or https URL"), "{said}");
-    assert!(fs::read_to_string(home.0.join("work/weir.yaml")).unwrap().contains("  a:\n    command: npx\n"));
+    assert!(
+        said.contains("left out: url is no http or https URL"),
+        "{said}"
+    );
+    assert!(
+        fs::read_to_string(home.0.join("work/weir.yaml"))
+            .unwrap()
+            .contains("  a:\n    command: npx\n")
+    );
 }
 
 #[test]
 fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
     let home = Home::full("mixture");
     for (place, key, words) in [
-        (".gemini/settings.json", "\"general\"", "note: mcpServers: stands beside `telemetry`"),
-        (".config/zed/settings.json", "\"theme\"", "error: context_servers: stands beside `telemetry`"),
+        (
+            ".gemini/settings.json",
+            "\"general\"",
+            "note: mcpServers: stands beside `telemetry`",
+        ),
+        (
+            ".config/zed/settings.json",
+            "\"theme\"",
+            "error: context_servers: stands beside `telemetry`",
+        ),
     ] {
         let file = home.0.join(home.place(place));
         let text = fs::read_to_string(&file).unwrap().replacen(
@@ -299,7 +547,10 @@ fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
         let output = home.weir(&["check", &file], &borrowed(&variables(&home)));
         let checked = said(&output);
         assert_eq!(output.status.code(), Some(2), "{checked}");
-        assert!(checked.contains(words) && checked.contains("`weir import FILE` converts"), "{checked}");
+        assert!(
+            checked.contains(words) && checked.contains("`weir import FILE` converts"),
+            "{checked}"
+        );
         let output = home.weir(&["import", &file], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     }
@@ -313,7 +564,11 @@ fn servers_in_the_settings_of_vs_code_are_found() {
         "{ // mine\n \"editor.tabSize\": 2, \"mcp\": { \"servers\": { \"a\": { \"command\": \"npx\" } } } }",
     );
     let output = home.weir(&["import", "settings.json"], &[]);
-    assert!(text(&output.stdout).contains("  # settings.json:2\n  a:\n    command: npx\n"), "{}", said(&output));
+    assert!(
+        text(&output.stdout).contains("  # settings.json:2\n  a:\n    command: npx\n"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -326,7 +581,10 @@ fn import_and_check_start_nothing() {
     );
     home.write(".cursor/mcp.json", &servers);
     let output = home.weir(&["import"], &[]);
-    assert!(said(&output).contains(&format!("/bin/sh -c 'touch {}'", trace.display())), "the command is shown");
+    assert!(
+        said(&output).contains(&format!("/bin/sh -c 'touch {}'", trace.display())),
+        "the command is shown"
+    );
     let file = home.0.join(".cursor/mcp.json").display().to_string();
     assert_eq!(home.weir(&["check", &file], &[]).status.code(), Some(0));
     assert!(!trace.exists());
@@ -335,7 +593,10 @@ fn import_and_check_start_nothing() {
 #[test]
 fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
     let home = Home::new("names");
-    home.write(".cursor/mcp.json", r#"{ "mcpServers": { "git": { "command": "uvx", "args": ["mcp-server-git"] } } }"#);
+    home.write(
+        ".cursor/mcp.json",
+        r#"{ "mcpServers": { "git": { "command": "uvx", "args": ["mcp-server-git"] } } }"#,
+    );
     home.write(
         ".gemini/settings.json",
         r#"{ "mcpServers": { "git": { "command": "git-mcp", "env": { "TOKEN": "canary-one-1" } },
@@ -344,8 +605,14 @@ fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
     let output = home.weir(&["import"], &[]);
     let printed = text(&output.stdout);
     let listed = text(&output.stderr);
-    assert!(printed.contains("  git:\n    command: uvx\n") && printed.contains("  git-gemini:\n"), "{printed}");
-    assert!(listed.contains("git, as `git-gemini`") && listed.contains("is the same as `git`, from"), "{listed}");
+    assert!(
+        printed.contains("  git:\n    command: uvx\n") && printed.contains("  git-gemini:\n"),
+        "{printed}"
+    );
+    assert!(
+        listed.contains("git, as `git-gemini`") && listed.contains("is the same as `git`, from"),
+        "{listed}"
+    );
     assert!(!said(&output).contains("git-2:"), "{printed}");
 }
 
@@ -361,41 +628,117 @@ fn init_writes_a_config_that_add_fills() {
     assert_eq!(run(&["init"]).0, 0);
     let first = read();
     let (code, said) = run(&["check", "weir.yaml"]);
-    assert_eq!((code, said.contains("there are no upstreams")), (0, true), "{said}");
+    assert_eq!(
+        (code, said.contains("there are no upstreams")),
+        (0, true),
+        "{said}"
+    );
     let (code, said) = run(&["init"]);
-    assert_eq!((code, said.contains("weir.yaml is there already")), (2, true), "{said}");
-    let (code, said) = run(&["add", "files", "--env", "LEVEL=info", "--", "npx", "-y", "@x/server", "/srv/a b"]);
+    assert_eq!(
+        (code, said.contains("weir.yaml is there already")),
+        (2, true),
+        "{said}"
+    );
+    let (code, said) = run(&[
+        "add",
+        "files",
+        "--env",
+        "LEVEL=info",
+        "--",
+        "npx",
+        "-y",
+        "@x/server",
+        "/srv/a b",
+    ]);
     assert_eq!(code, 0, "{said}");
-    let (code, said) = run(&["add", "docs", "https://docs.example.com/mcp", "-H", "Authorization: Bearer ${TOKEN}"]);
+    let (code, said) = run(&[
+        "add",
+        "docs",
+        "https://docs.example.com/mcp",
+        "-H",
+        "Authorization: Bearer ${TOKEN}",
+    ]);
     assert_eq!(code, 0, "{said}");
     let (code, said) = run(&["check", "weir.yaml"]);
-    assert_eq!((code, said.contains("good, 2 upstreams")), (0, true), "{said}");
+    assert_eq!(
+        (code, said.contains("good, 2 upstreams")),
+        (0, true),
+        "{said}"
+    );
     let now = read();
     for line in first.lines().filter(|line| *line != "upstreams: {}") {
         assert!(now.contains(line), "{line} is gone:\n{now}");
     }
-    assert!(now.contains("    args: [-y, \"@x/server\", \"/srv/a b\"]\n"), "{now}");
+    assert!(
+        now.contains("    args: [-y, \"@x/server\", \"/srv/a b\"]\n"),
+        "{now}"
+    );
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
     for (arguments, words) in [
-        (&["add", "docs", "http://x/mcp"][..], "has an upstream `docs` already"),
-        (&["add", "web", "ftp://x"], "upstreams.web.url: is no http or https URL"),
-        (&["add", "web", "http://x/", "-H", "Authorization: Bearer ${UNSET_HERE}"], "UNSET_HERE is not set"),
+        (
+            &["add", "docs", "http://x/mcp"][..],
+            "has an upstream `docs` already",
+        ),
+        (
+            &["add", "web", "ftp://x"],
+            "upstreams.web.url: is no http or https URL",
+        ),
+        (
+            &[
+                "add",
+                "web",
+                "http://x/",
+                "-H",
+                "Authorization: Bearer ${UNSET_HERE}",
+            ],
+            "UNSET_HERE is not set",
+        ),
         (&["add", "My Files", "http://x/mcp"], "such as `my-files`"),
-        (&["add", "web", "http://x/", "-H", "nothing"], "is not of the form"),
+        (
+            &["add", "web", "http://x/", "-H", "nothing"],
+            "is not of the form",
+        ),
     ] {
         let (code, said) = run(arguments);
-        assert_eq!((code, said.contains(words)), (2, true), "{arguments:?}: {said}");
+        assert_eq!(
+            (code, said.contains(words)),
+            (2, true),
+            "{arguments:?}: {said}"
+        );
         assert_eq!(read(), now, "{arguments:?}");
     }
-    let (code, said) = run(&["add", "web", "http://127.0.0.1:1/", "-H", "X-Api-Key: k-12345678"]);
-    assert_eq!((code, said.contains("a credential in the file")), (0, true), "{said}");
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    let (code, said) = run(&[
+        "add",
+        "web",
+        "http://127.0.0.1:1/",
+        "-H",
+        "X-Api-Key: k-12345678",
+    ]);
+    assert_eq!(
+        (code, said.contains("a credential in the file")),
+        (0, true),
+        "{said}"
+    );
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
     let (code, _) = run(&["add", "one", "--config", "new.yaml", "--", "npx", "server"]);
     assert_eq!(code, 0);
     assert_eq!(run(&["check", "new.yaml"]).0, 0);
-    home.write("work/mcp.json", "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" } } }");
+    home.write(
+        "work/mcp.json",
+        "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" } } }",
+    );
     let (code, said) = run(&["add", "one", "--config", "mcp.json", "--", "npx", "server"]);
-    assert_eq!((code, said.contains("`weir import FILE --write weir.yaml` converts it")), (2, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("`weir import FILE --write weir.yaml` converts it")
+        ),
+        (2, true),
+        "{said}"
+    );
 }
 
 #[test]

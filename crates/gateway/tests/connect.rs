@@ -1,4 +1,5 @@
-//! `weir connect`: what it writes into the files of MCP clients is what `weir import` reads, and all else in them stays.
+//! `weir connect`: what it writes into the files of MCP clients is what `weir import` reads, and
+//! all else in them stays.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -11,12 +12,20 @@ const URL: &str = "https://weir.example.com/mcp/files";
 
 /// A client, the fixture of its file, and where it has it in a home folder.
 const CLIENTS: [(&str, &str, &str); 8] = [
-    ("claude-desktop", "claude_desktop_config.json", ".config/Claude/claude_desktop_config.json"),
+    (
+        "claude-desktop",
+        "claude_desktop_config.json",
+        ".config/Claude/claude_desktop_config.json",
+    ),
     ("claude-code", "claude.json", ".claude.json"),
     ("cursor", "cursor.json", ".cursor/mcp.json"),
     ("vscode", "vscode.json", ".config/Code/User/mcp.json"),
     ("gemini", "gemini.json", ".gemini/settings.json"),
-    ("windsurf", "windsurf.json", ".codeium/windsurf/mcp_config.json"),
+    (
+        "windsurf",
+        "windsurf.json",
+        ".codeium/windsurf/mcp_config.json",
+    ),
     ("codex", "codex.toml", ".codex/config.toml"),
     ("zed", "zed.json", ".config/zed/settings.json"),
 ];
@@ -35,7 +44,9 @@ impl Home {
     fn file(&self, place: &str) -> PathBuf {
         let is_application = place.starts_with(".config/") && !place.starts_with(".config/zed");
         if cfg!(target_os = "macos") && is_application {
-            return self.0.join(place.replacen(".config", "Library/Application Support", 1));
+            return self
+                .0
+                .join(place.replacen(".config", "Library/Application Support", 1));
         }
         self.0.join(place)
     }
@@ -50,8 +61,18 @@ impl Home {
     /// Runs weir in the folder `work`, with no variable but `HOME` and these.
     fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments).current_dir(self.0.join("work")).env_clear().stdin(Stdio::null());
-        Said::of(&command.env("HOME", &self.0).envs(variables.iter().copied()).output().unwrap())
+        command
+            .args(arguments)
+            .current_dir(self.0.join("work"))
+            .env_clear()
+            .stdin(Stdio::null());
+        Said::of(
+            &command
+                .env("HOME", &self.0)
+                .envs(variables.iter().copied())
+                .output()
+                .unwrap(),
+        )
     }
 }
 
@@ -71,12 +92,21 @@ struct Said {
 impl Said {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        Self {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 }
 
 fn fixture(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)).unwrap()
+    fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/clients")
+            .join(name),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -85,12 +115,16 @@ fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
     for (client, file, place) in CLIENTS {
         let before = fixture(file);
         let path = home.write(place, &before);
-        for arguments in
-            [&["connect", client, URL, "--write"][..], &["connect", client, TWO, "--write", "--name", "two", "--key"]]
-        {
+        for arguments in [
+            &["connect", client, URL, "--write"][..],
+            &["connect", client, TWO, "--write", "--name", "two", "--key"],
+        ] {
             let said = home.weir(arguments, &[]);
             assert_eq!(said.code, Some(0), "{client}: {said:?}");
-            assert!(said.out.contains(" + ") && !said.out.contains(" - "), "{client}: {said:?}");
+            assert!(
+                said.out.contains(" + ") && !said.out.contains(" - "),
+                "{client}: {said:?}"
+            );
             assert!(!said.out.contains("canary"), "{client}: {said:?}");
         }
         let after = fs::read_to_string(&path).unwrap();
@@ -98,25 +132,45 @@ fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
         let bare = |line: &str| line.trim_end().trim_end_matches(',').to_owned();
         let mut lines = after.lines().map(bare);
         for line in before.lines().map(bare) {
-            assert!(lines.any(|other| other == line), "{client}: `{line}` is gone:\n{after}");
+            assert!(
+                lines.any(|other| other == line),
+                "{client}: `{line}` is gone:\n{after}"
+            );
         }
         let imported = home.weir(&["import", client], &[]);
         assert_eq!(imported.code, Some(0), "{client}: {imported:?}");
         // weir itself is a bridge for Claude Desktop, so the URL is an argument there.
         for (name, url) in [("weir", URL), ("two", TWO)] {
             let entry = imported.out.split(&format!("\n  {name}:\n")).nth(1);
-            let entry = entry.unwrap_or_else(|| panic!("{client}: no {name} in:\n{}", imported.out));
+            let entry =
+                entry.unwrap_or_else(|| panic!("{client}: no {name} in:\n{}", imported.out));
             let first = entry.lines().next().unwrap();
             let wanted = format!("    url: {url}");
             let bridged = entry.lines().nth(1) == Some(&format!("    args: [stdio, {url}]"));
-            assert!(first == wanted || client == "claude-desktop" && bridged, "{client}: {entry}");
+            assert!(
+                first == wanted || client == "claude-desktop" && bridged,
+                "{client}: {entry}"
+            );
         }
         let has_variables = !["claude-desktop", "zed"].contains(&client);
-        let variable = if client == "vscode" { "${WEIR_INPUT_TWO_KEY}" } else { "${WEIR_TOKEN}" };
+        let variable = if client == "vscode" {
+            "${WEIR_INPUT_TWO_KEY}"
+        } else {
+            "${WEIR_TOKEN}"
+        };
         let header = format!("      Authorization: \"Bearer {variable}\"");
-        assert_eq!(imported.out.matches(&header).count(), usize::from(has_variables), "{client}:\n{}", imported.out);
+        assert_eq!(
+            imported.out.matches(&header).count(),
+            usize::from(has_variables),
+            "{client}:\n{}",
+            imported.out
+        );
         let again = home.weir(&["connect", client, URL, "--write"], &[]);
-        assert_eq!((again.code, again.out.contains("has this entry already")), (Some(0), true), "{client}: {again:?}");
+        assert_eq!(
+            (again.code, again.out.contains("has this entry already")),
+            (Some(0), true),
+            "{client}: {again:?}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), after, "{client}");
     }
 }
@@ -128,11 +182,25 @@ fn a_file_that_is_not_there_is_made_for_its_owner_alone_and_is_what_is_printed()
         let printed = home.weir(&["connect", client, URL], &[]);
         assert_eq!(printed.code, Some(0), "{client}: {printed:?}");
         let path = home.file(place);
-        assert!(!path.exists(), "{client}: nothing is written without --write");
-        assert!(printed.err.contains(&path.display().to_string()), "{client}: {printed:?}");
-        assert_eq!(home.weir(&["connect", client, URL, "--write"], &[]).code, Some(0), "{client}");
+        assert!(
+            !path.exists(),
+            "{client}: nothing is written without --write"
+        );
+        assert!(
+            printed.err.contains(&path.display().to_string()),
+            "{client}: {printed:?}"
+        );
+        assert_eq!(
+            home.weir(&["connect", client, URL, "--write"], &[]).code,
+            Some(0),
+            "{client}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), printed.out, "{client}");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{client}");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{client}"
+        );
     }
 }
 
@@ -144,9 +212,11 @@ fn the_entries_are_those_of_the_clients_documentation() {
         assert_eq!(said.code, Some(0), "{said:?}");
         (said.out, said.err)
     };
-    let json =
-        |client: &str, more: &[&str]| -> serde_json::Value { serde_json::from_str(&printed(client, more).0).unwrap() };
-    let header = |reference: &str| serde_json::json!({ "Authorization": format!("Bearer {reference}") });
+    let json = |client: &str, more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&printed(client, more).0).unwrap()
+    };
+    let header =
+        |reference: &str| serde_json::json!({ "Authorization": format!("Bearer {reference}") });
     let key = &["--key", "MY_KEY"][..];
     let server = json("claude-code", key);
     let wanted = serde_json::json!({ "type": "http", "url": URL, "headers": header("${MY_KEY}") });
@@ -154,7 +224,8 @@ fn the_entries_are_those_of_the_clients_documentation() {
     let wanted = serde_json::json!({ "url": URL, "headers": header("${env:MY_KEY}") });
     assert_eq!(json("cursor", key)["mcpServers"]["weir"], wanted);
     let server = json("vscode", key);
-    let wanted = serde_json::json!({ "type": "http", "url": URL, "headers": header("${input:weir-key}") });
+    let wanted =
+        serde_json::json!({ "type": "http", "url": URL, "headers": header("${input:weir-key}") });
     assert_eq!(server["servers"]["weir"], wanted);
     assert_eq!(server["inputs"][0]["id"], "weir-key");
     assert_eq!(server["inputs"][0]["password"], true);
@@ -162,15 +233,31 @@ fn the_entries_are_those_of_the_clients_documentation() {
     assert_eq!(json("gemini", key)["mcpServers"]["weir"], wanted);
     let wanted = serde_json::json!({ "serverUrl": URL, "headers": header("${env:MY_KEY}") });
     assert_eq!(json("windsurf", key)["mcpServers"]["weir"], wanted);
-    assert_eq!(json("zed", &[])["context_servers"]["weir"], serde_json::json!({ "url": URL }));
+    assert_eq!(
+        json("zed", &[])["context_servers"]["weir"],
+        serde_json::json!({ "url": URL })
+    );
     let desktop = &json("claude-desktop", &[])["mcpServers"]["weir"];
     assert_eq!(desktop["args"], serde_json::json!(["stdio", URL]));
-    assert!(desktop["command"].as_str().unwrap().ends_with("weir"), "{desktop}");
+    assert!(
+        desktop["command"].as_str().unwrap().ends_with("weir"),
+        "{desktop}"
+    );
     let (codex, advice) = printed("codex", key);
-    assert_eq!(codex, format!("[mcp_servers.weir]\nurl = \"{URL}\"\nbearer_token_env_var = \"MY_KEY\"\n"));
-    assert!(advice.contains(&format!("codex mcp add weir --url {URL} --bearer-token-env-var MY_KEY")), "{advice}");
+    assert_eq!(
+        codex,
+        format!("[mcp_servers.weir]\nurl = \"{URL}\"\nbearer_token_env_var = \"MY_KEY\"\n")
+    );
+    assert!(
+        advice.contains(&format!(
+            "codex mcp add weir --url {URL} --bearer-token-env-var MY_KEY"
+        )),
+        "{advice}"
+    );
     let (_, advice) = printed("claude-code", key);
-    let command = format!("claude mcp add --transport http weir {URL} --header 'Authorization: Bearer ${{MY_KEY}}'");
+    let command = format!(
+        "claude mcp add --transport http weir {URL} --header 'Authorization: Bearer ${{MY_KEY}}'"
+    );
     assert!(advice.contains(&command), "{advice}");
 }
 
@@ -181,24 +268,54 @@ fn a_stored_credential_is_written_when_it_is_asked_for_and_never_shown() {
     for (client, file, place) in CLIENTS {
         let path = home.write(place, &fixture(file));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let said = home.weir(&["connect", client, URL, "--write", "--with-secret"], &token);
+        let said = home.weir(
+            &["connect", client, URL, "--write", "--with-secret"],
+            &token,
+        );
         assert_eq!(said.code, Some(0), "{client}: {said:?}");
-        assert!(!said.out.contains("canary") && !said.err.contains("canary"), "{client}: {said:?}");
-        assert!(said.err.contains("other users can read it"), "{client}: {said:?}");
+        assert!(
+            !said.out.contains("canary") && !said.err.contains("canary"),
+            "{client}: {said:?}"
+        );
+        assert!(
+            said.err.contains("other users can read it"),
+            "{client}: {said:?}"
+        );
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.matches("canary-0123456789").count(), 1, "{client}:\n{text}");
+        assert_eq!(
+            text.matches("canary-0123456789").count(),
+            1,
+            "{client}:\n{text}"
+        );
     }
     for (arguments, variables, words) in [
-        (&["connect", "zed", URL, "--with-secret"][..], &[][..], "there is no credential for"),
         (
-            &["connect", "zed", "http://weir.example.com/mcp", "--with-secret"],
+            &["connect", "zed", URL, "--with-secret"][..],
+            &[][..],
+            "there is no credential for",
+        ),
+        (
+            &[
+                "connect",
+                "zed",
+                "http://weir.example.com/mcp",
+                "--with-secret",
+            ],
             &token,
             "neither https nor on this machine",
         ),
-        (&["connect", "zed", URL, "--with-secret"], &[("WEIR_TOKEN", "a b")], "characters that no token has"),
+        (
+            &["connect", "zed", URL, "--with-secret"],
+            &[("WEIR_TOKEN", "a b")],
+            "characters that no token has",
+        ),
     ] {
         let said = home.weir(arguments, variables);
-        assert_eq!((said.code, said.err.contains(words)), (Some(2), true), "{said:?}");
+        assert_eq!(
+            (said.code, said.err.contains(words)),
+            (Some(2), true),
+            "{said:?}"
+        );
     }
 }
 
@@ -215,39 +332,86 @@ fn a_config_says_the_url_and_whether_clients_send_keys() {
     let said = home.weir(&["connect", "cursor", "--config", "weir.yaml"], &[]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(
-        said.out.contains("\"https://tools.example.com/mcp\"") && said.out.contains("${env:WEIR_TOKEN}"),
+        said.out.contains("\"https://tools.example.com/mcp\"")
+            && said.out.contains("${env:WEIR_TOKEN}"),
         "{said:?}"
     );
     let said = home.weir(&["connect", "cursor"], &[("WEIR_CONFIG", "weir.yaml")]);
-    assert!(said.out.contains("\"https://tools.example.com/mcp\""), "{said:?}");
+    assert!(
+        said.out.contains("\"https://tools.example.com/mcp\""),
+        "{said:?}"
+    );
     let said = home.weir(&["connect", "cursor", URL], &[("WEIR_CONFIG", "weir.yaml")]);
-    assert!(said.out.contains(&format!("\"{URL}\"")) && !said.out.contains("headers"), "{said:?}");
-    let said = home.weir(&["connect", "codex", "--config", "weir.yaml", "--endpoint", "/one"], &[]);
-    assert!(said.out.contains("https://tools.example.com/one"), "{said:?}");
+    assert!(
+        said.out.contains(&format!("\"{URL}\"")) && !said.out.contains("headers"),
+        "{said:?}"
+    );
+    let said = home.weir(
+        &[
+            "connect",
+            "codex",
+            "--config",
+            "weir.yaml",
+            "--endpoint",
+            "/one",
+        ],
+        &[],
+    );
+    assert!(
+        said.out.contains("https://tools.example.com/one"),
+        "{said:?}"
+    );
     let said = home.weir(&["connect", "zed", "--config", "weir.yaml"], &[]);
-    assert!(said.err.contains("files of Zed have no variables"), "{said:?}");
-    let said = home.weir(&["connect", "codex", "--config", "weir.yaml", "--endpoint", "/two"], &[]);
+    assert!(
+        said.err.contains("files of Zed have no variables"),
+        "{said:?}"
+    );
+    let said = home.weir(
+        &[
+            "connect",
+            "codex",
+            "--config",
+            "weir.yaml",
+            "--endpoint",
+            "/two",
+        ],
+        &[],
+    );
     assert_eq!(
-        (said.code, said.err.contains("no such endpoint in the config; it has /mcp, /one")),
+        (
+            said.code,
+            said.err
+                .contains("no such endpoint in the config; it has /mcp, /one")
+        ),
         (Some(2), true),
         "{said:?}"
     );
     home.write("work/bad.yaml", "lisen: 1\n");
     let said = home.weir(&["connect", "codex", "--config", "bad.yaml"], &[]);
-    assert_eq!((said.code, said.err.contains("lisen")), (Some(2), true), "{said:?}");
+    assert_eq!(
+        (said.code, said.err.contains("lisen")),
+        (Some(2), true),
+        "{said:?}"
+    );
     home.write(
         "work/open.yaml",
         "listen: 0.0.0.0:9000\nauth: { mode: none, allow_anyone: true }\nupstreams: { a: { url: http://127.0.0.1:9/mcp } }\n",
     );
     let said = home.weir(&["connect", "cursor", "--config", "open.yaml"], &[]);
-    assert!(said.out.contains("\"http://127.0.0.1:9000/mcp\"") && !said.out.contains("headers"), "{said:?}");
+    assert!(
+        said.out.contains("\"http://127.0.0.1:9000/mcp\"") && !said.out.contains("headers"),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn another_entry_of_the_name_is_replaced_by_force_alone() {
     let home = Home::new("force");
     for (client, text) in [
-        ("cursor", "{\n  // mine\n  \"mcpServers\": {\n    \"weir\": { \"url\": \"http://old/\" } // old\n  }\n}\n"),
+        (
+            "cursor",
+            "{\n  // mine\n  \"mcpServers\": {\n    \"weir\": { \"url\": \"http://old/\" } // old\n  }\n}\n",
+        ),
         (
             "codex",
             "# mine\n[mcp_servers.weir] # old\nurl = \"http://old/\"\n[mcp_servers.weir.http_headers]\nX-A = \"b\"\n\n[tui]\na = 1\n",
@@ -256,13 +420,23 @@ fn another_entry_of_the_name_is_replaced_by_force_alone() {
         let place = CLIENTS.iter().find(|(name, ..)| *name == client).unwrap().2;
         let path = home.write(place, text);
         let said = home.weir(&["connect", client, URL, "--write"], &[]);
-        assert_eq!((said.code, said.err.contains("replace it with --force")), (Some(2), true), "{said:?}");
+        assert_eq!(
+            (said.code, said.err.contains("replace it with --force")),
+            (Some(2), true),
+            "{said:?}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let said = home.weir(&["connect", client, URL, "--write", "--force"], &[]);
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.out.contains(" - ") && said.out.contains("http://old/"), "{said:?}");
+        assert!(
+            said.out.contains(" - ") && said.out.contains("http://old/"),
+            "{said:?}"
+        );
         let now = fs::read_to_string(&path).unwrap();
-        assert!(now.contains("mine") && now.contains(URL) && !now.contains("http://old/"), "{now}");
+        assert!(
+            now.contains("mine") && now.contains(URL) && !now.contains("http://old/"),
+            "{now}"
+        );
         assert_eq!(now.contains("[tui]\na = 1\n"), client == "codex", "{now}");
     }
 }
@@ -271,13 +445,28 @@ fn another_entry_of_the_name_is_replaced_by_force_alone() {
 fn what_cannot_be_edited_is_printed_and_said() {
     let home = Home::new("refuse");
     for (client, text, words) in [
-        ("cursor", "{ \"mcpServers\": [] }", "is written in a way that weir does not edit"),
+        (
+            "cursor",
+            "{ \"mcpServers\": [] }",
+            "is written in a way that weir does not edit",
+        ),
         ("cursor", "{ \"mcpServers\": {", "mend it first"),
-        ("codex", "mcp_servers = { other = { url = \"http://x/\" } }\n", "is written in a way that weir does not edit"),
+        (
+            "codex",
+            "mcp_servers = { other = { url = \"http://x/\" } }\n",
+            "is written in a way that weir does not edit",
+        ),
     ] {
-        let path = home.write(CLIENTS.iter().find(|(name, ..)| *name == client).unwrap().2, text);
+        let path = home.write(
+            CLIENTS.iter().find(|(name, ..)| *name == client).unwrap().2,
+            text,
+        );
         let said = home.weir(&["connect", client, URL, "--write"], &[]);
-        assert_eq!((said.code, said.err.contains(words)), (Some(2), true), "{said:?}");
+        assert_eq!(
+            (said.code, said.err.contains(words)),
+            (Some(2), true),
+            "{said:?}"
+        );
         assert!(said.out.contains(URL), "the entry is printed: {said:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
@@ -285,26 +474,51 @@ fn what_cannot_be_edited_is_printed_and_said() {
     assert_eq!(project.code, Some(0), "{project:?}");
     assert!(home.0.join("work/.cursor/mcp.json").is_file());
     for (arguments, words) in [
-        (&["connect", "windsurf", URL, "--write", "--project"][..], "Windsurf has no files of projects"),
+        (
+            &["connect", "windsurf", URL, "--write", "--project"][..],
+            "Windsurf has no files of projects",
+        ),
         (&["connect", "cursr", URL], "did you mean cursor?"),
-        (&["connect", URL], "name the client first, such as: weir connect cursor"),
+        (
+            &["connect", URL],
+            "name the client first, such as: weir connect cursor",
+        ),
         (&["connect", "cursor", "ftp://x/"], "no http or https URL"),
-        (&["connect", "cursor", "http://me:canary@x/mcp"], "the URL has a credential in it"),
-        (&["connect", "cursor", URL, "--name", "a b"], "use letters, digits"),
-        (&["connect", "cursor", URL, "--key", "1 2"], "no name of an environment variable"),
+        (
+            &["connect", "cursor", "http://me:canary@x/mcp"],
+            "the URL has a credential in it",
+        ),
+        (
+            &["connect", "cursor", URL, "--name", "a b"],
+            "use letters, digits",
+        ),
+        (
+            &["connect", "cursor", URL, "--key", "1 2"],
+            "no name of an environment variable",
+        ),
     ] {
         let said = home.weir(arguments, &[]);
-        assert_eq!((said.code, said.err.contains(words)), (Some(2), true), "{arguments:?}: {said:?}");
+        assert_eq!(
+            (said.code, said.err.contains(words)),
+            (Some(2), true),
+            "{arguments:?}: {said:?}"
+        );
     }
     let listed = home.weir(&["connect"], &[]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
     for (client, _, place) in CLIENTS {
         let file = home.file(place).display().to_string();
         assert!(
-            listed.out.lines().any(|line| line.starts_with(client) && line.ends_with(&file)),
+            listed
+                .out
+                .lines()
+                .any(|line| line.starts_with(client) && line.ends_with(&file)),
             "{client}: {listed:?}"
         );
     }
     let usual = home.weir(&["connect", "cursor"], &[]);
-    assert!(usual.out.contains("\"http://127.0.0.1:8080/mcp\""), "{usual:?}");
+    assert!(
+        usual.out.contains("\"http://127.0.0.1:8080/mcp\""),
+        "{usual:?}"
+    );
 }

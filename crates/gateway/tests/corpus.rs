@@ -1,4 +1,5 @@
-//! Runs the bodies of all fuzz targets over their committed corpus and mutations of it, so that CI needs no fuzzer.
+//! Runs the bodies of all fuzz targets over their committed corpus and mutations of it, so that CI
+//! needs no fuzzer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::path::Path;
@@ -10,8 +11,8 @@ use weir_wire::fuzzing as wire;
 
 /// What breaks JSON, headers and SSE in interesting places.
 const WIRE: &[&str] = &[
-    "{", "}", "[", "]", "\"", ",", ":", "\\", "\\u", "0", "e", "-", "+", ".", " ", "\n", "\r", "\0", "\u{1}", "tfn",
-    "1", "a", "=", "?", "\u{feff}", "é",
+    "{", "}", "[", "]", "\"", ",", ":", "\\", "\\u", "0", "e", "-", "+", ".", " ", "\n", "\r",
+    "\0", "\u{1}", "tfn", "1", "a", "=", "?", "\u{feff}", "é",
 ];
 
 /// Pieces that change what a schema means, or what a cursor is.
@@ -122,10 +123,12 @@ impl Dice {
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % sides.max(1) as u64).expect("smaller than a usize")
+        usize::try_from((mixed ^ (mixed >> 31)) % sides.max(1) as u64)
+            .expect("smaller than a usize")
     }
 
-    /// A seed with a few changes: pieces of salt or of another seed put in or over, bits turned, parts cut out or repeated.
+    /// A seed with a few changes: pieces of salt or of another seed put in or over, bits turned,
+    /// parts cut out or repeated.
     fn mutate(&mut self, seed: &[u8], other: &[u8], salt: &[&str]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.roll(4) {
@@ -134,7 +137,10 @@ impl Dice {
             let piece = match self.roll(7) {
                 0 | 1 => salt[self.roll(salt.len())].as_bytes().to_vec(),
                 2 => bytes[at..end].repeat(2),
-                3 => bytes[at..end].iter().map(|byte| byte ^ (1 << self.roll(8))).collect(),
+                3 => bytes[at..end]
+                    .iter()
+                    .map(|byte| byte ^ (1 << self.roll(8)))
+                    .collect(),
                 4 => Vec::new(),
                 // Most of these are no UTF-8.
                 5 => vec![self.roll(256).to_le_bytes()[0]],
@@ -152,11 +158,16 @@ impl Dice {
 
 /// Runs a target over its corpus, and so many mutations of each file.
 fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(name);
     let entries = std::fs::read_dir(&folder).expect("the corpus is committed");
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let seeds: Vec<Vec<u8>> = paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect();
     assert!(seeds.len() >= 5, "the corpus of {name} is gone");
     let mut dice = Dice(0x5eed);
     for seed in &seeds {

@@ -37,14 +37,21 @@ impl Drop for File {
     }
 }
 
-/// Starts weir with the file, at a socket that is bound to `host`, since the file itself cannot say a port. With a terminal, that is its
-/// standard input and error.
+/// Starts weir with the file, at a socket that is bound to `host`, since the file itself cannot say
+/// a port. With a terminal, that is its standard input and error.
 fn serve(file: &File, host: &str, terminal: Option<&OwnedFd>) -> (Running, SocketAddr) {
     let sockets = [host, "127.0.0.1"].map(|host| TcpListener::bind((host, 0)).unwrap());
     let address = sockets[0].local_addr().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["serve", "--config"]).arg(&file.0).env_remove("LISTEN_PID").env_remove("RUST_LOG");
-    command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", "clients:operators").env("FOREIGN_TOKEN", "k-0001");
+    command
+        .args(["serve", "--config"])
+        .arg(&file.0)
+        .env_remove("LISTEN_PID")
+        .env_remove("RUST_LOG");
+    command
+        .env("LISTEN_FDS", "2")
+        .env("LISTEN_FDNAMES", "clients:operators")
+        .env("FOREIGN_TOKEN", "k-0001");
     match terminal {
         Some(terminal) => {
             let own = || terminal.try_clone().unwrap();
@@ -55,18 +62,30 @@ fn serve(file: &File, host: &str, terminal: Option<&OwnedFd>) -> (Running, Socke
         }
     }
     let sockets = (3..).zip(sockets.map(OwnedFd::from));
-    let mappings = sockets.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
+    let mappings = sockets
+        .map(|(child_fd, parent_fd)| FdMapping {
+            parent_fd,
+            child_fd,
+        })
+        .collect();
     command.fd_mappings(mappings).unwrap();
     (Running(command.spawn().unwrap()), address)
 }
 
 fn weir(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).env_remove("WEIR_TOKEN").output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .env_remove("WEIR_TOKEN")
+        .output()
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_another_programs_file_are_served() {
-    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let text = format!(
         "{{\n  // As an editor writes it.\n  \"theme\": \"dark\",\n  \"servers\": {{\n    \"One\": {{ \"type\": \"http\", \"url\": \"{}\",\n\
          \"headers\": {{ \"X-Token\": \"${{env:FOREIGN_TOKEN}}\" }} }},\n    \"two\": {{ \"httpUrl\": \"{}\", \"trust\": true }},\n  }},\n}}\n",
@@ -76,11 +95,15 @@ async fn tools_of_another_programs_file_are_served() {
     let file = File::new("served.json", &text);
     let (_weir, address) = serve(&file, "127.0.0.1", None);
     let url = format!("http://{address}/mcp");
-    // The socket is open before weir is: the command waits for its answer. The first list may miss a server that has not answered yet.
+    // The socket is open before weir is: the command waits for its answer. The first list may miss
+    // a server that has not answered yet.
     let tools = async || {
         let url = url.clone();
-        let listed = tokio::task::spawn_blocking(move || weir(&["tools", &url])).await.unwrap();
-        String::from_utf8_lossy(&listed.stdout).into_owned() + &String::from_utf8_lossy(&listed.stderr)
+        let listed = tokio::task::spawn_blocking(move || weir(&["tools", &url]))
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+            + &String::from_utf8_lossy(&listed.stderr)
     };
     let mut said = tools().await;
     for _ in 0..100 {
@@ -90,7 +113,10 @@ async fn tools_of_another_programs_file_are_served() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         said = tools().await;
     }
-    assert!(said.contains("one__tool_0000") && said.contains("two__tool_0000"), "{said}");
+    assert!(
+        said.contains("one__tool_0000") && said.contains("two__tool_0000"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -99,9 +125,19 @@ fn another_programs_file_is_not_served_to_other_machines() {
     let file = File::new("exposed.json", text);
     let (mut weir, address) = serve(&file, "0.0.0.0", None);
     let mut said = String::new();
-    weir.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    weir.0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
     assert_eq!(weir.0.wait().unwrap().code(), Some(2), "{said}");
-    assert!(said.contains(&format!("everybody who reaches {address} could call every tool")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "everybody who reaches {address} could call every tool"
+        )),
+        "{said}"
+    );
 }
 
 /// Reads from a terminal up to a text.
@@ -138,7 +174,12 @@ async fn inputs_are_asked_for_at_the_terminal_and_a_secret_is_not_shown() {
     let shown = shown.await.unwrap();
     assert!(!shown.contains("typed-once-1"), "{shown}");
     let has_key = || {
-        one.requests().iter().any(|request| request.headers.get("x-key").is_some_and(|key| key == "typed-once-1/us"))
+        one.requests().iter().any(|request| {
+            request
+                .headers
+                .get("x-key")
+                .is_some_and(|key| key == "typed-once-1/us")
+        })
     };
     while !has_key() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

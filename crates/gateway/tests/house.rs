@@ -1,4 +1,5 @@
-//! The borders of the house: which crate may use which, and where tasks may be spawned. ARCHITECTURE.md has the reasons.
+//! The borders of the house: which crate may use which, and where tasks may be spawned.
+//! ARCHITECTURE.md has the reasons.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +37,42 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 
 /// What a crate must never use, whoever wrote it.
 const MUST_NOT_USE: [(&str, &[&str]); 9] = [
-    ("weir-wire", &["tokio", "tower", "hyper", "axum", "http", "getrandom", "rand", "serde-saphyr"]),
-    ("weir-clean", &["tokio", "hyper", "axum", "http", "serde", "serde_json"]),
-    ("weir-core", &["hyper", "axum", "http", "tower", "serde-saphyr", "clap", "opentelemetry_sdk"]),
+    (
+        "weir-wire",
+        &[
+            "tokio",
+            "tower",
+            "hyper",
+            "axum",
+            "http",
+            "getrandom",
+            "rand",
+            "serde-saphyr",
+        ],
+    ),
+    (
+        "weir-clean",
+        &["tokio", "hyper", "axum", "http", "serde", "serde_json"],
+    ),
+    (
+        "weir-core",
+        &[
+            "hyper",
+            "axum",
+            "http",
+            "tower",
+            "serde-saphyr",
+            "clap",
+            "opentelemetry_sdk",
+        ],
+    ),
     ("weir-era", &["tokio", "hyper", "axum", "getrandom", "rand"]),
     ("weir-policy", &["hyper", "axum", "http"]),
     ("weir-store", &["hyper", "axum", "http"]),
-    ("weir-front", &["hyper-rustls", "reqwest", "serde-saphyr", "clap", "notify"]),
+    (
+        "weir-front",
+        &["hyper-rustls", "reqwest", "serde-saphyr", "clap", "notify"],
+    ),
     ("weir-upstream", &["axum", "serde-saphyr", "clap", "notify"]),
     ("weir-demo", &["weir-core", "weir-front", "weir-upstream"]),
 ];
@@ -58,15 +88,30 @@ const SPAWNS: [(&str, &str); 10] = [
         "gateway/src/cli/questions/keyboard.rs",
         "waits for a line that a person types; a command that ends does not wait for it",
     ),
-    ("gateway/src/handover/line.rs", "`Parting` waits for it; it ends with the predecessor"),
-    ("gateway/src/handover/link.rs", "sends until its link is dropped, or the other process is gone"),
-    ("gateway/src/handover/moving.rs", "receives until the other process is gone, and answers its requests"),
+    (
+        "gateway/src/handover/line.rs",
+        "`Parting` waits for it; it ends with the predecessor",
+    ),
+    (
+        "gateway/src/handover/link.rs",
+        "sends until its link is dropped, or the other process is gone",
+    ),
+    (
+        "gateway/src/handover/moving.rs",
+        "receives until the other process is gone, and answers its requests",
+    ),
     (
         "gateway/src/stdio_server/streams.rs",
         "reads standard input, which cannot be interrupted; writes standard output, for which the end waits at most 2 s",
     ),
-    ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
-    ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
+    (
+        "gateway/src/telemetry/logs.rs",
+        "writes the log until its queue closes; an exit waits for it, at most a second",
+    ),
+    (
+        "upstream/src/line/many.rs",
+        "ends with the last share of its connection, or with the connection",
+    ),
     (
         "upstream/src/line/mod.rs",
         "closes unused connections for some seconds, and ends when there are none or nobody has any",
@@ -74,17 +119,31 @@ const SPAWNS: [(&str, &str); 10] = [
 ];
 
 fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// Normal dependencies of every crate under `crates/`, by name.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"])
+        .args([
+            "metadata",
+            "--offline",
+            "--locked",
+            "--no-deps",
+            "--format-version",
+            "1",
+        ])
         .current_dir(crates())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let normal = |package: &Value| {
         let all = package["dependencies"].as_array().unwrap().iter();
@@ -96,7 +155,12 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
         .filter(|package| Path::new(package["manifest_path"].as_str().unwrap()).starts_with(&ours))
-        .map(|package| (package["name"].as_str().unwrap().to_owned(), normal(package)))
+        .map(|package| {
+            (
+                package["name"].as_str().unwrap().to_owned(),
+                normal(package),
+            )
+        })
         .collect()
 }
 
@@ -104,14 +168,25 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 fn every_crate_uses_only_what_its_place_in_the_house_allows() {
     let found = dependencies();
     let known: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
-    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "a crate came or went");
+    assert_eq!(
+        found.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        known,
+        "a crate came or went"
+    );
     for (name, allowed) in MAY_USE {
-        let used = found[name].iter().filter(|dependency| dependency.starts_with("weir-"));
-        let forbidden: Vec<_> = used.filter(|dependency| !allowed.contains(&dependency.as_str())).collect();
+        let used = found[name]
+            .iter()
+            .filter(|dependency| dependency.starts_with("weir-"));
+        let forbidden: Vec<_> = used
+            .filter(|dependency| !allowed.contains(&dependency.as_str()))
+            .collect();
         assert!(forbidden.is_empty(), "{name} must not use {forbidden:?}");
     }
     for (name, forbidden) in MUST_NOT_USE {
-        let used: Vec<_> = forbidden.iter().filter(|dependency| found[name].contains(**dependency)).collect();
+        let used: Vec<_> = forbidden
+            .iter()
+            .filter(|dependency| found[name].contains(**dependency))
+            .collect();
         assert!(used.is_empty(), "{name} must not use {used:?}");
     }
 }
@@ -134,7 +209,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// The code before a file's tests.
 fn code(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
-    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+    text.split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -149,7 +227,12 @@ fn tasks_are_spawned_in_listed_files_only() {
         sources(&crates.join(name).join("src"), &mut files);
         assert!(!files.is_empty(), "{name}");
         for file in files {
-            let bare = ["tokio::spawn(", "task::spawn(", "thread::spawn(", "thread::Builder"];
+            let bare = [
+                "tokio::spawn(",
+                "task::spawn(",
+                "thread::spawn(",
+                "thread::Builder",
+            ];
             if bare.iter().any(|call| code(&file).contains(call)) {
                 spawning.insert(file.strip_prefix(&crates).unwrap().display().to_string());
             }
@@ -169,24 +252,44 @@ fn policy_opens_no_socket_and_no_file() {
     assert!(!files.is_empty());
     for file in files {
         let text = code(&file);
-        let forbidden =
-            ["tokio::net", "TcpStream", "UdpSocket", "std::fs", "tokio::fs", "std::process", "tokio::process"];
-        let used: Vec<_> = forbidden.iter().filter(|word| text.contains(**word)).collect();
+        let forbidden = [
+            "tokio::net",
+            "TcpStream",
+            "UdpSocket",
+            "std::fs",
+            "tokio::fs",
+            "std::process",
+            "tokio::process",
+        ];
+        let used: Vec<_> = forbidden
+            .iter()
+            .filter(|word| text.contains(**word))
+            .collect();
         assert!(used.is_empty(), "{} uses {used:?}", file.display());
     }
 }
 
 #[test]
 fn pure_crates_read_no_clock_and_no_randomness() {
-    let forbidden =
-        ["Instant::now", "SystemTime::now", "std::net", "std::fs", "std::thread", "std::process", "getrandom"];
+    let forbidden = [
+        "Instant::now",
+        "SystemTime::now",
+        "std::net",
+        "std::fs",
+        "std::thread",
+        "std::process",
+        "getrandom",
+    ];
     for name in ["wire", "clean", "era"] {
         let mut files = Vec::new();
         sources(&crates().join(name).join("src"), &mut files);
         assert!(!files.is_empty(), "{name}");
         for file in files {
             let text = code(&file);
-            let used: Vec<_> = forbidden.iter().filter(|word| text.contains(**word)).collect();
+            let used: Vec<_> = forbidden
+                .iter()
+                .filter(|word| text.contains(**word))
+                .collect();
             assert!(used.is_empty(), "{} uses {used:?}", file.display());
         }
     }
@@ -196,7 +299,11 @@ fn pure_crates_read_no_clock_and_no_randomness() {
 fn named_in(page: &str) -> BTreeSet<(&str, Option<&str>)> {
     let quoted = page.split('`').skip(1).step_by(2);
     let ours = quoted.filter(|name| name.starts_with("crates/") || name.starts_with("tests/"));
-    ours.map(|name| name.split_once("::").map_or((name, None), |(file, function)| (file, Some(function)))).collect()
+    ours.map(|name| {
+        name.split_once("::")
+            .map_or((name, None), |(file, function)| (file, Some(function)))
+    })
+    .collect()
 }
 
 #[test]
@@ -205,27 +312,47 @@ fn what_the_page_of_coverage_names_is_there() {
     let page = std::fs::read_to_string(root.join("docs/coverage.md")).unwrap();
     for row in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
-        assert_eq!(cells.len(), 6, "a feature, three revisions, code, a test: {row}");
-        assert!(cells[4].contains("`crates/") && cells[5].contains("::"), "code and a test: {row}");
+        assert_eq!(
+            cells.len(),
+            6,
+            "a feature, three revisions, code, a test: {row}"
+        );
+        assert!(
+            cells[4].contains("`crates/") && cells[5].contains("::"),
+            "code and a test: {row}"
+        );
     }
     for (file, function) in named_in(&page) {
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let text = std::fs::read_to_string(root.join(file))
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         let Some(function) = function else { continue };
-        let at = text.find(&format!("fn {function}(")).unwrap_or_else(|| panic!("{file} has no {function}"));
+        let at = text
+            .find(&format!("fn {function}("))
+            .unwrap_or_else(|| panic!("{file} has no {function}"));
         // A helper is no proof: it stands under a test's attribute, or the matrix calls it.
         let before = text[..at].rsplit("\n\n").next().unwrap();
-        let is_test = before.contains("test]") || before.contains("::test(") || before.contains("proptest!");
-        assert!(is_test || file.starts_with("tests/it/matrix/"), "{file}: {function} is no test");
+        let is_test =
+            before.contains("test]") || before.contains("::test(") || before.contains("proptest!");
+        assert!(
+            is_test || file.starts_with("tests/it/matrix/"),
+            "{file}: {function} is no test"
+        );
     }
 }
 
-/// The last text in each `error!(...)` and `warn!(...)` of a file, where it is no place-holder alone.
+/// The last text in each `error!(...)` and `warn!(...)` of a file, where it is no place-holder
+/// alone.
 fn said_in(code: &str) -> Vec<String> {
-    let calls = ["error!(", "warn!("].into_iter().flat_map(|call| code.split(call).skip(1));
+    let calls = ["error!(", "warn!("]
+        .into_iter()
+        .flat_map(|call| code.split(call).skip(1));
     calls
         .filter_map(|rest| {
             let texts: Vec<&str> = arguments(rest).split('"').skip(1).step_by(2).collect();
-            texts.last().filter(|text| text.contains(' ')).map(|text| (*text).to_owned())
+            texts
+                .last()
+                .filter(|text| text.contains(' '))
+                .map(|text| (*text).to_owned())
         })
         .collect()
 }
@@ -249,15 +376,27 @@ fn arguments(rest: &str) -> &str {
 fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
     let page = std::fs::read_to_string(crates().join("../docs/troubleshooting.md")).unwrap();
     let mut files = Vec::new();
-    for of in ["clean", "core", "era", "front", "gateway", "policy", "store", "upstream", "wire"] {
+    for of in [
+        "clean", "core", "era", "front", "gateway", "policy", "store", "upstream", "wire",
+    ] {
         sources(&crates().join(of).join("src"), &mut files);
     }
     let said: BTreeSet<String> = files.iter().flat_map(|file| said_in(&code(file))).collect();
     assert!(said.len() > 50, "they are found: {said:?}");
-    let missing: Vec<_> = said.iter().filter(|text| !page.contains(&format!("| `{text}` |"))).collect();
-    assert!(missing.is_empty(), "docs/troubleshooting.md lacks {missing:#?}");
+    let missing: Vec<_> = said
+        .iter()
+        .filter(|text| !page.contains(&format!("| `{text}` |")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/troubleshooting.md lacks {missing:#?}"
+    );
     let (_, log) = page.split_once("## What the log says").unwrap();
-    let told = log.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |").map(|(text, _)| text));
+    let told = log.lines().filter_map(|line| {
+        line.strip_prefix("| `")?
+            .split_once("` |")
+            .map(|(text, _)| text)
+    });
     let gone: Vec<_> = told.filter(|text| !said.contains(*text)).collect();
     assert!(gone.is_empty(), "nothing says {gone:#?} any more");
 }
@@ -273,7 +412,11 @@ fn commands_print_through_the_terminal_module_alone() {
     for file in &files {
         let text = std::fs::read_to_string(file).unwrap();
         for printer in ["print!(", "println!(", "io::stdout()", "io::stderr()"] {
-            assert!(!text.contains(printer), "{} prints by {printer}", file.display());
+            assert!(
+                !text.contains(printer),
+                "{} prints by {printer}",
+                file.display()
+            );
         }
     }
 }

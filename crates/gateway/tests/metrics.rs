@@ -1,5 +1,5 @@
-//! The process's metrics. Instruments belong to the process and count from the first that asks for them, so these tests have one of their own
-//! and take turns in it.
+//! The process's metrics. Instruments belong to the process and count from the first that asks for
+//! them, so these tests have one of their own and take turns in it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,12 @@ fn metrics() -> (Metrics, MutexGuard<'static, ()>) {
 
 /// The series of one metric.
 fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
-    text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', '_']))).collect()
+    text.lines()
+        .filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ', '_']))
+        })
+        .collect()
 }
 
 #[test]
@@ -33,11 +38,20 @@ fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
     let (metrics, _turn) = metrics();
     let a = UpstreamMeter::of(&UpstreamId::new("a").unwrap());
     let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
-    tool.took(Method::ToolsCall, "timed_out", Duration::from_millis(150), None);
+    tool.took(
+        Method::ToolsCall,
+        "timed_out",
+        Duration::from_millis(150),
+        None,
+    );
     a.sent(12);
-    instruments().refusals.add(1, &[KeyValue::new("reason", "host")]);
+    instruments()
+        .refusals
+        .add(1, &[KeyValue::new("reason", "host")]);
     for upstream in ["a", "gone"] {
-        instruments().upstream_up.record(1, &[KeyValue::new("upstream", upstream)]);
+        instruments()
+            .upstream_up
+            .record(1, &[KeyValue::new("upstream", upstream)]);
     }
     let text = metrics.text();
     for line in [
@@ -49,7 +63,10 @@ fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
         "process_start_time_seconds ",
         "target_info{",
     ] {
-        assert!(text.lines().any(|own| own.starts_with(line)), "{line} in {text}");
+        assert!(
+            text.lines().any(|own| own.starts_with(line)),
+            "{line} in {text}"
+        );
     }
     assert!(!text.contains("gone"), "{text}");
 }
@@ -58,13 +75,25 @@ fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
 fn f16_an_instrument_has_so_many_series_and_no_more() {
     let (metrics, _turn) = metrics();
     for number in 0..100_000 {
-        instruments().connections_closed.add(1, &[KeyValue::new("reason", format!("made-up-{number}"))]);
+        instruments()
+            .connections_closed
+            .add(1, &[KeyValue::new("reason", format!("made-up-{number}"))]);
     }
     let text = metrics.text();
     let own = series(&text, "weir_connections_closed_total");
-    assert!((SERIES / 2..=SERIES + 1).contains(&own.len()), "{}", own.len());
-    let rest = own.iter().find(|line| line.contains("otel_metric_overflow")).expect("the rest is counted together");
-    let count = rest.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+    assert!(
+        (SERIES / 2..=SERIES + 1).contains(&own.len()),
+        "{}",
+        own.len()
+    );
+    let rest = own
+        .iter()
+        .find(|line| line.contains("otel_metric_overflow"))
+        .expect("the rest is counted together");
+    let count = rest
+        .rsplit(' ')
+        .next()
+        .and_then(|count| count.parse::<f64>().ok());
     assert!(count.is_some_and(|count| count > 90_000.0), "{rest}");
 }
 
@@ -76,7 +105,12 @@ fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
     for number in 0..1_000_000 {
         let name = format!("{number:0>64}");
         let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
-        tool.took(Method::ToolsCall, "complete", Duration::from_millis(number % 1000), None);
+        tool.took(
+            Method::ToolsCall,
+            "complete",
+            Duration::from_millis(number % 1000),
+            None,
+        );
         if listed.len() < 1000 {
             listed.push(tool);
         }

@@ -1,4 +1,5 @@
-//! What stands around the code (OpenAPI, container, units, manifests) agrees with the code: paths, ports, configs.
+//! What stands around the code (OpenAPI, container, units, manifests) agrees with the code: paths,
+//! ports, configs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -27,7 +28,10 @@ fn config(text: &str) -> Config {
         "WEIR_ADMIN_TOKEN" => Some("weir_0123456789_operators-of-a-test".to_owned()),
         _ => None,
     };
-    let source = Source::Text { name: "packaged".to_owned(), text: text.to_owned() };
+    let source = Source::Text {
+        name: "packaged".to_owned(),
+        text: text.to_owned(),
+    };
     let outcome = Loader::new(source, &key).load();
     assert!(outcome.report.problems().is_empty(), "{}", outcome.report);
     outcome.config.unwrap()
@@ -36,7 +40,10 @@ fn config(text: &str) -> Config {
 /// The default ports, as the code has them.
 fn ports() -> (u16, u16) {
     let config = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }");
-    (config.front.listen.port(), config.admin.as_ref().unwrap().listen.port())
+    (
+        config.front.listen.port(),
+        config.admin.as_ref().unwrap().listen.port(),
+    )
 }
 
 #[test]
@@ -44,26 +51,46 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     let document = yaml(&read("openapi/weir.yaml"));
     let paths = document["paths"].as_object().unwrap();
     let found: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
-    let default = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }").endpoints[0].id.to_string();
+    let default = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }").endpoints[0]
+        .id
+        .to_string();
     let own_metadata = format!("{}{default}", WELL_KNOWN_PATHS[0]);
     let metadata = WELL_KNOWN_PATHS.into_iter().chain([own_metadata.as_str()]);
     let line = LINE_PATHS.map(|end| format!("{default}{end}"));
     let ours = [default.as_str(), line[0].as_str(), line[1].as_str()];
-    let expected: BTreeSet<&str> =
-        ROUTES.into_iter().map(|(path, _)| path).chain(ours).chain(metadata.clone()).collect();
+    let expected: BTreeSet<&str> = ROUTES
+        .into_iter()
+        .map(|(path, _)| path)
+        .chain(ours)
+        .chain(metadata.clone())
+        .collect();
     assert_eq!(found, expected);
     let methods = |path: &str| -> BTreeSet<&str> {
         let operations = ["get", "put", "post", "delete", "options", "head", "patch"];
-        paths[path].as_object().unwrap().keys().map(String::as_str).filter(|key| operations.contains(key)).collect()
+        paths[path]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .filter(|key| operations.contains(key))
+            .collect()
     };
     assert_eq!(methods(&default), BTreeSet::from(["post", "get", "delete"]));
-    assert_eq!(line.each_ref().map(|path| methods(path)), [BTreeSet::from(["get"]), BTreeSet::from(["post"])]);
+    assert_eq!(
+        line.each_ref().map(|path| methods(path)),
+        [BTreeSet::from(["get"]), BTreeSet::from(["post"])]
+    );
     for (route, method) in ROUTES.into_iter().chain(metadata.map(|path| (path, "get"))) {
         assert_eq!(methods(route), BTreeSet::from([method]), "{route}");
     }
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     let (clients, operators) = ports();
-    let server = |path: &str| paths[path]["servers"][0]["url"].as_str().unwrap().to_owned();
+    let server = |path: &str| {
+        paths[path]["servers"][0]["url"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     assert!(server("/mcp").ends_with(&format!(":{clients}")));
     assert!(server("/metrics").ends_with(&format!(":{operators}")));
 }
@@ -73,7 +100,9 @@ fn dockerfile() -> Vec<String> {
     let text = read("Dockerfile");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
-    let instructions = joined.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let instructions = joined
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     instructions.filter(|line| !line.is_empty()).collect()
 }
 
@@ -81,26 +110,61 @@ fn dockerfile() -> Vec<String> {
 fn the_image_runs_this_weir() {
     let (clients, operators) = ports();
     let instructions = dockerfile();
-    let has = |wanted: &str| assert!(instructions.iter().any(|line| line == wanted), "{wanted} in {instructions:#?}");
+    let has = |wanted: &str| {
+        assert!(
+            instructions.iter().any(|line| line == wanted),
+            "{wanted} in {instructions:#?}"
+        )
+    };
     has(&format!("EXPOSE {clients} {operators}"));
     has("STOPSIGNAL SIGTERM");
     has(r#"ENTRYPOINT ["/usr/local/bin/weir"]"#);
     has(r#"CMD ["serve"]"#);
     has("ENV WEIR_CONFIG=/etc/weir/weir.yaml");
     has("USER 65532:65532");
-    let toolchain = read("Cargo.toml")
-        .lines()
-        .find_map(|line| line.strip_prefix("rust-version = ").map(|version| version.trim_matches('"').to_owned()));
-    assert!(instructions[0].starts_with(&format!("FROM rust:{}-", toolchain.unwrap())), "{}", instructions[0]);
-    let version = format!("org.opencontainers.image.version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert!(instructions.iter().any(|line| line.starts_with("LABEL ") && line.contains(&version)), "{version}");
-    let health = instructions.iter().find(|line| line.starts_with("HEALTHCHECK ")).unwrap();
-    assert!(health.ends_with(r#"CMD ["/usr/local/bin/weir", "health", "--alive"]"#), "{health}");
-    let last = instructions.iter().rposition(|line| line.starts_with("FROM ")).unwrap();
-    assert!(!instructions[last..].iter().any(|line| line.starts_with("RUN ")), "there is no shell in that image");
+    let toolchain = read("Cargo.toml").lines().find_map(|line| {
+        line.strip_prefix("rust-version = ")
+            .map(|version| version.trim_matches('"').to_owned())
+    });
+    assert!(
+        instructions[0].starts_with(&format!("FROM rust:{}-", toolchain.unwrap())),
+        "{}",
+        instructions[0]
+    );
+    let version = format!(
+        "org.opencontainers.image.version=\"{}\"",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(
+        instructions
+            .iter()
+            .any(|line| line.starts_with("LABEL ") && line.contains(&version)),
+        "{version}"
+    );
+    let health = instructions
+        .iter()
+        .find(|line| line.starts_with("HEALTHCHECK "))
+        .unwrap();
+    assert!(
+        health.ends_with(r#"CMD ["/usr/local/bin/weir", "health", "--alive"]"#),
+        "{health}"
+    );
+    let last = instructions
+        .iter()
+        .rposition(|line| line.starts_with("FROM "))
+        .unwrap();
+    assert!(
+        !instructions[last..]
+            .iter()
+            .any(|line| line.starts_with("RUN ")),
+        "there is no shell in that image"
+    );
     let ignored = read(".dockerignore");
     for own in ["target", "**/node_modules", "**/.venv*", ".git"] {
-        assert!(ignored.lines().any(|line| line == own), "{own} would be sent to every build");
+        assert!(
+            ignored.lines().any(|line| line == own),
+            "{own} would be sent to every build"
+        );
     }
 }
 
@@ -109,31 +173,58 @@ fn the_base_of_the_manifests_runs_this_weir() {
     let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
     let overlay = yaml(&read("deploy/kubernetes/overlays/development/config.yaml"));
     let config = config(overlay["data"]["weir.yaml"].as_str().unwrap());
-    // The choice of `auth` is the overlay's: the base has a patch for a config map, which no rendering goes without.
+    // The choice of `auth` is the overlay's: the base has a patch for a config map, which no
+    // rendering goes without.
     assert!(manifest("config").get("data").is_none());
-    assert_eq!(manifest("config")["metadata"]["name"], overlay["metadata"]["name"]);
+    assert_eq!(
+        manifest("config")["metadata"]["name"],
+        overlay["metadata"]["name"]
+    );
     assert_eq!(manifest("kustomization")["kind"], "Component");
-    assert_eq!(manifest("kustomization")["patches"][0]["path"], "config.yaml");
+    assert_eq!(
+        manifest("kustomization")["patches"][0]["path"],
+        "config.yaml"
+    );
     let values = yaml(&read("deploy/helm/weir/values.yaml"));
-    assert!(values["config"].get("auth").is_none(), "the chart has no default for `auth`");
+    assert!(
+        values["config"].get("auth").is_none(),
+        "the chart has no default for `auth`"
+    );
     let deployment = manifest("deployment");
     let pod = &deployment["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let port = |name: &str| {
         let ports = container["ports"].as_array().unwrap();
-        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].as_u64().unwrap()
+        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"]
+            .as_u64()
+            .unwrap()
     };
     assert_eq!(port("mcp"), u64::from(config.front.listen.port()));
-    assert_eq!(port("admin"), u64::from(config.admin.as_ref().unwrap().listen.port()));
-    for (probe, path) in [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+    assert_eq!(
+        port("admin"),
+        u64::from(config.admin.as_ref().unwrap().listen.port())
+    );
+    for (probe, path) in [
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ] {
         assert_eq!(container[probe]["httpGet"]["path"], path);
         assert!(ROUTES.contains(&(path, "get")));
     }
-    assert_eq!(container["image"], format!("weir:{}", env!("CARGO_PKG_VERSION")));
-    let before_the_signal = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    assert_eq!(
+        container["image"],
+        format!("weir:{}", env!("CARGO_PKG_VERSION"))
+    );
+    let before_the_signal = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        .as_u64()
+        .unwrap();
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
     assert!(grace > before_the_signal + config.drain.as_secs());
-    assert_eq!(deployment["spec"]["replicas"], 1, "sessions live in the memory of one replica");
+    assert_eq!(
+        deployment["spec"]["replicas"], 1,
+        "sessions live in the memory of one replica"
+    );
 }
 
 #[test]
@@ -141,7 +232,10 @@ fn the_unit_and_the_scrape_config_name_what_there_is() {
     let unit = read("deploy/systemd/weir.service");
     assert!(unit.contains("ExecStart=/usr/local/bin/weir serve --config /etc/weir/weir.yaml"));
     assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
-    let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+    let stop = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("TimeoutStopSec="))
+        .unwrap();
     let drain = config("upstreams: { a: { command: x } }\n").drain;
     assert!(stop.trim_end_matches('s').parse::<u64>().unwrap() > drain.as_secs());
     let scrape = yaml(&read("deploy/prometheus/prometheus.yml"));
@@ -157,10 +251,21 @@ fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Val
     let mut open = found;
     while let Some(node) = open.pop() {
         next.extend(
-            node["properties"].get(key).or(Some(&node["additionalProperties"]).filter(|node| node.is_object())),
+            node["properties"]
+                .get(key)
+                .or(Some(&node["additionalProperties"]).filter(|node| node.is_object())),
         );
-        open.extend(["anyOf", "oneOf", "allOf"].iter().filter_map(|word| node[word].as_array()).flatten());
-        open.extend(node["$ref"].as_str().and_then(|name| schema.pointer(name.trim_start_matches('#'))));
+        open.extend(
+            ["anyOf", "oneOf", "allOf"]
+                .iter()
+                .filter_map(|word| node[word].as_array())
+                .flatten(),
+        );
+        open.extend(
+            node["$ref"]
+                .as_str()
+                .and_then(|name| schema.pointer(name.trim_start_matches('#'))),
+        );
     }
     next
 }
@@ -169,22 +274,43 @@ fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Val
 fn every_key_of_the_config_that_a_page_names_is_there() {
     let schema: Value = serde_json::from_str(&weir_gateway::config::schema()).unwrap();
     let sections = schema["properties"].as_object().unwrap();
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let pages =
-        docs.chain(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let docs = std::fs::read_dir(root().join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let pages = docs.chain(
+        [
+            "README.md",
+            "ARCHITECTURE.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+        ]
+        .map(|name| root().join(name)),
+    );
     let mut named = 0;
     for page in pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
         let text = std::fs::read_to_string(&page).unwrap();
         // What stands between strokes: a path of keys, perhaps with a value behind it.
         // The name of a file is none.
         for code in text.split('`').skip(1).step_by(2) {
-            let path: Vec<&str> = code.split(':').next().unwrap_or_default().split('.').collect();
-            let is_key = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-            if path.len() < 2 || !path.iter().all(is_key) || !sections.contains_key(path[0]) || path[1] == "cedarschema"
+            let path: Vec<&str> = code
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .split('.')
+                .collect();
+            let is_key = |word: &&str| {
+                !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+            };
+            if path.len() < 2
+                || !path.iter().all(is_key)
+                || !sections.contains_key(path[0])
+                || path[1] == "cedarschema"
             {
                 continue;
             }
-            let found = path.iter().fold(vec![&schema], |found, key| under(&schema, found, key));
+            let found = path
+                .iter()
+                .fold(vec![&schema], |found, key| under(&schema, found, key));
             assert!(!found.is_empty(), "{} names `{code}`", page.display());
             named += 1;
         }

@@ -1,5 +1,5 @@
-//! Every requirement and every fault that weir answers for now stands in the name of a test, so that whoever reads a list of
-//! passed tests sees what holds.
+//! Every requirement and every fault that weir answers for now stands in the name of a test, so
+//! that whoever reads a list of passed tests sees what holds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -28,14 +28,20 @@ const FAULTS: [(char, RangeInclusive<u16>); 14] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            if !path.file_name().is_some_and(|name| name == "target" || name == "node_modules") {
+            if !path
+                .file_name()
+                .is_some_and(|name| name == "target" || name == "node_modules")
+            {
                 sources(&path, found);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -67,14 +73,24 @@ fn tests_of(source: &str) -> Vec<&str> {
 /// A letter and digits, as a word of a test's name.
 fn is_id(word: &str) -> bool {
     let mut letters = word.chars();
-    letters.next().is_some_and(|first| first.is_ascii_lowercase())
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_lowercase())
         && word.len() > 2
         && letters.all(|rest| rest.is_ascii_digit())
 }
 
 fn promised() -> BTreeSet<String> {
-    let mut ids: BTreeSet<String> = REQUIREMENTS.into_iter().flatten().map(|number| format!("r{number:03}")).collect();
-    ids.extend(FAULTS.into_iter().flat_map(|(row, numbers)| numbers.map(move |number| format!("{row}{number:02}"))));
+    let mut ids: BTreeSet<String> = REQUIREMENTS
+        .into_iter()
+        .flatten()
+        .map(|number| format!("r{number:03}"))
+        .collect();
+    ids.extend(
+        FAULTS
+            .into_iter()
+            .flat_map(|(row, numbers)| numbers.map(move |number| format!("{row}{number:02}"))),
+    );
     ids
 }
 
@@ -87,10 +103,16 @@ fn every_promise_stands_in_the_name_of_a_test() {
     let mut proven = BTreeSet::new();
     for file in &files {
         let source = std::fs::read_to_string(file).unwrap();
-        let words = tests_of(&source).into_iter().flat_map(|name| name.split('_'));
+        let words = tests_of(&source)
+            .into_iter()
+            .flat_map(|name| name.split('_'));
         proven.extend(words.filter(|word| is_id(word)).map(str::to_owned));
     }
-    assert!(proven.len() > 200, "the sources are where this test looks for them: {}", files.len());
+    assert!(
+        proven.len() > 200,
+        "the sources are where this test looks for them: {}",
+        files.len()
+    );
     let missing: Vec<_> = promised().difference(&proven).cloned().collect();
     assert!(missing.is_empty(), "no test is named after {missing:?}");
 }
@@ -100,16 +122,28 @@ fn the_tests_that_the_security_page_names_are_there() {
     let mut files = Vec::new();
     sources(&root().join("crates"), &mut files);
     sources(&root().join("tests/it"), &mut files);
-    let sources: Vec<String> = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let sources: Vec<String> = files
+        .iter()
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
     let all: BTreeSet<&str> = sources.iter().flat_map(|source| tests_of(source)).collect();
     let page = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
     let named: Vec<&str> = page
         .split('`')
-        .filter(|word| word.split_once('_').is_some_and(|(id, rest)| is_id(id) && rest.len() > 20))
+        .filter(|word| {
+            word.split_once('_')
+                .is_some_and(|(id, rest)| is_id(id) && rest.len() > 20)
+        })
         .collect();
     assert!(named.len() > 40, "{}", named.len());
-    let gone: Vec<_> = named.into_iter().filter(|name| !all.contains(name)).collect();
-    assert!(gone.is_empty(), "docs/security.md names tests that are not there: {gone:?}");
+    let gone: Vec<_> = named
+        .into_iter()
+        .filter(|name| !all.contains(name))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "docs/security.md names tests that are not there: {gone:?}"
+    );
 }
 
 #[test]
@@ -126,7 +160,13 @@ fn only_what_runs_as_a_test_counts() {
         // fn r006_commented() {}
         fn r007_generic<T>() {}
     ";
-    assert_eq!(tests_of(source), ["r001_plain", "r003_a04_marked_twice", "r007_generic"]);
+    assert_eq!(
+        tests_of(source),
+        ["r001_plain", "r003_a04_marked_twice", "r007_generic"]
+    );
     let words = ["r001", "a04", "plain", "h2", "r", "1st", "rfc9110", "R001"];
-    assert_eq!(words.map(is_id), [true, true, false, false, false, false, false, false]);
+    assert_eq!(
+        words.map(is_id),
+        [true, true, false, false, false, false, false, false]
+    );
 }

@@ -10,12 +10,17 @@ use weir_testkit::mockup::{Gate, Tool};
 use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
 
 fn source(text: &str) -> Source {
-    Source::Text { name: "test".to_owned(), text: text.to_owned() }
+    Source::Text {
+        name: "test".to_owned(),
+        text: text.to_owned(),
+    }
 }
 
 /// A config over these upstreams, on free ports.
 fn config(upstreams: &[(&str, &Mockup)]) -> String {
-    let mut text = "listen: 127.0.0.1:0\nadmin: { listen: \"127.0.0.1:0\" }\ndrain: 5s\nupstreams:\n".to_owned();
+    let mut text =
+        "listen: 127.0.0.1:0\nadmin: { listen: \"127.0.0.1:0\" }\ndrain: 5s\nupstreams:\n"
+            .to_owned();
     for (id, mockup) in upstreams {
         text.push_str(&format!("  {id}: {{ url: \"{}\" }}\n", mockup.url()));
     }
@@ -32,18 +37,26 @@ fn client(weir: &Weir) -> RawClient {
 
 async fn names(weir: &Weir) -> Vec<String> {
     let tools = client(weir).list_tools().await.unwrap();
-    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 async fn get(url: &str) -> Answer {
-    let sent = RawClient::new(url).send(http::Method::GET, http::HeaderMap::new(), "").await;
+    let sent = RawClient::new(url)
+        .send(http::Method::GET, http::HeaderMap::new(), "")
+        .await;
     sent.unwrap().finish().await.unwrap()
 }
 
 async fn admin(weir: &Weir, path: &str) -> (u16, String) {
     let url = format!("http://{}{path}", weir.admin_address().unwrap());
     let answer = get(&url).await;
-    (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned())
+    (
+        answer.status.as_u16(),
+        String::from_utf8_lossy(&answer.body).into_owned(),
+    )
 }
 
 /// Waits until something holds; the test fails by its runner's own limit where it never does.
@@ -55,16 +68,36 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
-    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let weir = start(&config(&[("one", &one)])).await;
     let before = names(&weir).await;
-    for bad in ["upstreams: [", "lisen: x", "listen: 0.0.0.0:1", "upstreams: { one: {} }"] {
+    for bad in [
+        "upstreams: [",
+        "lisen: x",
+        "listen: 0.0.0.0:1",
+        "upstreams: { one: {} }",
+    ] {
         assert!(weir.reload_from(source(bad)).is_err(), "{bad}");
         assert_eq!(names(&weir).await, before, "{bad}");
     }
-    weir.reload_from(source(&config(&[("one", &one), ("two", &two)]))).unwrap();
-    until(async || names(&weir).await.iter().any(|name| name.starts_with("two__"))).await;
-    assert!(admin(&weir, "/metrics").await.1.contains("weir_config_reloads_total{result=\"ok\"}"));
+    weir.reload_from(source(&config(&[("one", &one), ("two", &two)])))
+        .unwrap();
+    until(async || {
+        names(&weir)
+            .await
+            .iter()
+            .any(|name| name.starts_with("two__"))
+    })
+    .await;
+    assert!(
+        admin(&weir, "/metrics")
+            .await
+            .1
+            .contains("weir_config_reloads_total{result=\"ok\"}")
+    );
     weir.shutdown().await;
 }
 
@@ -73,30 +106,48 @@ async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to
     let one = Mockup::modern().tools(1).start().await;
     let upstreams = format!("upstreams: {{ one: {{ url: \"{}\" }} }}\n", one.url());
     let anyone = "auth: { mode: none, allow_anyone: true }\n";
-    let token = "admin: { listen: \"0.0.0.0:0\", auth: { token: weir_0123456789_of-the-operators } }\n";
+    let token =
+        "admin: { listen: \"0.0.0.0:0\", auth: { token: weir_0123456789_of-the-operators } }\n";
     let weir = start(&format!("{upstreams}listen: 0.0.0.0:0\n{anyone}{token}")).await;
     assert!(weir.address().ip().is_unspecified());
     // Each would be good at a start, which would bind loopback.
     let clients = format!("{upstreams}listen: 127.0.0.1:0\n{token}");
     let operators = format!("{upstreams}{anyone}admin: {{ listen: \"127.0.0.1:0\", auth: off }}\n");
     let refused = weir.reload_from(source(&clients)).unwrap_err();
-    assert!(matches!(refused, ReloadError::Exposed(Exposure::Clients(bound)) if bound == weir.address()), "{refused}");
+    assert!(
+        matches!(refused, ReloadError::Exposed(Exposure::Clients(bound)) if bound == weir.address()),
+        "{refused}"
+    );
     let refused = weir.reload_from(source(&operators)).unwrap_err();
-    assert!(matches!(refused, ReloadError::Exposed(Exposure::Operators(_))), "{refused}");
+    assert!(
+        matches!(refused, ReloadError::Exposed(Exposure::Operators(_))),
+        "{refused}"
+    );
     assert!(admin(&weir, "/admin/upstreams").await.0 == 401);
-    weir.reload_from(source(&format!("{upstreams}{anyone}{token}"))).unwrap();
+    weir.reload_from(source(&format!("{upstreams}{anyone}{token}")))
+        .unwrap();
     weir.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
-    let (one, two) = (Mockup::modern().tools(3).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(3).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let weir = start(&config(&[("one", &one)])).await;
     names(&weir).await;
     until(async || one.listeners() == 1).await;
     let (requests, connections) = (one.requests().len(), one.connections());
-    weir.reload_from(source(&config(&[("two", &two), ("one", &one)]))).unwrap();
-    until(async || names(&weir).await.iter().any(|name| name.starts_with("two__"))).await;
+    weir.reload_from(source(&config(&[("two", &two), ("one", &one)])))
+        .unwrap();
+    until(async || {
+        names(&weir)
+            .await
+            .iter()
+            .any(|name| name.starts_with("two__"))
+    })
+    .await;
     assert_eq!(
         (one.requests().len(), one.connections()),
         (requests, connections),
@@ -108,7 +159,10 @@ async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
     let gate = Gate::new();
-    let one = Mockup::modern().tool("slow", Behaviour::gated(&gate)).start().await;
+    let one = Mockup::modern()
+        .tool("slow", Behaviour::gated(&gate))
+        .start()
+        .await;
     let two = Mockup::modern().tools(1).start().await;
     let weir = start(&config(&[("one", &one), ("two", &two)])).await;
     names(&weir).await;
@@ -116,7 +170,13 @@ async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
     let call = tokio::spawn(async move { caller.call("one__slow", json!({})).await });
     until(async || one.executions("slow") == 1).await;
     weir.reload_from(source(&config(&[("two", &two)]))).unwrap();
-    until(async || names(&weir).await.iter().all(|name| name.starts_with("two__"))).await;
+    until(async || {
+        names(&weir)
+            .await
+            .iter()
+            .all(|name| name.starts_with("two__"))
+    })
+    .await;
     gate.open();
     let answer = call.await.unwrap().unwrap();
     assert_eq!(answer.status, 200);
@@ -128,22 +188,39 @@ async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g04_a_thousand_reloads_leave_nothing_behind() {
-    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let weir = start(&config(&[("one", &one)])).await;
     names(&weir).await;
     until(async || one.listeners() == 1).await;
-    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let tasks = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
     for turn in 0..1000 {
         // Every other one comes and goes with its connections.
-        let upstreams: &[(&str, &Mockup)] =
-            if turn % 2 == 0 { &[("one", &one), ("two", &two)] } else { &[("one", &one)] };
+        let upstreams: &[(&str, &Mockup)] = if turn % 2 == 0 {
+            &[("one", &one), ("two", &two)]
+        } else {
+            &[("one", &one)]
+        };
         weir.reload_from(source(&config(upstreams))).unwrap();
     }
     assert_eq!(one.listeners(), 1);
     until(async || two.listeners() == 0).await;
     // A few for connections that the pools keep for a while.
-    until(async || tokio::runtime::Handle::current().metrics().num_alive_tasks() <= tasks + 8).await;
-    assert_eq!(names(&weir).await, ["one__tool_0000"].map(str::to_owned).to_vec());
+    until(async || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+            <= tasks + 8
+    })
+    .await;
+    assert_eq!(
+        names(&weir).await,
+        ["one__tool_0000"].map(str::to_owned).to_vec()
+    );
     weir.shutdown().await;
 }
 
@@ -157,7 +234,11 @@ async fn settings_that_need_a_restart_are_named() {
         .replace("listen: 127.0.0.1:0\n", "listen: 127.0.0.1:1\n");
     let named = weir.reload_from(source(&changed)).unwrap();
     assert_eq!(named, ["listen", "log", "first_list_wait or change_window"]);
-    assert_eq!(weir.reload_from(source(&changed)).unwrap(), named, "said as long as it holds");
+    assert_eq!(
+        weir.reload_from(source(&changed)).unwrap(),
+        named,
+        "said as long as it holds"
+    );
     weir.shutdown().await;
 }
 
@@ -167,9 +248,24 @@ async fn g03_limits_hold_for_new_requests_at_once() {
     let text = config(&[("one", &one)]);
     let weir = start(&text).await;
     let long = json!({ "text": "x".repeat(100_000) });
-    assert_eq!(client(&weir).call("one__tool_0000", long.clone()).await.unwrap().status, 200);
-    weir.reload_from(source(&format!("{text}limits: {{ body_bytes: 10KiB }}\n"))).unwrap();
-    assert_eq!(client(&weir).call("one__tool_0000", long).await.unwrap().status, 413);
+    assert_eq!(
+        client(&weir)
+            .call("one__tool_0000", long.clone())
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    weir.reload_from(source(&format!("{text}limits: {{ body_bytes: 10KiB }}\n")))
+        .unwrap();
+    assert_eq!(
+        client(&weir)
+            .call("one__tool_0000", long)
+            .await
+            .unwrap()
+            .status,
+        413
+    );
     weir.shutdown().await;
 }
 
@@ -182,7 +278,10 @@ async fn readiness_is_about_weir_and_not_about_every_upstream() {
     assert_eq!(admin(&weir, "/readyz").await, (200, "ready\n".to_owned()));
     assert_eq!(admin(&weir, "/elsewhere").await.0, 404);
     let clients = get(&format!("http://{}/metrics", weir.address())).await;
-    assert_eq!(clients.status, 404, "the operators' pages are on their own port");
+    assert_eq!(
+        clients.status, 404,
+        "the operators' pages are on their own port"
+    );
     weir.shutdown().await;
 }
 
@@ -194,15 +293,32 @@ async fn g05_a_taken_port_is_said_and_nothing_runs() {
         "listen: {address}\nadmin: {{ listen: off }}\nupstreams: {{ a: {{ url: \"http://127.0.0.1:1/mcp\" }} }}\n"
     );
     let error = Weir::start_from(source(&text)).await.unwrap_err();
-    assert!(matches!(error, StartError::Listen { operators: false, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            StartError::Listen {
+                operators: false,
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_teams_with_the_same_tool_get_two_names() {
     let (one, two) = (
-        Mockup::modern().with(Tool::new("search")).named("same").start().await,
-        Mockup::modern().with(Tool::new("search")).named("same").start().await,
+        Mockup::modern()
+            .with(Tool::new("search"))
+            .named("same")
+            .start()
+            .await,
+        Mockup::modern()
+            .with(Tool::new("search"))
+            .named("same")
+            .start()
+            .await,
     );
     let weir = start(&config(&[("one", &one), ("two", &two)])).await;
     assert_eq!(names(&weir).await, ["one__search", "two__search"]);
@@ -214,18 +330,30 @@ async fn two_teams_with_the_same_tool_get_two_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_takes_exactly_the_methods_of_the_openapi_file() {
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/weir.yaml")).unwrap();
+    let document = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../openapi/weir.yaml"
+    ))
+    .unwrap();
     let document: serde_json::Value = serde_saphyr::from_str(&document).unwrap();
     let one = Mockup::modern().tools(1).start().await;
     let weir = start(&config(&[("one", &one)])).await;
     let url = format!("http://{}/mcp", weir.address());
-    let refused =
-        RawClient::new(&url).send(http::Method::PUT, http::HeaderMap::new(), "").await.unwrap().finish().await;
+    let refused = RawClient::new(&url)
+        .send(http::Method::PUT, http::HeaderMap::new(), "")
+        .await
+        .unwrap()
+        .finish()
+        .await;
     let refused = refused.unwrap();
     assert_eq!(refused.status, 405);
     let allowed = refused.header("allow").unwrap().to_ascii_lowercase();
     // CORS asks by OPTIONS; that is no operation of the interface.
-    let mut allowed: Vec<&str> = allowed.split(',').map(str::trim).filter(|method| *method != "options").collect();
+    let mut allowed: Vec<&str> = allowed
+        .split(',')
+        .map(str::trim)
+        .filter(|method| *method != "options")
+        .collect();
     allowed.sort_unstable();
     assert_eq!(allowed, ["delete", "get", "post"]);
     for method in allowed {

@@ -1,4 +1,5 @@
-//! Keys of machines without OAuth: `weir_<id>_<secret>`. The config has their digests; who reads it has no key.
+//! Keys of machines without OAuth: `weir_<id>_<secret>`. The config has their digests; who reads it
+//! has no key.
 //!
 //! The secret part is 256 random bits, so a plain SHA-256 is enough: there is nothing to guess.
 
@@ -41,7 +42,10 @@ impl ApiKeys {
             subject.expires = key.expires;
             Arc::new(subject)
         };
-        let keys = settings.api_keys.iter().map(|key| (key.id.clone(), (key.clone(), subject(key))));
+        let keys = settings
+            .api_keys
+            .iter()
+            .map(|key| (key.id.clone(), (key.clone(), subject(key))));
         Self(keys.collect())
     }
 
@@ -57,11 +61,17 @@ impl ApiKeys {
 
     /// Whose key it is.
     pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, Reason> {
-        let id = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
-        let id = id.filter(|_| text.len() <= LONGEST).ok_or(Reason::Malformed)?;
+        let id = text
+            .strip_prefix(BEGIN)
+            .and_then(|rest| rest.split_once('_'))
+            .map(|(id, _)| id);
+        let id = id
+            .filter(|_| text.len() <= LONGEST)
+            .ok_or(Reason::Malformed)?;
         // An unknown id takes as long as a known one, and nothing equals it.
-        let (known, subject) =
-            self.0.get(id).map_or((&[0; 32], None), |(key, subject)| (&key.digest, Some((key, subject))));
+        let (known, subject) = self.0.get(id).map_or((&[0; 32], None), |(key, subject)| {
+            (&key.digest, Some((key, subject)))
+        });
         let equal = bool::from(digest(text).ct_eq(known));
         match subject {
             Some((key, subject)) if equal => match key.expires {

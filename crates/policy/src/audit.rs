@@ -1,8 +1,9 @@
 //! Who did what: the records of the audit, and the chain that shows if one of them was changed.
 //!
-//! Everything here is pure: [`Recorder`] turns what core tells it into an [`Event`] and hands that to a [`Keeper`]; whoever
-//! keeps events renders them with a [`Chain`] and puts the bytes where they belong. Files, threads and sockets are not
-//! here. Neither is the log: see [`LogAudit`] for what happens where no audit is configured.
+//! Everything here is pure: [`Recorder`] turns what core tells it into an [`Event`] and hands that
+//! to a [`Keeper`]; whoever keeps events renders them with a [`Chain`] and puts the bytes where
+//! they belong. Files, threads and sockets are not here. Neither is the log: see [`LogAudit`] for
+//! what happens where no audit is configured.
 
 mod arguments;
 mod canonical;

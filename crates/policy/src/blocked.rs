@@ -1,7 +1,7 @@
 //! Principals that an operator keeps out for a while, whatever the rules say.
 //!
-//! It stands before the rules and only ever adds refusals. It is no rule: rules are of the config, and this is what somebody does at
-//! three in the morning.
+//! It stands before the rules and only ever adds refusals. It is no rule: rules are of the config,
+//! and this is what somebody does at three in the morning.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use weir_core::principal::{Principal, Subject};
 /// An authorizer that keeps some principals out, and asks another one about all others.
 pub struct Blocked {
     inner: Arc<dyn Authorizer>,
-    /// By digest. What is asked of it on every request is one load, and nearly always of an empty map.
+    /// By digest. What is asked of it on every request is one load, and nearly always of an empty
+    /// map.
     those: ArcSwap<FastMap<[u8; 16], Arc<Subject>>>,
 }
 
@@ -26,7 +27,10 @@ impl Blocked {
     /// Nobody is kept out yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Authorizer>) -> Self {
-        Self { inner, those: ArcSwap::default() }
+        Self {
+            inner,
+            those: ArcSwap::default(),
+        }
     }
 
     /// Keeps a subject out from now on; false: it was so already.
@@ -52,7 +56,9 @@ impl Blocked {
 
     fn refusal(&self, principal: &Principal) -> Option<Failure> {
         let those = self.those.load();
-        let out = !those.is_empty() && !principal.is_anonymous() && those.contains_key(principal.digest());
+        let out = !those.is_empty()
+            && !principal.is_anonymous()
+            && those.contains_key(principal.digest());
         out.then(|| Failure::new(FailureKind::Denied, BLOCKED))
     }
 }
@@ -73,11 +79,21 @@ impl Authorizer for Blocked {
         self.inner.may_see(principal, endpoint, item)
     }
 
-    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+    fn shows_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> bool {
         self.inner.shows_all(principal, endpoint, upstream)
     }
 
-    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &Item,
+    ) -> Result<Verdict, Failure> {
         // It may have been let in before.
         match self.refusal(principal) {
             Some(refusal) => Err(refusal),

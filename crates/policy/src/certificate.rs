@@ -14,13 +14,19 @@ pub struct CertificateValidity {
     pub end: SystemTime,
 }
 
-/// The times of a certificate in DER; `None` for what is no certificate. A time before 1970 is 1970.
+/// The times of a certificate in DER; `None` for what is no certificate. A time before 1970 is
+/// 1970.
 #[must_use]
 pub fn certificate_validity(der: &[u8]) -> Option<CertificateValidity> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let time = |seconds: i64| UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+    let time = |seconds: i64| {
+        UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    };
     let validity = certificate.validity();
-    let (begin, end) = (time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?);
+    let (begin, end) = (
+        time(validity.not_before.timestamp())?,
+        time(validity.not_after.timestamp())?,
+    );
     Some(CertificateValidity { begin, end })
 }
 
@@ -31,12 +37,21 @@ mod tests {
     #[test]
     fn the_times_are_those_of_the_certificate() {
         let mut plan = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
-        (plan.not_before, plan.not_after) = (rcgen::date_time_ymd(2024, 1, 1), rcgen::date_time_ymd(2025, 1, 1));
+        (plan.not_before, plan.not_after) = (
+            rcgen::date_time_ymd(2024, 1, 1),
+            rcgen::date_time_ymd(2025, 1, 1),
+        );
         let key = rcgen::KeyPair::generate().expect("a key");
         let certificate = plan.self_signed(&key).expect("a certificate");
         let found = certificate_validity(certificate.der()).expect("its times");
         let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(found, CertificateValidity { begin: at(1_704_067_200), end: at(1_735_689_600) });
+        assert_eq!(
+            found,
+            CertificateValidity {
+                begin: at(1_704_067_200),
+                end: at(1_735_689_600)
+            }
+        );
         assert_eq!(certificate_validity(b"no certificate"), None);
     }
 }

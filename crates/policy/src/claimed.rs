@@ -1,7 +1,7 @@
 //! Who a sender with certain claims would be: for operators who ask what somebody may do.
 //!
-//! Nothing is proven here, so nothing here may answer a request: [`Claimed`] serves questions alone, and says what the real
-//! check would refuse.
+//! Nothing is proven here, so nothing here may answer a request: [`Claimed`] serves questions
+//! alone, and says what the real check would refuse.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -33,8 +33,9 @@ impl Verifier for Claimed {
     }
 }
 
-/// The sender whose token has these claims, or whose API key has the id under `api_key`, or whose certificate has the name
-/// under `certificate`; no claims at all: nobody. What a token must have and is not said (`iss` where there is one issuer, `aud`) is taken for right.
+/// The sender whose token has these claims, or whose API key has the id under `api_key`, or whose
+/// certificate has the name under `certificate`; no claims at all: nobody. What a token must have
+/// and is not said (`iss` where there is one issuer, `aud`) is taken for right.
 ///
 /// # Errors
 /// For people: no sender can be made of the claims.
@@ -45,13 +46,22 @@ pub fn claimed(
     now: SystemTime,
 ) -> Result<Claimed, String> {
     if !settings.required {
-        let note = (!claims.is_empty())
-            .then(|| "nobody is asked for credentials here: the claims count for nothing".to_owned());
-        return Ok(Claimed { identity: Identity::Anonymous, refused: None, note });
+        let note = (!claims.is_empty()).then(|| {
+            "nobody is asked for credentials here: the claims count for nothing".to_owned()
+        });
+        return Ok(Claimed {
+            identity: Identity::Anonymous,
+            refused: None,
+            note,
+        });
     }
     if claims.is_empty() {
         let refused = Some("this endpoint asks for credentials, and there are none".to_owned());
-        return Ok(Claimed { identity: Identity::Anonymous, refused, note: None });
+        return Ok(Claimed {
+            identity: Identity::Anonymous,
+            refused,
+            note: None,
+        });
     }
     match (claims.get("api_key"), claims.get("certificate")) {
         (Some(id), _) => by_key(settings, id, now),
@@ -61,19 +71,34 @@ pub fn claimed(
 }
 
 fn by_certificate(settings: &Settings, name: &Value) -> Result<Claimed, String> {
-    let rule = settings.certificates.as_ref().ok_or("no client certificates are taken here")?;
-    let name = name.as_str().ok_or("`certificate` is the name that a certificate gives, a text")?;
+    let rule = settings
+        .certificates
+        .as_ref()
+        .ok_or("no client certificates are taken here")?;
+    let name = name
+        .as_str()
+        .ok_or("`certificate` is the name that a certificate gives, a text")?;
     let subject = Certified::new(rule, settings).named(name);
-    Ok(Claimed { identity: Identity::Subject(Arc::new(subject)), refused: None, note: None })
+    Ok(Claimed {
+        identity: Identity::Subject(Arc::new(subject)),
+        refused: None,
+        note: None,
+    })
 }
 
 fn by_key(settings: &Settings, id: &Value, now: SystemTime) -> Result<Claimed, String> {
     let keys = ApiKeys::new(settings);
     let id = id.as_str().ok_or("`api_key` is the id of a key, a text")?;
-    let subject = keys.named(id).ok_or_else(|| format!("there is no API key with the id `{id}`"))?;
+    let subject = keys
+        .named(id)
+        .ok_or_else(|| format!("there is no API key with the id `{id}`"))?;
     let over = subject.expires.is_some_and(|end| end <= now);
     let refused = over.then(|| format!("the API key `{id}` has expired"));
-    Ok(Claimed { identity: Identity::Subject(subject.clone()), refused, note: None })
+    Ok(Claimed {
+        identity: Identity::Subject(subject.clone()),
+        refused,
+        note: None,
+    })
 }
 
 fn by_token(
@@ -86,13 +111,24 @@ fn by_token(
     let given = claims.contains_key("aud");
     if !given {
         let own = format!("{}{endpoint}", settings.base);
-        claims.insert("aud".to_owned(), issuer.audiences.first().map_or(own, ToString::to_string).into());
+        claims.insert(
+            "aud".to_owned(),
+            issuer
+                .audiences
+                .first()
+                .map_or(own, ToString::to_string)
+                .into(),
+        );
     }
-    let wrong = |reason: Reason| format!("a token with these claims is malformed: {}", reason.word());
+    let wrong =
+        |reason: Reason| format!("a token with these claims is malformed: {}", reason.word());
     let claims = Claims::read(claims, issuer).map_err(wrong)?;
     let mut refused = None;
     if !is_for(claims.audiences(), endpoint, issuer, settings) {
-        refused = Some(format!("the token is not for this endpoint: its `aud` is not {}{endpoint}", settings.base));
+        refused = Some(format!(
+            "the token is not for this endpoint: its `aud` is not {}{endpoint}",
+            settings.base
+        ));
     } else if let Err(reason) = claims.times().check(now, settings.leeway) {
         refused = Some(match reason {
             Reason::Expired => "the token has expired".to_owned(),
@@ -101,13 +137,22 @@ fn by_token(
     }
     let subject = subject(&claims, issuer, settings).map_err(wrong)?;
     let note = (!given).then(|| "`aud` is taken for this endpoint's".to_owned());
-    Ok(Claimed { identity: Identity::Subject(Arc::new(subject)), refused, note })
+    Ok(Claimed {
+        identity: Identity::Subject(Arc::new(subject)),
+        refused,
+        note,
+    })
 }
 
 fn issuer<'a>(settings: &'a Settings, claims: &Map<String, Value>) -> Result<&'a Issuer, String> {
-    match (claims.get("iss").and_then(Value::as_str), settings.issuers.as_slice()) {
+    match (
+        claims.get("iss").and_then(Value::as_str),
+        settings.issuers.as_slice(),
+    ) {
         (None, [one]) => Ok(one),
-        (None, []) => Err("no tokens are taken here: name an API key, {\"api_key\": \"ID\"}".to_owned()),
+        (None, []) => {
+            Err("no tokens are taken here: name an API key, {\"api_key\": \"ID\"}".to_owned())
+        }
         (None, _) => Err("there are several issuers: say which, `iss`".to_owned()),
         (Some(name), issuers) => issuers
             .iter()
@@ -158,8 +203,15 @@ mod tests {
     }
 
     fn ask(claims: Value) -> Result<Claimed, String> {
-        let Value::Object(claims) = claims else { unreachable!("tests give objects") };
-        claimed(&settings(), &EndpointId::new("/mcp"), claims, UNIX_EPOCH + Duration::from_secs(1000))
+        let Value::Object(claims) = claims else {
+            unreachable!("tests give objects")
+        };
+        claimed(
+            &settings(),
+            &EndpointId::new("/mcp"),
+            claims,
+            UNIX_EPOCH + Duration::from_secs(1000),
+        )
     }
 
     #[test]
@@ -167,12 +219,21 @@ mod tests {
         let found =
             ask(json!({ "sub": "alice", "scope": "a b", "groups": ["staff"], "team": "red", "client_id": "ide" }))
                 .unwrap();
-        let Identity::Subject(subject) = &found.identity else { panic!("{found:?}") };
+        let Identity::Subject(subject) = &found.identity else {
+            panic!("{found:?}")
+        };
         assert_eq!(
-            (subject.issuer(), subject.subject(), subject.client.as_deref()),
+            (
+                subject.issuer(),
+                subject.subject(),
+                subject.client.as_deref()
+            ),
             ("https://id", "alice", Some("ide"))
         );
-        assert_eq!((subject.scopes.join(" "), subject.groups.join(" ")), ("a b".to_owned(), "staff".to_owned()));
+        assert_eq!(
+            (subject.scopes.join(" "), subject.groups.join(" ")),
+            ("a b".to_owned(), "staff".to_owned())
+        );
         assert_eq!((found.refused, found.note.is_some()), (None, true));
     }
 
@@ -182,23 +243,63 @@ mod tests {
         assert!(refused(json!({})).contains("there are none"));
         assert!(refused(json!({ "sub": "a", "exp": 900 })).contains("expired"));
         assert!(refused(json!({ "sub": "a", "nbf": 2000 })).contains("not valid yet"));
-        assert!(refused(json!({ "sub": "a", "aud": "https://other/mcp" })).contains("not for this endpoint"));
-        assert_eq!(refused(json!({ "sub": "a", "aud": "https://weir/mcp", "exp": 2000 })), "");
+        assert!(
+            refused(json!({ "sub": "a", "aud": "https://other/mcp" }))
+                .contains("not for this endpoint")
+        );
+        assert_eq!(
+            refused(json!({ "sub": "a", "aud": "https://weir/mcp", "exp": 2000 })),
+            ""
+        );
         assert!(refused(json!({ "api_key": "ci" })).contains("expired"));
-        assert!(ask(json!({ "api_key": "no" })).unwrap_err().contains("no API key"));
-        assert!(ask(json!({ "iss": "https://evil", "sub": "a" })).unwrap_err().contains("not taken"));
-        assert!(ask(json!({ "groups": ["staff"] })).unwrap_err().contains("malformed"));
-        assert!(ask(json!({ "certificate": "build" })).unwrap_err().contains("no client certificates"));
+        assert!(
+            ask(json!({ "api_key": "no" }))
+                .unwrap_err()
+                .contains("no API key")
+        );
+        assert!(
+            ask(json!({ "iss": "https://evil", "sub": "a" }))
+                .unwrap_err()
+                .contains("not taken")
+        );
+        assert!(
+            ask(json!({ "groups": ["staff"] }))
+                .unwrap_err()
+                .contains("malformed")
+        );
+        assert!(
+            ask(json!({ "certificate": "build" }))
+                .unwrap_err()
+                .contains("no client certificates")
+        );
     }
 
     #[test]
     fn a_certificates_name_is_who_it_stands_for() {
-        let rule = Certificates { subject: CertificateName::Uri, groups: vec!["machines".into()], scopes: Vec::new() };
-        let settings = Settings { certificates: Some(rule), ..settings() };
-        let claims = json!({ "certificate": "spiffe://example.com/build" }).as_object().cloned().unwrap();
+        let rule = Certificates {
+            subject: CertificateName::Uri,
+            groups: vec!["machines".into()],
+            scopes: Vec::new(),
+        };
+        let settings = Settings {
+            certificates: Some(rule),
+            ..settings()
+        };
+        let claims = json!({ "certificate": "spiffe://example.com/build" })
+            .as_object()
+            .cloned()
+            .unwrap();
         let found = claimed(&settings, &EndpointId::new("/mcp"), claims, UNIX_EPOCH).unwrap();
-        let Identity::Subject(subject) = &found.identity else { panic!("{found:?}") };
-        assert_eq!((subject.issuer(), subject.subject()), ("mtls", "spiffe://example.com/build"));
-        assert_eq!((subject.groups.join(" "), found.refused), ("machines".to_owned(), None));
+        let Identity::Subject(subject) = &found.identity else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (subject.issuer(), subject.subject()),
+            ("mtls", "spiffe://example.com/build")
+        );
+        assert_eq!(
+            (subject.groups.join(" "), found.refused),
+            ("machines".to_owned(), None)
+        );
     }
 }

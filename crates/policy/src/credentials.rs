@@ -1,7 +1,7 @@
 //! Who are you: the one verifier, over every kind of credentials that the config takes.
 //!
-//! One kind at a time: what is shown is checked by its own rules, and where that fails nothing else is tried. There is no
-//! path from an error to an identity.
+//! One kind at a time: what is shown is checked by its own rules, and where that fails nothing else
+//! is tried. There is no path from an error to an identity.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -97,13 +97,24 @@ impl Vouching {
         let way = match &issuer.proof {
             Proof::Keys { at, algorithms, .. } => match before.and_then(|before| before.keeper()) {
                 Some(same) if same.is_of(at, algorithms) => Way::Keys(same.clone()),
-                _ => Way::Keys(Keeper::new(issuer.name.clone(), at.clone(), algorithms.clone(), world.clone())),
+                _ => Way::Keys(Keeper::new(
+                    issuer.name.clone(),
+                    at.clone(),
+                    algorithms.clone(),
+                    world.clone(),
+                )),
             },
-            Proof::Introspection { url, client_id, client_secret } => {
-                Way::Asked(Introspector::new(url, client_id, client_secret))
-            }
+            Proof::Introspection {
+                url,
+                client_id,
+                client_secret,
+            } => Way::Asked(Introspector::new(url, client_id, client_secret)),
         };
-        Self { issuer, way, refused: AtomicU64::new(0) }
+        Self {
+            issuer,
+            way,
+            refused: AtomicU64::new(0),
+        }
     }
 
     fn count_refused(&self) {
@@ -189,8 +200,16 @@ impl Credentials {
     /// A verifier with these settings. Without [`Self::run`] it has no keys of issuers.
     #[must_use]
     pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
-        let Ports { fetch, clock, random } = ports;
-        let world = World { fetch, clock, random };
+        let Ports {
+            fetch,
+            clock,
+            random,
+        } = ports;
+        let world = World {
+            fetch,
+            clock,
+            random,
+        };
         let plan = ArcSwap::from_pointee(Plan::new(settings, None, &world));
         Arc::new(Self {
             world,
@@ -207,26 +226,33 @@ impl Credentials {
         if before.settings == settings {
             return;
         }
-        self.plan.store(Arc::new(Plan::new(settings, Some(&before), &self.world)));
+        self.plan
+            .store(Arc::new(Plan::new(settings, Some(&before), &self.world)));
         self.changed.notify_one();
     }
 
-    /// Whether senders can be known: the keys of every issuer have been there once (faults C17). A later issuer that is not
-    /// reachable does not make weir unready, for the others are served.
+    /// Whether senders can be known: the keys of every issuer have been there once (faults C17). A
+    /// later issuer that is not reachable does not make weir unready, for the others are served.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         if self.was_ready.load(Ordering::Acquire) {
             return true;
         }
-        let ready =
-            self.plan.load().issuers.values().filter_map(|vouching| vouching.keeper()).all(|keeper| keeper.is_ready());
+        let ready = self
+            .plan
+            .load()
+            .issuers
+            .values()
+            .filter_map(|vouching| vouching.keeper())
+            .all(|keeper| keeper.is_ready());
         if ready {
             self.was_ready.store(true, Ordering::Release);
         }
         ready
     }
 
-    /// Tokens, API keys and certificates that were refused since weir started. A request that shows none counts nowhere here.
+    /// Tokens, API keys and certificates that were refused since weir started. A request that shows
+    /// none counts nowhere here.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -237,22 +263,35 @@ impl Credentials {
     pub fn issuers(&self) -> Vec<IssuerStatus> {
         let plan = self.plan.load_full();
         let status = |vouching: &Arc<Vouching>| {
-            let (ready, failures, keys_age) = vouching.keeper().map_or((true, 0, None), |keeper| keeper.status());
+            let (ready, failures, keys_age) = vouching
+                .keeper()
+                .map_or((true, 0, None), |keeper| keeper.status());
             let refused = vouching.refused.load(Ordering::Relaxed);
-            IssuerStatus { issuer: vouching.issuer.name.clone(), ready, failures, keys_age, refused }
+            IssuerStatus {
+                issuer: vouching.issuer.name.clone(),
+                ready,
+                failures,
+                keys_age,
+                refused,
+            }
         };
         let mut all: Vec<_> = plan.issuers.values().map(status).collect();
         all.sort_by(|a, b| a.issuer.cmp(&b.issuer));
         all
     }
 
-    /// Keeps the keys of all issuers fresh, also after [`Self::replace`]. Never ends; drop it to end it.
+    /// Keeps the keys of all issuers fresh, also after [`Self::replace`]. Never ends; drop it to
+    /// end it.
     pub async fn run(self: Arc<Self>) {
         let mut work = JoinSet::new();
         let mut running: Vec<(Arc<Keeper>, AbortHandle)> = Vec::new();
         loop {
             let plan = self.plan.load_full();
-            let wanted: Vec<&Arc<Keeper>> = plan.issuers.values().filter_map(|vouching| vouching.keeper()).collect();
+            let wanted: Vec<&Arc<Keeper>> = plan
+                .issuers
+                .values()
+                .filter_map(|vouching| vouching.keeper())
+                .collect();
             running.retain(|(keeper, handle)| {
                 let stays = wanted.iter().any(|wanted| Arc::ptr_eq(wanted, keeper));
                 if !stays {
@@ -291,29 +330,55 @@ impl std::fmt::Debug for Credentials {
 }
 
 fn failure(refused: Refused) -> Failure {
-    let denied = |denial| Failure::new(FailureKind::Unauthenticated(denial), "The credentials are not valid here");
+    let denied = |denial| {
+        Failure::new(
+            FailureKind::Unauthenticated(denial),
+            "The credentials are not valid here",
+        )
+    };
     let (word, failure) = match refused {
         Refused::Missing => ("missing", denied(Denial::Missing)),
         Refused::Invalid(reason) => (reason.word(), denied(Denial::Invalid(reason.word()))),
         Refused::Unavailable(why) => {
-            let failure = Failure::new(FailureKind::Unavailable, "Credentials cannot be checked now");
+            let failure = Failure::new(
+                FailureKind::Unavailable,
+                "Credentials cannot be checked now",
+            );
             ("unavailable", failure.because(why))
         }
     };
-    instruments().auth_rejections.add(1, &[KeyValue::new("reason", word)]);
+    instruments()
+        .auth_rejections
+        .add(1, &[KeyValue::new("reason", word)]);
     failure
 }
 
 impl Plan {
     fn new(settings: Settings, before: Option<&Self>, world: &World) -> Self {
         let api_keys = ApiKeys::new(&settings);
-        let certified = settings.certificates.as_ref().map(|rule| Certified::new(rule, &settings));
+        let certified = settings
+            .certificates
+            .as_ref()
+            .map(|rule| Certified::new(rule, &settings));
         let vouching = |issuer: &Issuer| {
             let same = before.and_then(|before| before.issuers.get(&issuer.name));
-            (issuer.name.clone(), Arc::new(Vouching::new(issuer.clone(), same.map(|same| &**same), world)))
+            (
+                issuer.name.clone(),
+                Arc::new(Vouching::new(
+                    issuer.clone(),
+                    same.map(|same| &**same),
+                    world,
+                )),
+            )
         };
         let issuers = settings.issuers.iter().map(vouching).collect();
-        Self { settings, issuers, api_keys, certified, verified: Cache::new(REMEMBERED) }
+        Self {
+            settings,
+            issuers,
+            api_keys,
+            certified,
+            verified: Cache::new(REMEMBERED),
+        }
     }
 
     async fn identify(&self, evidence: &Evidence<'_>, world: &World) -> Result<Identity, Refused> {
@@ -323,20 +388,30 @@ impl Plan {
         let subject = match (evidence.bearer, evidence.api_key) {
             // Which one would count must not be a guess.
             (Some(_), Some(_)) => return Err(Reason::Malformed.into()),
-            (Some(key), None) | (None, Some(key)) if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) => {
+            (Some(key), None) | (None, Some(key))
+                if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) =>
+            {
                 self.api_keys.check(key.expose(), world.clock.wall())?
             }
             (Some(token), None) => self.token(token.expose(), evidence, world).await?,
             (None, _) => match (&self.certified, evidence.certificate) {
-                // Only where nothing else is shown: a connection may carry requests of several senders.
-                (Some(certified), Some(certificate)) => certified.subject(certificate, world.clock.wall())?,
+                // Only where nothing else is shown: a connection may carry requests of several
+                // senders.
+                (Some(certified), Some(certificate)) => {
+                    certified.subject(certificate, world.clock.wall())?
+                }
                 _ => return Err(Refused::Missing),
             },
         };
         Ok(Identity::Subject(subject))
     }
 
-    async fn token(&self, text: &str, evidence: &Evidence<'_>, world: &World) -> Result<Arc<Subject>, Refused> {
+    async fn token(
+        &self,
+        text: &str,
+        evidence: &Evidence<'_>,
+        world: &World,
+    ) -> Result<Arc<Subject>, Refused> {
         let Evidence { endpoint, peer, .. } = *evidence;
         if text.len() > token::LONGEST {
             return Err(Reason::Malformed.into());
@@ -349,8 +424,17 @@ impl Plan {
             self.good_now(&verified, endpoint, world)?;
             return Ok(verified.subject.clone());
         }
-        // On the heap: a request whose token is known, or that needs none, does not pay for the room this takes.
-        let verified = Box::pin(self.verify(Shown { text, digest: &digest, peer }, world)).await?;
+        // On the heap: a request whose token is known, or that needs none, does not pay for the
+        // room this takes.
+        let verified = Box::pin(self.verify(
+            Shown {
+                text,
+                digest: &digest,
+                peer,
+            },
+            world,
+        ))
+        .await?;
         self.good_now(&verified, endpoint, world)?;
         let subject = verified.subject.clone();
         self.verified.insert(digest, Arc::new(verified));
@@ -358,10 +442,30 @@ impl Plan {
     }
 
     /// What depends on the moment and on what is asked for.
-    fn good_now(&self, verified: &Verified, endpoint: &EndpointId, world: &World) -> Result<(), Reason> {
-        let times = verified.times.check(world.clock.wall(), self.settings.leeway);
-        let is_for = || token::is_for(&verified.audiences, endpoint, &verified.by.issuer, &self.settings);
-        let good = times.and_then(|()| if is_for() { Ok(()) } else { Err(Reason::Audience) });
+    fn good_now(
+        &self,
+        verified: &Verified,
+        endpoint: &EndpointId,
+        world: &World,
+    ) -> Result<(), Reason> {
+        let times = verified
+            .times
+            .check(world.clock.wall(), self.settings.leeway);
+        let is_for = || {
+            token::is_for(
+                &verified.audiences,
+                endpoint,
+                &verified.by.issuer,
+                &self.settings,
+            )
+        };
+        let good = times.and_then(|()| {
+            if is_for() {
+                Ok(())
+            } else {
+                Err(Reason::Audience)
+            }
+        });
         good.inspect_err(|_| verified.by.count_refused())
     }
 
@@ -375,24 +479,45 @@ impl Plan {
                 by.count_refused();
             }
         })?;
-        let subject = token::subject(&claims, &by.issuer, &self.settings).inspect_err(|_| by.count_refused())?;
+        let subject = token::subject(&claims, &by.issuer, &self.settings)
+            .inspect_err(|_| by.count_refused())?;
         let (audiences, times) = (claims.audiences().clone(), claims.times());
         let until = world.clock.monotonic() + BELIEVED;
-        Ok(Verified { subject: Arc::new(subject), audiences, times, by, generation, until })
+        Ok(Verified {
+            subject: Arc::new(subject),
+            audiences,
+            times,
+            by,
+            generation,
+            until,
+        })
     }
 
-    /// Whose token it should be: a JWT names its issuer, any other goes to the one that is asked about tokens.
+    /// Whose token it should be: a JWT names its issuer, any other goes to the one that is asked
+    /// about tokens.
     fn issuer_of<'a>(&self, text: &'a str) -> Result<(Arc<Vouching>, Option<Parts<'a>>), Reason> {
-        let asked = self.issuers.values().find(|vouching| vouching.keeper().is_none());
-        let all_asked = self.issuers.values().all(|vouching| vouching.keeper().is_none());
+        let asked = self
+            .issuers
+            .values()
+            .find(|vouching| vouching.keeper().is_none());
+        let all_asked = self
+            .issuers
+            .values()
+            .all(|vouching| vouching.keeper().is_none());
         match asked {
             Some(asked) if all_asked || text.split('.').count() != 3 => {
                 let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-                if plain { Ok((asked.clone(), None)) } else { Err(Reason::Malformed) }
+                if plain {
+                    Ok((asked.clone(), None))
+                } else {
+                    Err(Reason::Malformed)
+                }
             }
             _ => {
                 let parts = Parts::of(text)?;
-                let named = parts.claimed_issuer().and_then(|issuer| self.issuers.get(issuer));
+                let named = parts
+                    .claimed_issuer()
+                    .and_then(|issuer| self.issuers.get(issuer));
                 let by = named.ok_or(Reason::Issuer)?.clone();
                 Ok((by, Some(parts)))
             }

@@ -1,10 +1,12 @@
 //! Tokens that say nothing themselves: their issuer is asked (RFC 7662).
 //!
-//! A token is sent to its issuer alone, so at most one issuer of a config takes tokens that are not JWTs. What was said is
-//! believed for a short while; a token that was said to be over is not asked about again at once.
+//! A token is sent to its issuer alone, so at most one issuer of a config takes tokens that are not
+//! JWTs. What was said is believed for a short while; a token that was said to be over is not asked
+//! about again at once.
 //!
-//! Questions are bounded, and the bound is shared: a network may have as many under way as are free, so that one of them has at most
-//! half and leaves room for the others. Tokens that were active have questions of their own.
+//! Questions are bounded, and the bound is shared: a network may have as many under way as are
+//! free, so that one of them has at most half and leaves room for the others. Tokens that were
+//! active have questions of their own.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +32,8 @@ const LARGEST: usize = 64 << 10;
 const WITHIN: Duration = Duration::from_secs(5);
 /// How many tokens are asked about at once; more are told to come again.
 const AT_ONCE: usize = 128;
-/// The same for tokens that were active when they were last asked about, and how many of those are remembered.
+/// The same for tokens that were active when they were last asked about, and how many of those are
+/// remembered.
 const RENEWALS: usize = 64;
 const ACTIVE: usize = 10_000;
 /// Tokens that were over, and for how long nobody asks again.
@@ -69,18 +72,35 @@ impl Introspector {
     /// What the issuer says of a token that came from `peer`. Cancel safe.
     pub(crate) async fn ask(
         &self,
-        Shown { text: token, digest, peer }: Shown<'_>,
+        Shown {
+            text: token,
+            digest,
+            peer,
+        }: Shown<'_>,
         issuer: &Issuer,
         world: &World,
     ) -> Result<Claims, Refused> {
         let now = world.clock.monotonic();
-        if self.over.get(digest).is_some_and(|since| now.saturating_sub(since) < OVER_FOR) {
+        if self
+            .over
+            .get(digest)
+            .is_some_and(|since| now.saturating_sub(since) < OVER_FOR)
+        {
             return Err(Reason::Expired.into());
         }
-        let renewal = self.active.get(digest).and_then(|()| self.renewals.try_acquire().ok());
-        let question = if renewal.is_none() { self.questions.begin(SenderNetwork::of(peer)) } else { None };
+        let renewal = self
+            .active
+            .get(digest)
+            .and_then(|()| self.renewals.try_acquire().ok());
+        let question = if renewal.is_none() {
+            self.questions.begin(SenderNetwork::of(peer))
+        } else {
+            None
+        };
         if renewal.is_none() && question.is_none() {
-            return Err(Refused::Unavailable("too many tokens are being asked about"));
+            return Err(Refused::Unavailable(
+                "too many tokens are being asked about",
+            ));
         }
         let form = Serializer::new(String::new())
             .append_pair("token", token)
@@ -99,11 +119,16 @@ impl Introspector {
             Refused::Unavailable("the issuer does not answer")
         })?;
         if fetched.status != 200 {
-            tracing::warn!(issuer = &*issuer.name, status = fetched.status, "an issuer does not tell of a token");
+            tracing::warn!(
+                issuer = &*issuer.name,
+                status = fetched.status,
+                "an issuer does not tell of a token"
+            );
             return Err(Refused::Unavailable("the issuer does not tell"));
         }
-        let said =
-            strict::object(&fetched.body).ok_or(Refused::Unavailable("the issuer's answer is no JSON object"))?;
+        let said = strict::object(&fetched.body).ok_or(Refused::Unavailable(
+            "the issuer's answer is no JSON object",
+        ))?;
         // The very value: `"true"` or 1 is not active.
         match said.get("active") {
             Some(Value::Bool(true)) => {
@@ -115,7 +140,9 @@ impl Introspector {
                 self.over.insert(*digest, now);
                 Err(Reason::Expired.into())
             }
-            _ => Err(Refused::Unavailable("the issuer's answer does not say whether the token is active")),
+            _ => Err(Refused::Unavailable(
+                "the issuer's answer does not say whether the token is active",
+            )),
         }
     }
 }
@@ -132,7 +159,10 @@ impl Questions {
         let own = under_way.entry(network).or_default();
         if *own < free {
             *own += 1;
-            return Some(Question { questions: self, network });
+            return Some(Question {
+                questions: self,
+                network,
+            });
         }
         if *own == 0 {
             under_way.remove(&network);
@@ -190,8 +220,15 @@ mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async {
                 let _open = self.gate.acquire().await;
-                let body = format!("{{\"active\":{}}}", self.says_active.load(Ordering::Relaxed));
-                Ok(Fetched { status: 200, max_age: None, body: body.into() })
+                let body = format!(
+                    "{{\"active\":{}}}",
+                    self.says_active.load(Ordering::Relaxed)
+                );
+                Ok(Fetched {
+                    status: 200,
+                    max_age: None,
+                    body: body.into(),
+                })
             })
         }
     }
@@ -217,20 +254,42 @@ mod tests {
             let introspector = Arc::new(Introspector::new(&url, "weir", &password));
             let issuer = Arc::new(Issuer {
                 name: "https://id.example.com".into(),
-                proof: Proof::Introspection { url, client_id: "weir".to_owned(), client_secret: password },
+                proof: Proof::Introspection {
+                    url,
+                    client_id: "weir".to_owned(),
+                    client_secret: password,
+                },
                 audiences: Vec::new(),
                 groups: Vec::new(),
                 claims: Vec::new(),
             });
             let random = Arc::new(FakeRandom::new(1));
-            let world = World { fetch: gated.clone(), clock: Arc::new(TokioClock::new()), random };
-            Self { introspector, issuer, gated, world }
+            let world = World {
+                fetch: gated.clone(),
+                clock: Arc::new(TokioClock::new()),
+                random,
+            };
+            Self {
+                introspector,
+                issuer,
+                gated,
+                world,
+            }
         }
 
         /// Whether the issuer was asked about the token, whatever it said.
         async fn ask(&self, token: u8, network: u8) -> bool {
-            let shown = Shown { text: "token", digest: &[token; 32], peer: [192, 0, network, 1].into() };
-            !matches!(self.introspector.ask(shown, &self.issuer, &self.world).await, Err(Refused::Unavailable(_)))
+            let shown = Shown {
+                text: "token",
+                digest: &[token; 32],
+                peer: [192, 0, network, 1].into(),
+            };
+            !matches!(
+                self.introspector
+                    .ask(shown, &self.issuer, &self.world)
+                    .await,
+                Err(Refused::Unavailable(_))
+            )
         }
 
         /// Has so many questions of a network wait for the issuer.
@@ -267,7 +326,10 @@ mod tests {
         assert!(!desk.ask(3, 0).await, "the network has all its questions");
         // Each of the renewals' places is there for it, and none beyond them.
         let renewals = desk.hang(1, 0, RENEWALS).await;
-        assert!(!desk.ask(1, 0).await, "all renewals are under way, and its network has no other question");
+        assert!(
+            !desk.ask(1, 0).await,
+            "all renewals are under way, and its network has no other question"
+        );
         let other = desk.hang(1, 7, 1).await;
         drop(renewals);
         while desk.introspector.renewals.available_permits() < RENEWALS {
@@ -297,13 +359,22 @@ mod tests {
         let network = |n: u8| SenderNetwork::of([192, 0, n, 1].into());
         let first: Vec<_> = std::iter::from_fn(|| questions.begin(network(0))).collect();
         assert_eq!(first.len(), AT_ONCE / 2);
-        let others: Vec<_> = (1..=5).map(|n| questions.begin(network(n)).unwrap()).collect();
-        assert!(questions.begin(network(0)).is_none(), "the others have what is free");
+        let others: Vec<_> = (1..=5)
+            .map(|n| questions.begin(network(n)).unwrap())
+            .collect();
+        assert!(
+            questions.begin(network(0)).is_none(),
+            "the others have what is free"
+        );
         drop((first, others));
         assert!(questions.under_way().is_empty());
-        let held: Vec<_> =
-            (0..5).flat_map(|n| std::iter::from_fn(|| questions.begin(network(n))).collect::<Vec<_>>()).collect();
+        let held: Vec<_> = (0..5)
+            .flat_map(|n| std::iter::from_fn(|| questions.begin(network(n))).collect::<Vec<_>>())
+            .collect();
         assert!(held.len() < AT_ONCE);
-        assert!(questions.begin(network(5)).is_some(), "a sixth finds room where five take all that they can");
+        assert!(
+            questions.begin(network(5)).is_some(),
+            "a sixth finds room where five take all that they can"
+        );
     }
 }

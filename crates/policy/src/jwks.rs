@@ -39,15 +39,19 @@ impl PartialEq for KeySet {
 }
 
 impl KeySet {
-    /// Reads a set. Keys that cannot be used to check signatures are left out: encryption keys, weak ones, private and
-    /// symmetric ones (whoever publishes those has lost them). `None`: it is no set, or nothing is left of it.
+    /// Reads a set. Keys that cannot be used to check signatures are left out: encryption keys,
+    /// weak ones, private and symmetric ones (whoever publishes those has lost them). `None`: it is
+    /// no set, or nothing is left of it.
     pub(crate) fn read(text: &[u8], allowed: &[Algorithm]) -> Option<Self> {
         if text.len() > LARGEST {
             return None;
         }
         let set = strict::object(text)?;
         let keys = set.get("keys")?.as_array()?;
-        let usable = keys.iter().take(MOST_KEYS).filter_map(|key| Key::read(key.as_object()?, allowed));
+        let usable = keys
+            .iter()
+            .take(MOST_KEYS)
+            .filter_map(|key| Key::read(key.as_object()?, allowed));
         let usable: Vec<Key> = usable.collect();
         (!usable.is_empty()).then_some(Self(usable))
     }
@@ -57,11 +61,13 @@ impl KeySet {
         self.0.len()
     }
 
-    /// The one key that a token can be signed with. A token without a key's name needs that there is no choice; a name that
-    /// two keys have is as good as none.
+    /// The one key that a token can be signed with. A token without a key's name needs that there
+    /// is no choice; a name that two keys have is as good as none.
     pub(crate) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
-        let fits =
-            |key: &&Key| key.algorithms.contains(&algorithm) && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid));
+        let fits = |key: &&Key| {
+            key.algorithms.contains(&algorithm)
+                && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid))
+        };
         let mut fitting = self.0.iter().filter(fits);
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Some(key.decoding(algorithm)),
@@ -72,15 +78,23 @@ impl KeySet {
 
 impl Key {
     fn read(key: &Map<String, Value>, allowed: &[Algorithm]) -> Option<Self> {
-        if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"].iter().any(|name| key.contains_key(*name)) {
+        if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
+            .iter()
+            .any(|name| key.contains_key(*name))
+        {
             return None;
         }
         if key.get("use").is_some_and(|purpose| purpose != "sig") {
             return None;
         }
-        let checks =
-            |list: &Value| list.as_array().is_some_and(|list| list.iter().any(|operation| operation == "verify"));
-        if key.get("key_ops").is_some_and(|operations| !checks(operations)) {
+        let checks = |list: &Value| {
+            list.as_array()
+                .is_some_and(|list| list.iter().any(|operation| operation == "verify"))
+        };
+        if key
+            .get("key_ops")
+            .is_some_and(|operations| !checks(operations))
+        {
             return None;
         }
         let kid = match key.get("kid") {
@@ -92,9 +106,15 @@ impl Key {
             None => None,
             Some(name) => Some(Algorithm::parse(name.as_str()?)?),
         };
-        let fits = |algorithm: &Algorithm| allowed.contains(algorithm) && named.is_none_or(|named| named == *algorithm);
+        let fits = |algorithm: &Algorithm| {
+            allowed.contains(algorithm) && named.is_none_or(|named| named == *algorithm)
+        };
         let algorithms: Vec<Algorithm> = kind.iter().copied().filter(fits).collect();
-        (!algorithms.is_empty()).then_some(Self { kid, algorithms, material })
+        (!algorithms.is_empty()).then_some(Self {
+            kid,
+            algorithms,
+            material,
+        })
     }
 
     fn decoding(&self, algorithm: Algorithm) -> DecodingKey {
@@ -121,7 +141,10 @@ fn kind(key: &Map<String, Value>) -> Option<(&'static [Algorithm], Vec<Vec<u8>>)
             let modulus = modulus[first..].to_vec();
             let bits = modulus.len() * 8 - modulus[0].leading_zeros() as usize;
             let good = RSA_BITS.contains(&bits) && (1..=8).contains(&exponent.len());
-            good.then_some((&[Rs256, Rs384, Rs512, Ps256, Ps384, Ps512][..], vec![modulus, exponent]))
+            good.then_some((
+                &[Rs256, Rs384, Rs512, Ps256, Ps384, Ps512][..],
+                vec![modulus, exponent],
+            ))
         }
         ("EC", Some(curve)) => {
             let (algorithms, width): (&[Algorithm], _) = match curve {

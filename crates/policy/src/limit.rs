@@ -1,8 +1,9 @@
 //! How often: rates, daily quotas and places, behind core's [`Limiter`].
 //!
-//! A request pays at three points: its address before anything is known of its sender, its principal before its body is
-//! read, and each call, once its tool is known, by what it costs. A principal's own limits come before those that all
-//! share, so that whoever is refused takes nothing from the others; what was paid before a refusal stays paid.
+//! A request pays at three points: its address before anything is known of its sender, its
+//! principal before its body is read, and each call, once its tool is known, by what it costs. A
+//! principal's own limits come before those that all share, so that whoever is refused takes
+//! nothing from the others; what was paid before a refusal stays paid.
 //!
 //! It counts for this replica alone, but for daily quotas, which go through the `Counters` port.
 
@@ -40,14 +41,15 @@ use table::{Key, Table};
 
 /// Addresses with a bucket: 8 MiB at most.
 const ADDRESSES: usize = 1 << 16;
-/// Buckets of principals (each has one for every limit that holds for it) and of upstreams: 16 MiB at most.
+/// Buckets of principals (each has one for every limit that holds for it) and of upstreams: 16 MiB
+/// at most.
 const BUCKETS: usize = 1 << 17;
 /// Whose bucket it is that all share.
 const EVERYBODY: [u8; 16] = [0; 16];
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 
-/// The limiter. Its limits can be replaced while it works; what has been counted against a limit that stays the same, in
-/// name and numbers, goes on counting.
+/// The limiter. Its limits can be replaced while it works; what has been counted against a limit
+/// that stays the same, in name and numbers, goes on counting.
 pub struct Limits {
     rates: ArcSwap<Rates>,
     addresses: Table,
@@ -78,7 +80,8 @@ impl Limits {
         }
     }
 
-    /// Has the decisions of every limit counted from 0. To be called once the instruments are installed.
+    /// Has the decisions of every limit counted from 0. To be called once the instruments are
+    /// installed.
     pub fn start_at_zero(&self) {
         self.rates.load().start_at_zero();
     }
@@ -92,12 +95,23 @@ impl Limits {
     /// Takes what a call costs of every rate it is under; gives the daily quotas it is under.
     fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
         let mut quotas = Vec::new();
-        for Toll { limit, what, of, cost } in Toll::of(rates, errand) {
+        for Toll {
+            limit,
+            what,
+            of,
+            cost,
+        } in Toll::of(rates, errand)
+        {
             pay(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
                 What::Upstream => failure.at(errand.upstream),
                 What::Requests | What::Calls | What::Tool => failure,
             })?;
-            quotas.extend(limit.daily.map(|most| Due { name: limit.name.clone(), of, most, cost: cost.get().into() }));
+            quotas.extend(limit.daily.map(|most| Due {
+                name: limit.name.clone(),
+                of,
+                most,
+                cost: cost.get().into(),
+            }));
         }
         Ok(quotas)
     }
@@ -105,7 +119,11 @@ impl Limits {
     fn admit<'a>(&'a self, errand: Errand<'a>) -> Result<Entry<'a>, Failure> {
         let rates = self.rates.load();
         let due = self.charge(&rates, &errand)?;
-        let Errand { principal, upstream, .. } = errand;
+        let Errand {
+            principal,
+            upstream,
+            ..
+        } = errand;
         if due.is_empty() {
             return self.places.enter(principal, upstream, &rates.concurrency);
         }
@@ -126,7 +144,8 @@ struct Errand<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     upstream: &'a UpstreamId,
-    /// The own name of a tool, or of a method that no revision knows; `None` for a prompt or resource.
+    /// The own name of a tool, or of a method that no revision knows; `None` for a prompt or
+    /// resource.
     tool: Option<&'a str>,
 }
 
@@ -143,26 +162,68 @@ struct Toll<'a> {
 impl<'a> Toll<'a> {
     /// All that a call pays, the principal's own first.
     fn of(rates: &'a Rates, errand: &Errand<'_>) -> impl Iterator<Item = Self> {
-        let Errand { principal, endpoint, upstream, tool } = *errand;
-        let tool = tool.and_then(|native| rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native)));
+        let Errand {
+            principal,
+            endpoint,
+            upstream,
+            tool,
+        } = *errand;
+        let tool = tool.and_then(|native| {
+            rates
+                .tools
+                .iter()
+                .find(|tool| tool.pattern.matches(upstream, native))
+        });
         let cost = tool.map_or(ONE, |tool| tool.cost);
         let own = rates.of(principal, endpoint);
-        let own = own.map(|limit| Self { limit, what: What::Calls, of: *principal.digest(), cost });
+        let own = own.map(|limit| Self {
+            limit,
+            what: What::Calls,
+            of: *principal.digest(),
+            cost,
+        });
         let tools = tool.map(|tool| {
-            let of = if tool.shared { EVERYBODY } else { *principal.digest() };
-            Self { limit: &tool.limit, what: What::Tool, of, cost: ONE }
+            let of = if tool.shared {
+                EVERYBODY
+            } else {
+                *principal.digest()
+            };
+            Self {
+                limit: &tool.limit,
+                what: What::Tool,
+                of,
+                cost: ONE,
+            }
         });
         let theirs = rates.upstreams.get(upstream);
-        let theirs = theirs.map(|limit| Self { limit, what: What::Upstream, of: EVERYBODY, cost });
+        let theirs = theirs.map(|limit| Self {
+            limit,
+            what: What::Upstream,
+            of: EVERYBODY,
+            cost,
+        });
         [own, tools, theirs].into_iter().flatten()
     }
 }
 
 /// Takes `cost` of a limit's rate, where it has one.
-fn pay(table: &Table, limit: &Limit, (what, of): (What, [u8; 16]), cost: NonZeroU32) -> Result<(), Failure> {
-    let Some(rate) = &limit.rate else { return Ok(()) };
-    let key = Key { limit: limit.mark, what, of };
-    table.take(key, rate, cost).map_err(|wait| refusal::rate(&limit.name, rate, what, wait))?;
+fn pay(
+    table: &Table,
+    limit: &Limit,
+    (what, of): (What, [u8; 16]),
+    cost: NonZeroU32,
+) -> Result<(), Failure> {
+    let Some(rate) = &limit.rate else {
+        return Ok(());
+    };
+    let key = Key {
+        limit: limit.mark,
+        what,
+        of,
+    };
+    table
+        .take(key, rate, cost)
+        .map_err(|wait| refusal::rate(&limit.name, rate, what, wait))?;
     limit.allowed();
     Ok(())
 }
@@ -170,27 +231,56 @@ fn pay(table: &Table, limit: &Limit, (what, of): (What, [u8; 16]), cost: NonZero
 impl Limiter for Limits {
     fn arrive(&self, peer: IpAddr) -> Result<(), Failure> {
         let rates = self.rates.load();
-        let Some(limit) = &rates.address else { return Ok(()) };
+        let Some(limit) = &rates.address else {
+            return Ok(());
+        };
         let peer = peer.to_canonical();
         // Programs on this machine share one address.
         if peer.is_loopback() {
             return Ok(());
         }
-        pay(&self.addresses, limit, (What::Requests, neighbourhood(peer)), ONE)
+        pay(
+            &self.addresses,
+            limit,
+            (What::Requests, neighbourhood(peer)),
+            ONE,
+        )
     }
 
     fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         let rates = self.rates.load();
-        let Some(limit) = rates.of(principal, endpoint) else { return Ok(()) };
-        pay(&self.buckets, limit, (What::Requests, *principal.digest()), ONE)
+        let Some(limit) = rates.of(principal, endpoint) else {
+            return Ok(());
+        };
+        pay(
+            &self.buckets,
+            limit,
+            (What::Requests, *principal.digest()),
+            ONE,
+        )
     }
 
-    fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure> {
-        let Tool { upstream, native, kind, .. } = &*item.tool;
+    fn call<'a>(
+        &'a self,
+        principal: &'a Principal,
+        call: &'a Call,
+        item: &'a Item,
+    ) -> Result<Entry<'a>, Failure> {
+        let Tool {
+            upstream,
+            native,
+            kind,
+            ..
+        } = &*item.tool;
         // A method that no revision knows is limited by its name, as a tool is.
         let is_named = matches!(kind, ListKind::Tools) || call.extension.is_some();
         let tool = is_named.then_some(&**native);
-        self.admit(Errand { principal, endpoint: &call.endpoint, upstream, tool })
+        self.admit(Errand {
+            principal,
+            endpoint: &call.endpoint,
+            upstream,
+            tool,
+        })
     }
 }
 
@@ -200,7 +290,8 @@ impl fmt::Debug for Limits {
     }
 }
 
-/// The network that one sender has to itself: whoever has one address of it can have the others too.
+/// The network that one sender has to itself: whoever has one address of it can have the others
+/// too.
 fn neighbourhood(address: IpAddr) -> [u8; 16] {
     let mut prefix = [0; 16];
     match address {

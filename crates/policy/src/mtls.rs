@@ -1,4 +1,5 @@
-//! Client certificates as credentials. The listener has checked the chain and its times; here a certificate gets a name.
+//! Client certificates as credentials. The listener has checked the chain and its times; here a
+//! certificate gets a name.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,13 +34,15 @@ impl Certified {
         }
     }
 
-    /// Whose certificate it is. A connection may outlive its certificate, so the end is looked at again.
+    /// Whose certificate it is. A connection may outlive its certificate, so the end is looked at
+    /// again.
     pub(crate) fn subject(&self, der: &[u8], now: SystemTime) -> Result<Arc<Subject>, Reason> {
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| Reason::Malformed)?;
         if !rest.is_empty() {
             return Err(Reason::Malformed);
         }
-        let end = u64::try_from(certificate.validity().not_after.timestamp()).map_err(|_| Reason::Expired)?;
+        let end = u64::try_from(certificate.validity().not_after.timestamp())
+            .map_err(|_| Reason::Expired)?;
         let end = UNIX_EPOCH.checked_add(Duration::from_secs(end));
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::Expired);
@@ -58,17 +61,26 @@ impl Certified {
     }
 }
 
-/// The one name of the wanted kind. Of two, another reader might believe the other; and one with characters that are not seen looks
-/// like another's.
+/// The one name of the wanted kind. Of two, another reader might believe the other; and one with
+/// characters that are not seen looks like another's.
 fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<String, Reason> {
     let names: Vec<&str> = match rule {
         CertificateName::CommonName => {
-            let names = certificate.subject().iter_common_name().map(|name| name.as_str());
-            names.collect::<Result<_, _>>().map_err(|_| Reason::Claims)?
+            let names = certificate
+                .subject()
+                .iter_common_name()
+                .map(|name| name.as_str());
+            names
+                .collect::<Result<_, _>>()
+                .map_err(|_| Reason::Claims)?
         }
         CertificateName::Uri | CertificateName::Dns => {
-            let extension = certificate.subject_alternative_name().map_err(|_| Reason::Malformed)?;
-            let names = extension.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
+            let extension = certificate
+                .subject_alternative_name()
+                .map_err(|_| Reason::Malformed)?;
+            let names = extension
+                .map(|extension| extension.value.general_names.as_slice())
+                .unwrap_or_default();
             let fitting = names.iter().filter_map(|name| match (rule, name) {
                 (CertificateName::Uri, GeneralName::URI(uri)) => Some(*uri),
                 (CertificateName::Dns, GeneralName::DNSName(name)) => Some(*name),
@@ -78,7 +90,9 @@ fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<Stri
         }
     };
     match names.as_slice() {
-        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_unseen) => Ok((*one).to_owned()),
+        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_unseen) => {
+            Ok((*one).to_owned())
+        }
         _ => Err(Reason::Claims),
     }
 }
@@ -98,11 +112,19 @@ mod tests {
         }
         params.subject_alt_names = alternatives;
         params.not_after = rcgen::date_time_ymd(2027, 1, 1);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .to_vec()
     }
 
     fn read(rule: CertificateName, der: &[u8], now: u64) -> Result<Arc<Subject>, Reason> {
-        let rule = Certificates { subject: rule, groups: vec!["machines".into()], scopes: vec!["read".into()] };
+        let rule = Certificates {
+            subject: rule,
+            groups: vec!["machines".into()],
+            scopes: vec!["read".into()],
+        };
         Certified::new(&rule, &Settings::open()).subject(der, UNIX_EPOCH + Duration::from_secs(now))
     }
 
@@ -112,7 +134,10 @@ mod tests {
     fn a_certificate_names_its_subject_by_the_part_that_the_config_says() {
         let uri = |text: &str| SanType::URI(text.try_into().unwrap());
         let dns = |text: &str| SanType::DnsName(text.try_into().unwrap());
-        let both = certificate(&["build"], vec![uri("spiffe://example.com/build"), dns("build.example.com")]);
+        let both = certificate(
+            &["build"],
+            vec![uri("spiffe://example.com/build"), dns("build.example.com")],
+        );
         for (rule, name) in [
             (CertificateName::CommonName, "build"),
             (CertificateName::Uri, "spiffe://example.com/build"),
@@ -120,7 +145,10 @@ mod tests {
         ] {
             let subject = read(rule, &both, NOW).unwrap();
             assert_eq!((subject.issuer(), subject.subject()), ("mtls", name));
-            assert_eq!((&*subject.groups[0], &*subject.scopes[0]), ("machines", "read"));
+            assert_eq!(
+                (&*subject.groups[0], &*subject.scopes[0]),
+                ("machines", "read")
+            );
             assert!(!subject.by_token);
         }
         let nameless = certificate(&[], vec![]);
@@ -146,9 +174,20 @@ mod tests {
         let der = certificate(&["build"], vec![]);
         let end = 1_798_761_600;
         assert!(read(CertificateName::CommonName, &der, end - 1).is_ok());
-        assert_eq!(read(CertificateName::CommonName, &der, end).unwrap_err(), Reason::Expired);
-        for bad in [&der[1..], &der[..der.len() - 1], &[der.as_slice(), b"x"].concat(), b""] {
-            assert_eq!(read(CertificateName::CommonName, bad, NOW).unwrap_err(), Reason::Malformed);
+        assert_eq!(
+            read(CertificateName::CommonName, &der, end).unwrap_err(),
+            Reason::Expired
+        );
+        for bad in [
+            &der[1..],
+            &der[..der.len() - 1],
+            &[der.as_slice(), b"x"].concat(),
+            b"",
+        ] {
+            assert_eq!(
+                read(CertificateName::CommonName, bad, NOW).unwrap_err(),
+                Reason::Malformed
+            );
         }
     }
 }

@@ -1,6 +1,8 @@
-//! No rules: everybody is the anonymous principal, sees and calls everything, as often as they like.
+//! No rules: everybody is the anonymous principal, sees and calls everything, as often as they
+//! like.
 //!
-//! The config allows this on loopback only, or where the operator forces it by name; nothing here second-guesses that.
+//! The config allows this on loopback only, or where the operator forces it by name; nothing here
+//! second-guesses that.
 
 use std::net::IpAddr;
 
@@ -8,7 +10,9 @@ use weir_core::call::Call;
 use weir_core::catalog::Item;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
-use weir_core::port::{Audience, Authorizer, Entry, Evidence, Fut, Limiter, Permit, Sight, Verdict, Verifier};
+use weir_core::port::{
+    Audience, Authorizer, Entry, Evidence, Fut, Limiter, Permit, Sight, Verdict, Verifier,
+};
 use weir_core::principal::{Identity, Principal};
 
 /// Asks nobody for credentials. A token that is sent all the same proves nothing and is ignored.
@@ -38,7 +42,12 @@ impl Authorizer for AllowAll {
         Sight::Seen
     }
 
-    fn may_call(&self, _principal: &Principal, _call: &Call, _item: &Item) -> Result<Verdict, Failure> {
+    fn may_call(
+        &self,
+        _principal: &Principal,
+        _call: &Call,
+        _item: &Item,
+    ) -> Result<Verdict, Failure> {
         Ok(Verdict::default())
     }
 }
@@ -56,7 +65,12 @@ impl Limiter for Unlimited {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _principal: &'a Principal, _call: &'a Call, _item: &'a Item) -> Result<Entry<'a>, Failure> {
+    fn call<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _call: &'a Call,
+        _item: &'a Item,
+    ) -> Result<Entry<'a>, Failure> {
         Ok(Entry::Now(Permit::free()))
     }
 }
@@ -74,7 +88,10 @@ mod tests {
     async fn a_bearer_token_gives_no_identity_where_none_is_asked_for() {
         let endpoint = EndpointId::new("/mcp");
         for bearer in [None, Some(Secret::new("eyJhbGciOiJub25lIn0.e30."))] {
-            let evidence = Evidence { bearer, ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint) };
+            let evidence = Evidence {
+                bearer,
+                ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)
+            };
             let proof = weir_core::authenticate(&Open, &evidence, ()).await.unwrap();
             assert!(proof.principal().is_anonymous());
             assert_eq!(AllowAll.audience(proof.principal(), &endpoint), None);

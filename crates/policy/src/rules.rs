@@ -1,8 +1,9 @@
 //! The operator's rules about who sees and calls what: scopes, and policies in Cedar.
 //!
-//! A list is decided by `see`, a call by `call` as well; so a tool is in a principal's list exactly if a call of it is not
-//! answered "unknown tool" (or, for want of scopes, by which scopes it takes). Whatever goes wrong on the way to an answer,
-//! a panic of the engine included, is a no. This is not a place for limits, and none for what an endpoint shows at all.
+//! A list is decided by `see`, a call by `call` as well; so a tool is in a principal's list exactly
+//! if a call of it is not answered "unknown tool" (or, for want of scopes, by which scopes it
+//! takes). Whatever goes wrong on the way to an answer, a panic of the engine included, is a no.
+//! This is not a place for limits, and none for what an endpoint shows at all.
 
 mod arguments;
 mod book;
@@ -120,14 +121,29 @@ impl Rules {
 
     /// All that the rules say, also what no request would get to hear.
     #[must_use]
-    pub fn opinion(&self, principal: &Principal, target: &Target<'_>, arguments: Option<&[u8]>) -> Opinion {
+    pub fn opinion(
+        &self,
+        principal: &Principal,
+        target: &Target<'_>,
+        arguments: Option<&[u8]>,
+    ) -> Opinion {
         let book = self.0.load();
         let desk = book.desk(target.endpoint);
         let asked = shielded(|| {
             let case = desk.case(principal, target)?;
-            Some((case.see.clone(), case.call(&desk.index, arguments, &|pointer| target.names_argument(pointer))))
+            Some((
+                case.see.clone(),
+                case.call(&desk.index, arguments, &|pointer| {
+                    target.names_argument(pointer)
+                }),
+            ))
         });
-        let panicked = || (Outcome::Undecided(PANIC.into()), Outcome::Undecided(PANIC.into()));
+        let panicked = || {
+            (
+                Outcome::Undecided(PANIC.into()),
+                Outcome::Undecided(PANIC.into()),
+            )
+        };
         let (see, call) = asked.unwrap_or_else(|| Some(panicked())).unzip();
         Opinion {
             lacks_for_endpoint: lacking(principal, &desk.scopes),
@@ -140,7 +156,12 @@ impl Rules {
     fn sees(&self, principal: &Principal, target: &Target<'_>) -> Sight {
         let book = self.0.load();
         let desk = book.desk(target.endpoint);
-        sight(desk, shielded(|| desk.case(principal, target)).as_ref(), principal, target)
+        sight(
+            desk,
+            shielded(|| desk.case(principal, target)).as_ref(),
+            principal,
+            target,
+        )
     }
 
     /// Whether a call may be made; `arguments` are its own bytes.
@@ -157,7 +178,8 @@ impl Rules {
             Sight::Seen => {}
             Sight::Hidden => {
                 let see = case.flatten().map(|case| case.see.clone());
-                return Err(Failure::not_there(target.kind, target.name).forbidden_by(see.and_then(Outcome::rule)));
+                return Err(Failure::not_there(target.kind, target.name)
+                    .forbidden_by(see.and_then(Outcome::rule)));
             }
             Sight::Scopes(scopes) => {
                 let text = "This takes scopes that your token lacks";
@@ -168,7 +190,10 @@ impl Rules {
             None => Ok(Verdict::default()),
             Some(case) => {
                 let named = |pointer: &str| target.names_argument(pointer);
-                verdict(case.call(&desk.index, arguments()?.as_deref(), &named), target)
+                verdict(
+                    case.call(&desk.index, arguments()?.as_deref(), &named),
+                    target,
+                )
             }
         });
         decided.unwrap_or_else(|| {
@@ -180,8 +205,14 @@ impl Rules {
 
 type Arguments = bytes::Bytes;
 
-/// What a principal may know of a tool. `case`: none where deciding went wrong, an empty one where no rule decides.
-fn sight(desk: &Desk, case: Option<&Option<Arc<Case>>>, principal: &Principal, target: &Target<'_>) -> Sight {
+/// What a principal may know of a tool. `case`: none where deciding went wrong, an empty one where
+/// no rule decides.
+fn sight(
+    desk: &Desk,
+    case: Option<&Option<Arc<Case>>>,
+    principal: &Principal,
+    target: &Target<'_>,
+) -> Sight {
     if !case.is_some_and(|case| case.as_ref().is_none_or(|case| is_yes(&case.see, target))) {
         return Sight::Hidden;
     }
@@ -209,7 +240,10 @@ impl Authorizer for Rules {
             return Ok(());
         }
         let text = "This endpoint takes scopes that your token lacks";
-        Err(Failure::new(FailureKind::InsufficientScope(taken.clone()), text))
+        Err(Failure::new(
+            FailureKind::InsufficientScope(taken.clone()),
+            text,
+        ))
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
@@ -220,22 +254,36 @@ impl Authorizer for Rules {
         self.sees(principal, &Target::of(endpoint, item))
     }
 
-    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+    fn shows_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> bool {
         let book = self.0.load();
         shielded(|| book.desk(endpoint).shows_all(principal, endpoint, upstream)).unwrap_or(false)
     }
 
-    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {
-        let arguments = || call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()));
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &Item,
+    ) -> Result<Verdict, Failure> {
+        let arguments = || {
+            call.params
+                .arguments()
+                .map_err(|error| Failure::invalid_params(error.to_string()))
+        };
         self.calls(principal, &Target::of(&call.endpoint, item), arguments)
     }
 }
 
-const UNDECIDED: &str =
-    "The rules for this tool could not be applied to this call, so it was not made; ask whoever runs this service";
+const UNDECIDED: &str = "The rules for this tool could not be applied to this call, so it was not made; ask whoever runs this service";
 const PANIC: &str = "the rule engine panicked; the log has the panic";
 
-/// An answer of the engine; `None` where it panicked. The panic is in the log, by the process's hook.
+/// An answer of the engine; `None` where it panicked. The panic is in the log, by the process's
+/// hook.
 fn shielded<T>(decide: impl FnOnce() -> T) -> Option<T> {
     // What a decision leaves behind is complete or absent: cases are kept only when they are whole.
     catch_unwind(AssertUnwindSafe(decide)).ok()
@@ -251,16 +299,20 @@ fn is_yes(outcome: &Outcome, target: &Target<'_>) -> bool {
 fn verdict(outcome: Outcome, target: &Target<'_>) -> Result<Verdict, Failure> {
     match outcome {
         Outcome::Permitted(rules) => Ok(Verdict { rules }),
-        Outcome::Unmentioned => Err(denied("No rule allows you this call; calling again will not help")),
-        Outcome::Forbidden { rule, reason: Some(reason) } => {
-            Err(denied(format!("A rule forbids this call: {reason}")).forbidden_by(Some(rule)))
-        }
-        Outcome::Forbidden { rule, reason: None } => {
-            Err(denied("A rule forbids you this call; calling again will not help").forbidden_by(Some(rule)))
-        }
-        Outcome::Unreadable(why) => {
-            Err(denied(format!("A rule looks at the arguments of this call, and they cannot be read: {why}")))
-        }
+        Outcome::Unmentioned => Err(denied(
+            "No rule allows you this call; calling again will not help",
+        )),
+        Outcome::Forbidden {
+            rule,
+            reason: Some(reason),
+        } => Err(denied(format!("A rule forbids this call: {reason}")).forbidden_by(Some(rule))),
+        Outcome::Forbidden { rule, reason: None } => Err(denied(
+            "A rule forbids you this call; calling again will not help",
+        )
+        .forbidden_by(Some(rule))),
+        Outcome::Unreadable(why) => Err(denied(format!(
+            "A rule looks at the arguments of this call, and they cannot be read: {why}"
+        ))),
         Outcome::Undecided(why) => {
             report(&why, target);
             Err(denied(UNDECIDED))
@@ -273,11 +325,23 @@ fn denied(text: impl Into<std::borrow::Cow<'static, str>>) -> Failure {
 }
 
 fn report(why: &str, target: &Target<'_>) {
-    let Target { endpoint, upstream, name, .. } = target;
+    let Target {
+        endpoint,
+        upstream,
+        name,
+        ..
+    } = target;
     tracing::warn!(%endpoint, %upstream, tool = &***name, why, "the rules could not be applied: denied");
 }
 
 fn lacking(principal: &Principal, taken: &[Arc<str>]) -> Vec<Arc<str>> {
-    let own = principal.subject().map(|subject| &*subject.scopes).unwrap_or_default();
-    taken.iter().filter(|scope| !own.contains(scope)).cloned().collect()
+    let own = principal
+        .subject()
+        .map(|subject| &*subject.scopes)
+        .unwrap_or_default();
+    taken
+        .iter()
+        .filter(|scope| !own.contains(scope))
+        .cloned()
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! What the verifier can be told: who vouches for whom, already checked. No config format here: the gateway makes these
-//! values.
+//! What the verifier can be told: who vouches for whom, already checked. No config format here: the
+//! gateway makes these values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use weir_core::names::EndpointId;
 pub struct Settings {
     /// False: nobody is asked, everybody is the anonymous principal.
     pub required: bool,
-    /// `scheme://host[:port]` of weir as clients see it. A token for an endpoint names this and the endpoint's path as its
-    /// audience.
+    /// `scheme://host[:port]` of weir as clients see it. A token for an endpoint names this and the
+    /// endpoint's path as its audience.
     pub base: String,
     /// How far the clocks of issuers may differ from this one.
     pub leeway: Duration,
@@ -46,11 +46,14 @@ impl Settings {
         }
     }
 
-    /// Whether an audience is this endpoint: its URL, character by character, but for the case of scheme and host, which
-    /// RFC 3986 (6.2.2.1) does not tell apart. A slash at the end makes another URL of any path but the root.
+    /// Whether an audience is this endpoint: its URL, character by character, but for the case of
+    /// scheme and host, which RFC 3986 (6.2.2.1) does not tell apart. A slash at the end makes
+    /// another URL of any path but the root.
     #[must_use]
     pub(crate) fn is_endpoint(&self, audience: &str, endpoint: &EndpointId) -> bool {
-        let Some((base, path)) = audience.split_at_checked(self.base.len()) else { return false };
+        let Some((base, path)) = audience.split_at_checked(self.base.len()) else {
+            return false;
+        };
         let path = if path.is_empty() { "/" } else { path };
         !self.base.is_empty() && base.eq_ignore_ascii_case(&self.base) && path == endpoint.as_str()
     }

@@ -1,5 +1,6 @@
-//! JSON objects of others, read so that two readers cannot disagree: an object that has a name twice is refused, at any
-//! depth. Numbers keep their kind, so that `1.5` and `"1"` are no whole numbers later on.
+//! JSON objects of others, read so that two readers cannot disagree: an object that has a name
+//! twice is refused, at any depth. Numbers keep their kind, so that `1.5` and `"1"` are no whole
+//! numbers later on.
 
 use std::fmt;
 
@@ -89,8 +90,16 @@ mod tests {
 
     #[test]
     fn c06_a_name_may_occur_once_at_every_depth() {
-        for good in ["{}", r#"{"a":1,"b":{"a":[1,2.5,null,true,"x"]}}"#, " {\"a\":-1} "] {
-            assert_eq!(object(good.as_bytes()).map(Value::Object), serde_json::from_str(good).ok(), "{good}");
+        for good in [
+            "{}",
+            r#"{"a":1,"b":{"a":[1,2.5,null,true,"x"]}}"#,
+            " {\"a\":-1} ",
+        ] {
+            assert_eq!(
+                object(good.as_bytes()).map(Value::Object),
+                serde_json::from_str(good).ok(),
+                "{good}"
+            );
         }
         for bad in [
             r#"{"a":1,"a":1}"#,

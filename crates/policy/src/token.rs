@@ -1,8 +1,8 @@
 //! Bearer tokens that are JWTs (RFC 7519, RFC 9068): from text to subject, each check in its place.
 //!
-//! The order: size and shape, header, issuer, key, signature, and only then what the token says. Nothing is believed, and
-//! nothing is fetched that a token names, before the signature is checked; the issuer that it claims only chooses among
-//! those of the config.
+//! The order: size and shape, header, issuer, key, signature, and only then what the token says.
+//! Nothing is believed, and nothing is fetched that a token names, before the signature is checked;
+//! the issuer that it claims only chooses among those of the config.
 
 mod claims;
 mod mapping;
@@ -66,8 +66,19 @@ impl Reason {
 }
 
 /// Checks that the token is its issuer's own; gives what it says.
-pub(crate) async fn signed(parts: Parts<'_>, issuer: &Issuer, keeper: &Keeper) -> Result<Claims, Refused> {
-    let Proof::Keys { algorithms, strict_type, .. } = &issuer.proof else { return Err(Reason::Malformed.into()) };
+pub(crate) async fn signed(
+    parts: Parts<'_>,
+    issuer: &Issuer,
+    keeper: &Keeper,
+) -> Result<Claims, Refused> {
+    let Proof::Keys {
+        algorithms,
+        strict_type,
+        ..
+    } = &issuer.proof
+    else {
+        return Err(Reason::Malformed.into());
+    };
     if !algorithms.contains(&parts.algorithm) {
         return Err(Reason::Algorithm.into());
     }
@@ -79,7 +90,12 @@ pub(crate) async fn signed(parts: Parts<'_>, issuer: &Issuer, keeper: &Keeper) -
         Lookup::Unknown => return Err(Reason::Key.into()),
         Lookup::Unavailable => return Err(Refused::Unavailable("the issuer's keys are not there")),
     };
-    let genuine = crypto::verify(parts.signature, parts.signed.as_bytes(), &key, joined(parts.algorithm));
+    let genuine = crypto::verify(
+        parts.signature,
+        parts.signed.as_bytes(),
+        &key,
+        joined(parts.algorithm),
+    );
     if !genuine.is_ok_and(|genuine| genuine) {
         return Err(Reason::Signature.into());
     }

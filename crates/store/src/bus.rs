@@ -1,5 +1,5 @@
-//! The bus and the mailbox of a lone replica: what it tells everybody, it tells itself, and the processes that it is linked to
-//! during a hand-over.
+//! The bus and the mailbox of a lone replica: what it tells everybody, it tells itself, and the
+//! processes that it is linked to during a hand-over.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,10 +39,13 @@ impl MemoryBus {
         lock(&self.links).retain(|(known, _)| *known != id);
     }
 
-    /// Takes a message of another process: for the subscribers here, and for the processes behind the other links. One of a topic to
-    /// which nobody subscribes here goes no further.
+    /// Takes a message of another process: for the subscribers here, and for the processes behind
+    /// the other links. One of a topic to which nobody subscribes here goes no further.
     pub fn receive(&self, from: BusLinkId, topic: &str, body: Bytes) {
-        let topic = lock(&self.topics).keys().find(|known| **known == topic).copied();
+        let topic = lock(&self.topics)
+            .keys()
+            .find(|known| **known == topic)
+            .copied();
         if let Some(topic) = topic {
             self.send(&BusMessage { topic, body }, Some(from));
         }
@@ -72,7 +75,10 @@ impl Bus for MemoryBus {
     }
 
     fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
-        lock(&self.topics).entry(topic).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
+        lock(&self.topics)
+            .entry(topic)
+            .or_insert_with(|| broadcast::channel(BACKLOG).0)
+            .subscribe()
     }
 }
 
@@ -91,7 +97,11 @@ impl MemoryMailbox {
         let mut own = [0; 8];
         random.fill(&mut own);
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        Self { own: ReplicaId(own), sender, receiver: Mutex::new(Some(receiver)) }
+        Self {
+            own: ReplicaId(own),
+            sender,
+            receiver: Mutex::new(Some(receiver)),
+        }
     }
 }
 
@@ -100,14 +110,20 @@ impl Mailbox for MemoryMailbox {
         &self.own
     }
 
-    fn send<'a>(&'a self, to: &'a ReplicaId, message: BusMessage) -> Fut<'a, Result<bool, StoreError>> {
+    fn send<'a>(
+        &'a self,
+        to: &'a ReplicaId,
+        message: BusMessage,
+    ) -> Fut<'a, Result<bool, StoreError>> {
         Box::pin(async move {
             if *to != self.own {
                 return Ok(false);
             }
             match self.sender.try_send(message) {
                 Ok(()) => Ok(true),
-                Err(mpsc::error::TrySendError::Full(_)) => Err(StoreError("this replica's mailbox is full".into())),
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    Err(StoreError("this replica's mailbox is full".into()))
+                }
                 Err(mpsc::error::TrySendError::Closed(_)) => Ok(false),
             }
         })
@@ -127,7 +143,10 @@ mod tests {
     use crate::fake::FakeRandom;
 
     fn message(topic: &'static str, n: u8) -> BusMessage {
-        BusMessage { topic, body: Bytes::copy_from_slice(&[n]) }
+        BusMessage {
+            topic,
+            body: Bytes::copy_from_slice(&[n]),
+        }
     }
 
     #[tokio::test]
@@ -153,7 +172,9 @@ mod tests {
             for (from, to) in [(one, next), (next, one)] {
                 let to = Arc::downgrade(to);
                 from.link(id, move |message| {
-                    to.upgrade().unwrap().receive(id, message.topic, message.body.clone());
+                    to.upgrade()
+                        .unwrap()
+                        .receive(id, message.topic, message.body.clone());
                 });
             }
         }
@@ -164,7 +185,13 @@ mod tests {
         }
         buses[2].unlink(BusLinkId(2));
         buses[2].publish(message("cancel", 8));
-        assert_eq!((heard[2].recv().await.unwrap().body[0], heard[1].try_recv().is_err()), (8, true));
+        assert_eq!(
+            (
+                heard[2].recv().await.unwrap().body[0],
+                heard[1].try_recv().is_err()
+            ),
+            (8, true)
+        );
     }
 
     #[tokio::test]
@@ -174,7 +201,10 @@ mod tests {
         for n in 0..=BACKLOG {
             bus.publish(message("cancel", (n % 256) as u8));
         }
-        assert!(matches!(slow.recv().await, Err(broadcast::error::RecvError::Lagged(1))));
+        assert!(matches!(
+            slow.recv().await,
+            Err(broadcast::error::RecvError::Lagged(1))
+        ));
         assert_eq!(slow.recv().await.unwrap().body[0], 1);
     }
 
@@ -183,10 +213,25 @@ mod tests {
         let mailbox = MemoryMailbox::new(&FakeRandom::default());
         let mut receiver = mailbox.receive().unwrap();
         assert!(mailbox.receive().is_none());
-        assert!(mailbox.send(&mailbox.own().clone(), message("a", 7)).await.unwrap());
-        assert!(!mailbox.send(&ReplicaId([9; 8]), message("a", 8)).await.unwrap());
+        assert!(
+            mailbox
+                .send(&mailbox.own().clone(), message("a", 7))
+                .await
+                .unwrap()
+        );
+        assert!(
+            !mailbox
+                .send(&ReplicaId([9; 8]), message("a", 8))
+                .await
+                .unwrap()
+        );
         assert_eq!(receiver.recv().await.unwrap().body[0], 7);
         drop(receiver);
-        assert!(!mailbox.send(&mailbox.own().clone(), message("a", 9)).await.unwrap());
+        assert!(
+            !mailbox
+                .send(&mailbox.own().clone(), message("a", 9))
+                .await
+                .unwrap()
+        );
     }
 }

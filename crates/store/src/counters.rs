@@ -9,7 +9,8 @@ use weir_core::telemetry::Operation;
 
 use crate::lock;
 
-/// Counters alive at once. Their names come from the config and from principals, so this bounds the latter.
+/// Counters alive at once. Their names come from the config and from principals, so this bounds the
+/// latter.
 const MOST: usize = 100_000;
 
 static ADD: Operation = Operation::new("counters", "add");
@@ -29,7 +30,10 @@ impl MemoryCounters {
     /// No counters yet.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, counters: Mutex::default() }
+        Self {
+            clock,
+            counters: Mutex::default(),
+        }
     }
 
     fn add_now(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
@@ -37,7 +41,10 @@ impl MemoryCounters {
         let mut counters = lock(&self.counters);
         if let Some(counter) = counters.get_mut(name) {
             if counter.ends <= now {
-                *counter = Counter { value: 0, ends: now + ttl };
+                *counter = Counter {
+                    value: 0,
+                    ends: now + ttl,
+                };
             }
             counter.value = counter.value.saturating_add(amount);
             return Ok(counter.value);
@@ -48,14 +55,27 @@ impl MemoryCounters {
         if counters.len() >= MOST {
             return Err(StoreError(format!("more than {MOST} counters are alive")));
         }
-        counters.insert(name.into(), Counter { value: amount, ends: now + ttl });
+        counters.insert(
+            name.into(),
+            Counter {
+                value: amount,
+                ends: now + ttl,
+            },
+        );
         Ok(amount)
     }
 }
 
 impl Counters for MemoryCounters {
-    fn add<'a>(&'a self, name: &'a str, amount: u64, ttl: Duration) -> Fut<'a, Result<u64, StoreError>> {
-        Box::pin(std::future::ready(ADD.time(|| self.add_now(name, amount, ttl))))
+    fn add<'a>(
+        &'a self,
+        name: &'a str,
+        amount: u64,
+        ttl: Duration,
+    ) -> Fut<'a, Result<u64, StoreError>> {
+        Box::pin(std::future::ready(
+            ADD.time(|| self.add_now(name, amount, ttl)),
+        ))
     }
 }
 

@@ -1,4 +1,5 @@
-//! A clock that moves by hand, randomness that counts and principals of any name, for this crate's tests.
+//! A clock that moves by hand, randomness that counts and principals of any name, for this crate's
+//! tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -41,7 +42,11 @@ struct Says(&'static str);
 
 impl Verifier for Says {
     fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-        let identity = if self.0.is_empty() { Identity::Anonymous } else { Identity::subject("iss", self.0) };
+        let identity = if self.0.is_empty() {
+            Identity::Anonymous
+        } else {
+            Identity::subject("iss", self.0)
+        };
         Box::pin(async move { Ok(identity) })
     }
 }
@@ -50,5 +55,9 @@ impl Verifier for Says {
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    weir_core::authenticate(&Says(name), &evidence, ()).await.expect("it lets everybody in").into_parts().0
+    weir_core::authenticate(&Says(name), &evidence, ())
+        .await
+        .expect("it lets everybody in")
+        .into_parts()
+        .0
 }

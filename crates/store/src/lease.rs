@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use weir_core::port::{Fut, Lease, StoreError};
 
-/// Every lease is this replica's: there is no other that could hold it. Nothing is kept, so nothing is bounded.
+/// Every lease is this replica's: there is no other that could hold it. Nothing is kept, so nothing
+/// is bounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryLease;
 

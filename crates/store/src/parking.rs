@@ -28,7 +28,11 @@ pub struct ParkingCaps {
 
 impl Default for ParkingCaps {
     fn default() -> Self {
-        Self { total: 1000, per_principal: 16, time: Duration::from_secs(600) }
+        Self {
+            total: 1000,
+            per_principal: 16,
+            time: Duration::from_secs(600),
+        }
     }
 }
 
@@ -58,7 +62,15 @@ impl MemoryParking {
     /// An empty one.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn Random>, caps: ParkingCaps) -> Self {
-        Self { clock, random, lot: Mutex::new(Lot { caps, calls: HashMap::new(), last: 0 }) }
+        Self {
+            clock,
+            random,
+            lot: Mutex::new(Lot {
+                caps,
+                calls: HashMap::new(),
+                last: 0,
+            }),
+        }
     }
 
     /// Goes by other caps from now on; calls that are there stay.
@@ -66,13 +78,24 @@ impl MemoryParking {
         self.lock().caps = caps;
     }
 
-    fn park_now(&self, stay: Stay, again: Option<ParkedId>, call: Parked) -> Result<ParkedId, Failure> {
+    fn park_now(
+        &self,
+        stay: Stay,
+        again: Option<ParkedId>,
+        call: Parked,
+    ) -> Result<ParkedId, Failure> {
         self.sweep();
         let principal = &stay.principal;
         let id = again.unwrap_or_else(|| ParkedId(random_id(&*self.random)));
         let mut lot = self.lock();
-        let own = || lot.calls.keys().filter(|(owner, _)| owner == principal).count();
-        let full = lot.calls.len() >= lot.caps.total || (!principal.is_anonymous() && own() >= lot.caps.per_principal);
+        let own = || {
+            lot.calls
+                .keys()
+                .filter(|(owner, _)| owner == principal)
+                .count()
+        };
+        let full = lot.calls.len() >= lot.caps.total
+            || (!principal.is_anonymous() && own() >= lot.caps.per_principal);
         if full {
             drop(lot);
             let text = "Too many calls wait for input: answer one, or try again later";
@@ -82,7 +105,16 @@ impl MemoryParking {
         let until = since + lot.caps.time;
         lot.last += 1;
         let number = lot.last;
-        lot.calls.insert((principal.clone(), id), Place { call, stay, number, since, until });
+        lot.calls.insert(
+            (principal.clone(), id),
+            Place {
+                call,
+                stay,
+                number,
+                since,
+                until,
+            },
+        );
         count(1);
         Ok(id)
     }
@@ -95,7 +127,11 @@ impl MemoryParking {
     }
 
     fn drop_those(&self, which: impl Fn(&Place) -> bool) -> usize {
-        let those: Vec<_> = self.lock().calls.extract_if(|_, place| which(place)).collect();
+        let those: Vec<_> = self
+            .lock()
+            .calls
+            .extract_if(|_, place| which(place))
+            .collect();
         // Dropped outside of the lock.
         count(-those.len().cast_signed());
         those.len()
@@ -107,7 +143,12 @@ impl MemoryParking {
 }
 
 impl Parking for MemoryParking {
-    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+    fn park(
+        &self,
+        stay: Stay,
+        again: Option<ParkedId>,
+        parked: Parked,
+    ) -> Result<ParkedId, Failure> {
         PARK.time(|| self.park_now(stay, again, parked))
     }
 
@@ -179,16 +220,25 @@ mod tests {
 
     fn parking(total: usize, per_principal: usize) -> (Arc<FakeClock>, MemoryParking) {
         let clock = Arc::new(FakeClock::default());
-        let caps = ParkingCaps { total, per_principal, time: Duration::from_secs(60) };
-        (clock.clone(), MemoryParking::new(clock, Arc::new(FakeRandom::default()), caps))
+        let caps = ParkingCaps {
+            total,
+            per_principal,
+            time: Duration::from_secs(60),
+        };
+        (
+            clock.clone(),
+            MemoryParking::new(clock, Arc::new(FakeRandom::default()), caps),
+        )
     }
 
     #[tokio::test]
     async fn r174_r175_a_call_is_taken_once_in_time_and_by_its_own_principal() {
         let (clock, parking) = parking(10, 10);
         let (ada, bob) = (principal("ada").await, principal("bob").await);
-        let (first, second) =
-            (parking.park(of(&ada), None, call()).unwrap(), parking.park(of(&ada), None, call()).unwrap());
+        let (first, second) = (
+            parking.park(of(&ada), None, call()).unwrap(),
+            parking.park(of(&ada), None, call()).unwrap(),
+        );
         assert!(parking.take(&bob, first).is_none());
         assert!(parking.take(&ada, first).is_some());
         assert!(parking.take(&ada, first).is_none());
@@ -199,13 +249,23 @@ mod tests {
     #[tokio::test]
     async fn what_is_parked_is_bounded_by_principal_and_altogether() {
         let (clock, parking) = parking(3, 2);
-        let (ada, bob, all) = (principal("ada").await, principal("bob").await, principal("").await);
+        let (ada, bob, all) = (
+            principal("ada").await,
+            principal("bob").await,
+            principal("").await,
+        );
         for _ in 0..2 {
             parking.park(of(&ada), None, call()).unwrap();
         }
-        assert_eq!(parking.park(of(&ada), None, call()).unwrap_err().reason(), "busy");
+        assert_eq!(
+            parking.park(of(&ada), None, call()).unwrap_err().reason(),
+            "busy"
+        );
         parking.park(of(&bob), None, call()).unwrap();
-        assert_eq!(parking.park(of(&all), None, call()).unwrap_err().reason(), "busy");
+        assert_eq!(
+            parking.park(of(&all), None, call()).unwrap_err().reason(),
+            "busy"
+        );
         clock.advance(Duration::from_secs(61));
         for _ in 0..3 {
             parking.park(of(&all), None, call()).unwrap();
@@ -220,7 +280,10 @@ mod tests {
         clock.advance(Duration::from_secs(20));
         parking.park(of(&bob), None, call()).unwrap();
         let seen = parking.waiting();
-        let times: Vec<_> = seen.iter().map(|call| (call.age.as_secs(), call.left.as_secs())).collect();
+        let times: Vec<_> = seen
+            .iter()
+            .map(|call| (call.age.as_secs(), call.left.as_secs()))
+            .collect();
         assert_eq!(times, [(20, 40), (0, 60)]);
         assert_eq!(parking.stop(&|number, _| number == seen[0].number), 1);
         assert!(parking.take(&ada, first).is_none(), "it is gone");

@@ -1,7 +1,8 @@
 //! Records in memory: sharded, principal first, with a time to live, counted and bounded.
 //!
-//! A record costs its value and at most about 300 bytes: a packed 33-byte name and a pointer in the map, one boxed entry,
-//! and one item in the heap of expiries. There is no task and no timer: what expired is found when somebody asks.
+//! A record costs its value and at most about 300 bytes: a packed 33-byte name and a pointer in the
+//! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer: what
+//! expired is found when somebody asks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -12,7 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_core::Principal;
-use weir_core::port::{Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written};
+use weir_core::port::{
+    Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written,
+};
 use weir_core::telemetry::Operation;
 
 use crate::lock;
@@ -36,9 +39,13 @@ pub struct RecordCaps {
 }
 
 impl Default for RecordCaps {
-    /// What one process holds in well under half a gigabyte, and more sessions than one user opens in good faith.
+    /// What one process holds in well under half a gigabyte, and more sessions than one user opens
+    /// in good faith.
     fn default() -> Self {
-        Self { total: 200_000, per_principal: 100 }
+        Self {
+            total: 200_000,
+            per_principal: 100,
+        }
     }
 }
 
@@ -109,7 +116,8 @@ impl MemoryRecords {
     /// Changes the caps. What is above a lowered cap stays until it expires.
     pub fn limit(&self, caps: RecordCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
-        self.per_principal.store(caps.per_principal, Ordering::Relaxed);
+        self.per_principal
+            .store(caps.per_principal, Ordering::Relaxed);
     }
 
     /// Takes all records out. Those that have expired come with no time left.
@@ -126,7 +134,12 @@ impl MemoryRecords {
                 self.release(&entry.principal);
                 let left = Duration::from_millis(entry.ends.saturating_sub(now));
                 let (version, value) = (entry.version, Bytes::from(entry.value));
-                all.push(MovedRecord { key: key_of(entry.principal, &name), value, version, left });
+                all.push(MovedRecord {
+                    key: key_of(entry.principal, &name),
+                    value,
+                    version,
+                    left,
+                });
             }
         }
         all
@@ -134,19 +147,28 @@ impl MemoryRecords {
 
     /// Puts a record in that was taken out of another process. The caps do not bind it.
     pub fn put(&self, record: MovedRecord) {
-        let (ends, name) = (self.now().saturating_add(millis(record.left)), name_of(&record.key));
+        let (ends, name) = (
+            self.now().saturating_add(millis(record.left)),
+            name_of(&record.key),
+        );
         let principal = record.key.principal;
         let mut shard = lock(self.shard(&name));
         shard.versions = shard.versions.max(record.version);
-        let entry =
-            Entry { principal: principal.clone(), value: record.value.to_vec().into(), version: record.version, ends };
+        let entry = Entry {
+            principal: principal.clone(),
+            value: record.value.to_vec().into(),
+            version: record.version,
+            ends,
+        };
         shard.order.push(Reverse((ends, name)));
         let is_new = shard.entries.insert(name, Box::new(entry)).is_none();
         drop(shard);
         if is_new {
             self.alive.fetch_add(1, Ordering::Relaxed);
             if !principal.is_anonymous() {
-                *lock(self.owned_by(&principal)).entry(*principal.digest()).or_default() += 1;
+                *lock(self.owned_by(&principal))
+                    .entry(*principal.digest())
+                    .or_default() += 1;
             }
         }
     }
@@ -163,8 +185,14 @@ impl MemoryRecords {
         let now = self.now();
         let name = name_of(key);
         let mut shard = lock(self.shard(&name));
-        let entry = shard.entries.get_mut(&name).filter(|entry| entry.ends > now)?;
-        let record = Record { value: Bytes::copy_from_slice(&entry.value), version: entry.version };
+        let entry = shard
+            .entries
+            .get_mut(&name)
+            .filter(|entry| entry.ends > now)?;
+        let record = Record {
+            value: Bytes::copy_from_slice(&entry.value),
+            version: entry.version,
+        };
         if let Some(ttl) = touch {
             let ends = now.saturating_add(millis(ttl));
             let sooner = ends < entry.ends;
@@ -176,9 +204,18 @@ impl MemoryRecords {
         Some(record)
     }
 
-    fn store_now(&self, key: &RecordKey, value: &[u8], ttl: Duration, expect: Expect) -> Result<Written, StoreError> {
+    fn store_now(
+        &self,
+        key: &RecordKey,
+        value: &[u8],
+        ttl: Duration,
+        expect: Expect,
+    ) -> Result<Written, StoreError> {
         if value.len() > LONGEST {
-            return Err(StoreError(format!("a value of {} bytes is longer than {LONGEST}", value.len())));
+            return Err(StoreError(format!(
+                "a value of {} bytes is longer than {LONGEST}",
+                value.len()
+            )));
         }
         let now = self.now();
         let ends = now.saturating_add(millis(ttl));
@@ -190,15 +227,23 @@ impl MemoryRecords {
             }
         }
         let mut shard = lock(self.shard(&name));
-        let there = shard.entries.get(&name).map(|entry| (entry.version, entry.ends > now));
+        let there = shard
+            .entries
+            .get(&name)
+            .map(|entry| (entry.version, entry.ends > now));
         let fits = match (expect, there) {
             (Expect::Absent, None | Some((_, false))) => true,
             (Expect::Version(wanted), Some((version, true))) => wanted == version,
             _ => false,
         };
-        // A place was reserved for a new record; where one stood (dead or not) the place is not needed.
+        // A place was reserved for a new record; where one stood (dead or not) the place is not
+        // needed.
         let unneeded = expect == Expect::Absent && there.is_some();
-        let written = if fits { Written::Yes(shard.put(name, &key.principal, value, ends)) } else { Written::Conflict };
+        let written = if fits {
+            Written::Yes(shard.put(name, &key.principal, value, ends))
+        } else {
+            Written::Conflict
+        };
         drop(shard);
         if unneeded {
             self.release(&key.principal);
@@ -211,7 +256,11 @@ impl MemoryRecords {
         let name = name_of(key);
         let mut shard = lock(self.shard(&name));
         // One that has expired is left for `expired`, which owes its key to whoever tears down.
-        if shard.entries.get(&name).is_none_or(|entry| entry.ends <= now) {
+        if shard
+            .entries
+            .get(&name)
+            .is_none_or(|entry| entry.ends <= now)
+        {
             return false;
         }
         shard.entries.remove(&name);
@@ -221,11 +270,16 @@ impl MemoryRecords {
         true
     }
 
-    /// Takes a place for one more record of the principal; gives what has no room where there is none.
+    /// Takes a place for one more record of the principal; gives what has no room where there is
+    /// none.
     fn reserve(&self, principal: &Principal) -> Result<(), Written> {
         let total = self.total.load(Ordering::Relaxed);
         let room = |alive: usize| (alive < total).then_some(alive + 1);
-        if self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+        if self
+            .alive
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+            .is_err()
+        {
             return Err(Written::Full);
         }
         if principal.is_anonymous() {
@@ -263,8 +317,9 @@ impl MemoryRecords {
         &self.owned[self.hasher.hash_one(principal.digest()) as usize % SHARDS]
     }
 
-    /// Moves what has expired to the lists of the dead, as far as those may grow before somebody asks for them. What does not fit
-    /// keeps its place among the living: an end that is never told would leave behind all that hangs on the record.
+    /// Moves what has expired to the lists of the dead, as far as those may grow before somebody
+    /// asks for them. What does not fit keeps its place among the living: an end that is never told
+    /// would leave behind all that hangs on the record.
     fn sweep(&self, now: u64) {
         let most_dead = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
         for shard in &self.shards {
@@ -278,16 +333,23 @@ impl Shard {
     fn put(&mut self, name: Name, principal: &Principal, value: &[u8], ends: u64) -> u64 {
         self.versions += 1;
         let version = self.versions;
-        let entry = Entry { principal: principal.clone(), value: value.into(), version, ends };
+        let entry = Entry {
+            principal: principal.clone(),
+            value: value.into(),
+            version,
+            ends,
+        };
         let before = self.entries.insert(name, Box::new(entry));
-        // An entry has one item in `order`, at its end or earlier; only a new entry, or a sooner end, needs one more.
+        // An entry has one item in `order`, at its end or earlier; only a new entry, or a sooner
+        // end, needs one more.
         if before.is_none_or(|old| ends < old.ends) {
             self.order.push(Reverse((ends, name)));
         }
         version
     }
 
-    /// Takes out what has expired, while there are fewer than `most_dead`; gives the owners, each once for each record.
+    /// Takes out what has expired, while there are fewer than `most_dead`; gives the owners, each
+    /// once for each record.
     fn bury(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
         let mut owners = Vec::new();
         while let Some(&Reverse((due, name))) = self.order.peek() {
@@ -300,7 +362,8 @@ impl Shard {
                 Some(_) => {
                     if let Some(entry) = self.entries.remove(&name) {
                         owners.push(entry.principal.clone());
-                        self.dead.push_back((entry.ends, key_of(entry.principal, &name)));
+                        self.dead
+                            .push_back((entry.ends, key_of(entry.principal, &name)));
                     }
                 }
                 None => {}
@@ -309,17 +372,28 @@ impl Shard {
         owners
     }
 
-    /// Records that come and go leave items in `order`; they never outnumber the living by more than twice.
+    /// Records that come and go leave items in `order`; they never outnumber the living by more
+    /// than twice.
     fn compact(&mut self) {
         if self.order.len() > 2 * self.entries.len() + 64 {
-            self.order = self.entries.iter().map(|(name, entry)| Reverse((entry.ends, *name))).collect();
+            self.order = self
+                .entries
+                .iter()
+                .map(|(name, entry)| Reverse((entry.ends, *name)))
+                .collect();
         }
     }
 }
 
 impl Records for MemoryRecords {
-    fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
-        Box::pin(std::future::ready(Ok(LOAD.time(|| self.load_now(key, touch)))))
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+        Box::pin(std::future::ready(Ok(
+            LOAD.time(|| self.load_now(key, touch))
+        )))
     }
 
     fn store<'a>(
@@ -329,7 +403,9 @@ impl Records for MemoryRecords {
         ttl: Duration,
         expect: Expect,
     ) -> Fut<'a, Result<Written, StoreError>> {
-        Box::pin(std::future::ready(STORE.time(|| self.store_now(key, &value, ttl, expect))))
+        Box::pin(std::future::ready(
+            STORE.time(|| self.store_now(key, &value, ttl, expect)),
+        ))
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
@@ -392,7 +468,11 @@ fn key_of(principal: Principal, name: &Name) -> RecordKey {
     let mut id = [0; 16];
     id.copy_from_slice(&name[17..]);
     // The one kind there is; a second one adds its arm here and in `name_of`.
-    RecordKey { principal, kind: RecordKind::Session, id }
+    RecordKey {
+        principal,
+        kind: RecordKind::Session,
+        id,
+    }
 }
 
 #[cfg(test)]

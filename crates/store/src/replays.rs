@@ -1,4 +1,5 @@
-//! Replay logs in memory: one queue of events for each session, whatever stream they are of, so that its oldest goes first.
+//! Replay logs in memory: one queue of events for each session, whatever stream they are of, so
+//! that its oldest goes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,11 @@ pub struct ReplayCaps {
 impl Default for ReplayCaps {
     /// A session's last results, for as long as a client takes to find a network again.
     fn default() -> Self {
-        Self { total: 128 << 20, per_session: 1 << 20, age: Duration::from_secs(300) }
+        Self {
+            total: 128 << 20,
+            per_session: 1 << 20,
+            age: Duration::from_secs(300),
+        }
     }
 }
 
@@ -49,7 +54,8 @@ pub struct MemoryReplays {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<SessionKey, Session>,
-    /// Every event in the order in which it came, by its session. One that went already is passed over.
+    /// Every event in the order in which it came, by its session. One that went already is passed
+    /// over.
     order: VecDeque<(SessionKey, u64)>,
     bytes: usize,
     next: u64,
@@ -119,7 +125,10 @@ impl MemoryReplays {
     pub fn limit(&self, caps: ReplayCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_session.store(caps.per_session, Ordering::Relaxed);
-        self.age_millis.store(usize::try_from(caps.age.as_millis()).unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.age_millis.store(
+            usize::try_from(caps.age.as_millis()).unwrap_or(usize::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Copies all logs.
@@ -129,11 +138,20 @@ impl MemoryReplays {
         let kept = lock(&self.kept);
         let moved = |event: &Event| {
             let age = now.saturating_sub(event.at);
-            MovedEvent { stream: event.stream, seq: event.seq, age, text: event.text.clone() }
+            MovedEvent {
+                stream: event.stream,
+                seq: event.seq,
+                age,
+                text: event.text.clone(),
+            }
         };
         let log = |(key, session): (&SessionKey, &Session)| MovedLog {
             session: *key,
-            streams: session.streams.iter().map(|(stream, kept)| (*stream, kept.over)).collect(),
+            streams: session
+                .streams
+                .iter()
+                .map(|(stream, kept)| (*stream, kept.over))
+                .collect(),
             events: session.events.iter().map(moved).collect(),
         };
         kept.sessions.iter().map(log).collect()
@@ -143,32 +161,58 @@ impl MemoryReplays {
     pub fn put(&self, log: MovedLog) {
         let now = self.clock.monotonic();
         for (stream, _) in &log.streams {
-            self.begin(StreamKey { session: log.session, stream: *stream });
+            self.begin(StreamKey {
+                session: log.session,
+                stream: *stream,
+            });
         }
         for event in log.events {
-            let key = StreamKey { session: log.session, stream: event.stream };
+            let key = StreamKey {
+                session: log.session,
+                stream: event.stream,
+            };
             self.keep_since(key, event.seq, event.text, now.saturating_sub(event.age));
         }
         for (stream, _) in log.streams.iter().filter(|(_, is_over)| *is_over) {
-            self.end(StreamKey { session: log.session, stream: *stream });
+            self.end(StreamKey {
+                session: log.session,
+                stream: *stream,
+            });
         }
     }
 
     fn keep_since(&self, key: StreamKey, seq: u64, text: Bytes, at: Duration) {
         let old = self.too_old();
-        let (total, own) = (self.total.load(Ordering::Relaxed), self.per_session.load(Ordering::Relaxed));
+        let (total, own) = (
+            self.total.load(Ordering::Relaxed),
+            self.per_session.load(Ordering::Relaxed),
+        );
         self.change(|kept| {
             kept.next += 1;
             let (nth, cost) = (kept.next, text.len() + OVERHEAD);
-            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
-            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
+            let Some(session) = kept.sessions.get_mut(&key.session) else {
+                return;
+            };
+            let Some(stream) = session.streams.get_mut(&key.stream) else {
+                return;
+            };
             stream.events += 1;
             stream.moves.send_modify(|moves| *moves += 1);
-            session.events.push_back(Event { nth, stream: key.stream, seq, at, text });
+            session.events.push_back(Event {
+                nth,
+                stream: key.stream,
+                seq,
+                at,
+                text,
+            });
             session.bytes += cost;
             kept.bytes += cost;
             kept.order.push_back((key.session, nth));
-            while kept.sessions.get(&key.session).is_some_and(|session| session.bytes > own) {
+            while kept
+                .sessions
+                .get(&key.session)
+                .is_some_and(|session| session.bytes > own)
+            {
                 kept.drop_oldest(&key.session);
             }
             kept.shrink(|kept, event| kept.bytes > total || event.at < old);
@@ -198,8 +242,12 @@ impl MemoryReplays {
 impl Kept {
     /// Takes the oldest event of a session away.
     fn drop_oldest(&mut self, key: &SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(event) = session.events.pop_front() else { return };
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(event) = session.events.pop_front() else {
+            return;
+        };
         let cost = event.text.len() + OVERHEAD;
         session.bytes -= cost;
         self.bytes -= cost;
@@ -213,7 +261,11 @@ impl Kept {
     }
 
     fn tidy(&mut self, key: &SessionKey) {
-        if self.sessions.get(key).is_some_and(|session| session.streams.is_empty()) {
+        if self
+            .sessions
+            .get(key)
+            .is_some_and(|session| session.streams.is_empty())
+        {
             self.sessions.remove(key);
         }
     }
@@ -221,7 +273,10 @@ impl Kept {
     /// Takes the oldest events of all away while `unwanted` says so of the first.
     fn shrink(&mut self, unwanted: impl Fn(&Self, &Event) -> bool) {
         while let Some((key, nth)) = self.order.front().copied() {
-            let first = self.sessions.get(&key).and_then(|session| session.events.front());
+            let first = self
+                .sessions
+                .get(&key)
+                .and_then(|session| session.events.front());
             match first.filter(|event| event.nth <= nth) {
                 None => drop(self.order.pop_front()),
                 Some(event) if unwanted(self, event) => {
@@ -240,8 +295,16 @@ impl Replays for MemoryReplays {
             return false;
         }
         self.change(|kept| {
-            let stream = Stream { over: false, events: 0, moves: watch::Sender::new(0) };
-            kept.sessions.entry(key.session).or_default().streams.insert(key.stream, stream);
+            let stream = Stream {
+                over: false,
+                events: 0,
+                moves: watch::Sender::new(0),
+            };
+            kept.sessions
+                .entry(key.session)
+                .or_default()
+                .streams
+                .insert(key.stream, stream);
         });
         true
     }
@@ -252,8 +315,12 @@ impl Replays for MemoryReplays {
 
     fn end(&self, key: StreamKey) {
         self.change(|kept| {
-            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
-            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
+            let Some(session) = kept.sessions.get_mut(&key.session) else {
+                return;
+            };
+            let Some(stream) = session.streams.get_mut(&key.stream) else {
+                return;
+            };
             stream.over = true;
             stream.moves.send_modify(|moves| *moves += 1);
             if stream.events == 0 {
@@ -268,15 +335,25 @@ impl Replays for MemoryReplays {
             let kept = lock(&self.kept);
             let session = kept.sessions.get(&key.session)?;
             let stream = session.streams.get(&key.stream)?;
-            let own = session.events.iter().filter(|event| event.stream == key.stream && event.seq > seq);
-            Some(Replay { events: own.map(|event| (event.seq, event.text.clone())).collect(), over: stream.over })
+            let own = session
+                .events
+                .iter()
+                .filter(|event| event.stream == key.stream && event.seq > seq);
+            Some(Replay {
+                events: own.map(|event| (event.seq, event.text.clone())).collect(),
+                over: stream.over,
+            })
         });
         Box::pin(std::future::ready(Ok(found)))
     }
 
     fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
         let kept = lock(&self.kept);
-        kept.sessions.get(&key.session)?.streams.get(&key.stream).map(|stream| stream.moves.subscribe())
+        kept.sessions
+            .get(&key.session)?
+            .streams
+            .get(&key.stream)
+            .map(|stream| stream.moves.subscribe())
     }
 
     fn forget(&self, session: SessionKey) {
@@ -305,12 +382,18 @@ mod tests {
     }
 
     fn key(session: u8, stream: u64) -> StreamKey {
-        StreamKey { session: SessionKey([session; 16]), stream }
+        StreamKey {
+            session: SessionKey([session; 16]),
+            stream,
+        }
     }
 
     async fn after(replays: &MemoryReplays, key: StreamKey, seq: u64) -> Option<(Vec<u64>, bool)> {
         let replay = replays.after(key, seq).await.unwrap()?;
-        Some((replay.events.iter().map(|(seq, _)| *seq).collect(), replay.over))
+        Some((
+            replay.events.iter().map(|(seq, _)| *seq).collect(),
+            replay.over,
+        ))
     }
 
     fn write(replays: &MemoryReplays, key: StreamKey, seqs: std::ops::RangeInclusive<u64>) {
@@ -325,40 +408,79 @@ mod tests {
             write(&replays, own, seqs);
         }
         replays.end(key(1, 1));
-        assert_eq!(after(&replays, key(1, 1), 1).await, Some((vec![2, 3], true)));
-        assert_eq!(after(&replays, key(1, 2), 0).await, Some((vec![1, 2], false)));
-        assert_eq!(after(&replays, key(1, 2), 99).await, Some((vec![], false)), "ahead of its head");
+        assert_eq!(
+            after(&replays, key(1, 1), 1).await,
+            Some((vec![2, 3], true))
+        );
+        assert_eq!(
+            after(&replays, key(1, 2), 0).await,
+            Some((vec![1, 2], false))
+        );
+        assert_eq!(
+            after(&replays, key(1, 2), 99).await,
+            Some((vec![], false)),
+            "ahead of its head"
+        );
         assert_eq!(after(&replays, key(2, 2), 0).await, None);
         assert_eq!(after(&replays, key(3, 1), 0).await, None);
         replays.keep(key(3, 1), 1, Bytes::new());
-        assert_eq!(after(&replays, key(3, 1), 0).await, None, "of no stream that began");
+        assert_eq!(
+            after(&replays, key(3, 1), 0).await,
+            None,
+            "of no stream that began"
+        );
         replays.forget(SessionKey([1; 16]));
         assert_eq!(
-            (after(&replays, key(1, 1), 0).await, after(&replays, key(2, 1), 8).await),
+            (
+                after(&replays, key(1, 1), 0).await,
+                after(&replays, key(2, 1), 8).await
+            ),
             (None, Some((vec![9], false)))
         );
     }
 
     #[tokio::test]
     async fn logs_are_bounded_by_session_altogether_and_by_age() {
-        let caps = ReplayCaps { total: 10_000, per_session: 5000, age: Duration::from_secs(60) };
+        let caps = ReplayCaps {
+            total: 10_000,
+            per_session: 5000,
+            age: Duration::from_secs(60),
+        };
         let (clock, replays) = replays(caps);
         for session in 1..=3 {
             replays.begin(key(session, 1));
         }
         write(&replays, key(1, 1), 1..=20);
-        assert_eq!(after(&replays, key(1, 1), 0).await.unwrap().0, [16, 17, 18, 19, 20]);
+        assert_eq!(
+            after(&replays, key(1, 1), 0).await.unwrap().0,
+            [16, 17, 18, 19, 20]
+        );
         write(&replays, key(2, 1), 1..=5);
         write(&replays, key(3, 1), 1..=3);
-        assert_eq!(after(&replays, key(1, 1), 0).await.unwrap().0, [19, 20], "the oldest of all went");
+        assert_eq!(
+            after(&replays, key(1, 1), 0).await.unwrap().0,
+            [19, 20],
+            "the oldest of all went"
+        );
         assert!(lock(&replays.kept).bytes <= 10_000);
         clock.advance(Duration::from_secs(61));
         replays.end(key(3, 1));
         replays.expire();
-        assert_eq!(after(&replays, key(2, 1), 0).await, Some((vec![], false)), "it still runs");
-        assert_eq!(after(&replays, key(3, 1), 0).await, None, "it ended, and all of it is gone");
+        assert_eq!(
+            after(&replays, key(2, 1), 0).await,
+            Some((vec![], false)),
+            "it still runs"
+        );
+        assert_eq!(
+            after(&replays, key(3, 1), 0).await,
+            None,
+            "it ended, and all of it is gone"
+        );
         let kept = lock(&replays.kept);
-        assert_eq!((kept.bytes, kept.order.len(), kept.sessions.len()), (0, 0, 2));
+        assert_eq!(
+            (kept.bytes, kept.order.len(), kept.sessions.len()),
+            (0, 0, 2)
+        );
     }
 
     #[tokio::test]
@@ -380,7 +502,11 @@ mod tests {
         assert_eq!(lock(&to.kept).bytes, lock(&from.kept).bytes);
         other.advance(Duration::from_secs(101));
         to.expire();
-        assert_eq!(after(&to, key(1, 1), 0).await, Some((vec![3], true)), "the old ones went");
+        assert_eq!(
+            after(&to, key(1, 1), 0).await,
+            Some((vec![3], true)),
+            "the old ones went"
+        );
     }
 
     #[tokio::test]

@@ -19,7 +19,8 @@ static FIND: Operation = Operation::new("tasks", "find");
 pub struct TaskCaps {
     /// Altogether.
     pub total: usize,
-    /// Of one owner; the oldest goes first. The anonymous principal is everybody, so only the total binds it.
+    /// Of one owner; the oldest goes first. The anonymous principal is everybody, so only the total
+    /// binds it.
     pub per_owner: usize,
     /// Of all states together.
     pub bytes: usize,
@@ -29,7 +30,12 @@ pub struct TaskCaps {
 
 impl Default for TaskCaps {
     fn default() -> Self {
-        Self { total: 10_000, per_owner: 256, bytes: 64 << 20, time: Duration::from_secs(24 * 3600) }
+        Self {
+            total: 10_000,
+            per_owner: 256,
+            bytes: 64 << 20,
+            time: Duration::from_secs(24 * 3600),
+        }
     }
 }
 
@@ -59,23 +65,40 @@ impl MemoryTasks {
     /// An empty book.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, caps: TaskCaps) -> Self {
-        Self { clock, caps, book: Mutex::default() }
+        Self {
+            clock,
+            caps,
+            book: Mutex::default(),
+        }
     }
 
-    fn enter_now(&self, owner: Owner, task: KeptTask, ttl: Option<Duration>) -> Result<(), Failure> {
+    fn enter_now(
+        &self,
+        owner: Owner,
+        task: KeptTask,
+        ttl: Option<Duration>,
+    ) -> Result<(), Failure> {
         let now = self.clock.monotonic();
         let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
         let mut book = self.lock();
         // A task that is told of anew stays where it stood in the list.
         let own = book.owners.get(&owner);
-        let known = own.and_then(|own| own.iter().find(|(_, entry)| entry.task.name == task.name).map(|(nth, _)| *nth));
-        book.remove(&owner, |nth, entry| Some(nth) == known || entry.until <= now);
+        let known = own.and_then(|own| {
+            own.iter()
+                .find(|(_, entry)| entry.task.name == task.name)
+                .map(|(nth, _)| *nth)
+        });
+        book.remove(&owner, |nth, entry| {
+            Some(nth) == known || entry.until <= now
+        });
         let own = book.owners.get(&owner);
         let oldest = own.filter(|own| !owner.0.is_anonymous() && own.len() >= self.caps.per_owner);
         if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
             book.remove(&owner, |nth, _| nth == oldest);
         }
-        let is_full = |book: &Book| book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes;
+        let is_full = |book: &Book| {
+            book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes
+        };
         if is_full(&book) {
             book.sweep(now);
         }
@@ -88,7 +111,10 @@ impl MemoryTasks {
         book.next = book.next.max(nth);
         book.total += 1;
         book.bytes += task.state.len();
-        book.owners.entry(owner).or_default().insert(nth, Entry { task, until });
+        book.owners
+            .entry(owner)
+            .or_default()
+            .insert(nth, Entry { task, until });
         Ok(())
     }
 
@@ -98,13 +124,18 @@ impl MemoryTasks {
 }
 
 impl Book {
-    fn own(&self, (principal, endpoint): (&Principal, &EndpointId)) -> Option<&BTreeMap<u64, Entry>> {
+    fn own(
+        &self,
+        (principal, endpoint): (&Principal, &EndpointId),
+    ) -> Option<&BTreeMap<u64, Entry>> {
         self.owners.get(&(principal.clone(), endpoint.clone()))
     }
 
     /// Takes out what `gone` says.
     fn remove(&mut self, owner: &Owner, gone: impl Fn(u64, &Entry) -> bool) {
-        let Some(own) = self.owners.get_mut(owner) else { return };
+        let Some(own) = self.owners.get_mut(owner) else {
+            return;
+        };
         let (total, bytes) = (&mut self.total, &mut self.bytes);
         own.retain(|nth, entry| {
             let stays = !gone(*nth, entry);
@@ -147,19 +178,35 @@ impl TaskBook for MemoryTasks {
                 .find(|entry| &*entry.task.name == name)
                 .map(|entry| (entry.until, entry.task.clone()))
         });
-        found.filter(|(until, _)| *until > now).map(|(_, task)| task)
+        found
+            .filter(|(until, _)| *until > now)
+            .map(|(_, task)| task)
     }
 
     fn forget(&self, (principal, endpoint): (&Principal, &EndpointId), name: &str) {
-        self.lock().remove(&(principal.clone(), endpoint.clone()), |_, entry| &*entry.task.name == name);
+        self.lock()
+            .remove(&(principal.clone(), endpoint.clone()), |_, entry| {
+                &*entry.task.name == name
+            });
     }
 
-    fn page(&self, owner: (&Principal, &EndpointId), after: u64, most: usize) -> Vec<(u64, KeptTask)> {
+    fn page(
+        &self,
+        owner: (&Principal, &EndpointId),
+        after: u64,
+        most: usize,
+    ) -> Vec<(u64, KeptTask)> {
         let now = self.clock.monotonic();
         let book = self.lock();
-        let Some(own) = book.own(owner) else { return Vec::new() };
-        let rest = own.range(after.saturating_add(1)..).filter(|(_, entry)| entry.until > now);
-        rest.take(most).map(|(nth, entry)| (*nth, entry.task.clone())).collect()
+        let Some(own) = book.own(owner) else {
+            return Vec::new();
+        };
+        let rest = own
+            .range(after.saturating_add(1)..)
+            .filter(|(_, entry)| entry.until > now);
+        rest.take(most)
+            .map(|(nth, entry)| (*nth, entry.task.clone()))
+            .collect()
     }
 }
 
@@ -178,17 +225,29 @@ mod tests {
     use crate::fake::{FakeClock, principal};
 
     fn task(name: &str, size: usize) -> KeptTask {
-        KeptTask { name: name.into(), state: Bytes::from("x".repeat(size)), settled: false }
+        KeptTask {
+            name: name.into(),
+            state: Bytes::from("x".repeat(size)),
+            settled: false,
+        }
     }
 
     fn names(book: &MemoryTasks, owner: (&Principal, &EndpointId)) -> Vec<String> {
-        book.page(owner, 0, 100).iter().map(|(_, task)| task.name.to_string()).collect()
+        book.page(owner, 0, 100)
+            .iter()
+            .map(|(_, task)| task.name.to_string())
+            .collect()
     }
 
     #[tokio::test]
     async fn r234_r282_tasks_are_remembered_for_their_owners_within_bounds() {
         let clock = Arc::new(FakeClock::default());
-        let caps = TaskCaps { total: 4, per_owner: 2, bytes: 100, time: Duration::from_secs(60) };
+        let caps = TaskCaps {
+            total: 4,
+            per_owner: 2,
+            bytes: 100,
+            time: Duration::from_secs(60),
+        };
         let book = MemoryTasks::new(clock.clone(), caps);
         let (ann, bob) = (principal("ann").await, principal("bob").await);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
@@ -197,13 +256,23 @@ mod tests {
         }
         assert_eq!(names(&book, (&ann, &here)), ["2", "3"], "the oldest went");
         book.enter((&ann, &here), task("2", 20), None).unwrap();
-        assert_eq!(names(&book, (&ann, &here)), ["2", "3"], "told of anew, in its place");
+        assert_eq!(
+            names(&book, (&ann, &here)),
+            ["2", "3"],
+            "told of anew, in its place"
+        );
         assert_eq!(book.page((&ann, &here), 2, 1)[0].1.name, "3".into());
         assert!(names(&book, (&bob, &here)).is_empty() && names(&book, (&ann, &there)).is_empty());
         assert_eq!(book.find((&bob, &here), "2"), None);
         assert_eq!(book.find((&ann, &here), "2").unwrap().state.len(), 20);
-        assert_eq!(book.enter((&bob, &here), task("4", 90), None).unwrap_err().kind(), &FailureKind::Busy);
-        book.enter((&bob, &here), task("4", 10), Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(
+            book.enter((&bob, &here), task("4", 90), None)
+                .unwrap_err()
+                .kind(),
+            &FailureKind::Busy
+        );
+        book.enter((&bob, &here), task("4", 10), Some(Duration::from_secs(5)))
+            .unwrap();
         clock.advance(Duration::from_secs(5));
         assert_eq!(book.find((&bob, &here), "4"), None, "its time is over");
         clock.advance(Duration::from_secs(60));

@@ -1,4 +1,5 @@
-//! Outbound credentials of principals, in memory: gone with the process, so nothing lies at rest that would need a seal.
+//! Outbound credentials of principals, in memory: gone with the process, so nothing lies at rest
+//! that would need a seal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,13 +47,19 @@ impl MemoryVault {
     /// Holds nothing yet.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, held: Mutex::default() }
+        Self {
+            clock,
+            held: Mutex::default(),
+        }
     }
 
     fn keep_now(&self, principal: &Principal, name: &str, kept: Kept) -> Result<(), StoreError> {
         let now = self.clock.monotonic();
         let mut held = lock(&self.held);
-        let there = held.by_principal.get(principal).is_some_and(|own| own.contains_key(name));
+        let there = held
+            .by_principal
+            .get(principal)
+            .is_some_and(|own| own.contains_key(name));
         if there {
             held.total -= 1;
         } else {
@@ -65,18 +72,30 @@ impl MemoryVault {
                 return Err(StoreError("the vault is full".into()));
             }
         }
-        held.by_principal.entry(principal.clone()).or_default().insert(name.into(), kept);
+        held.by_principal
+            .entry(principal.clone())
+            .or_default()
+            .insert(name.into(), kept);
         held.total += 1;
         Ok(())
     }
 }
 
 impl Vault for MemoryVault {
-    fn open<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<Option<Bytes>, StoreError>> {
+    fn open<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<Option<Bytes>, StoreError>> {
         let now = self.clock.monotonic();
         let held = lock(&self.held);
-        let kept = held.by_principal.get(principal).and_then(|own| own.get(name));
-        let secret = kept.filter(|kept| kept.ends > now).map(|kept| kept.secret.clone());
+        let kept = held
+            .by_principal
+            .get(principal)
+            .and_then(|own| own.get(name));
+        let secret = kept
+            .filter(|kept| kept.ends > now)
+            .map(|kept| kept.secret.clone());
         Box::pin(std::future::ready(Ok(secret)))
     }
 
@@ -87,11 +106,18 @@ impl Vault for MemoryVault {
         secret: Bytes,
         ttl: Duration,
     ) -> Fut<'a, Result<(), StoreError>> {
-        let kept = Kept { secret, ends: self.clock.monotonic() + ttl };
+        let kept = Kept {
+            secret,
+            ends: self.clock.monotonic() + ttl,
+        };
         Box::pin(std::future::ready(self.keep_now(principal, name, kept)))
     }
 
-    fn forget<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<(), StoreError>> {
+    fn forget<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), StoreError>> {
         let mut held = lock(&self.held);
         if let Some(own) = held.by_principal.get_mut(principal) {
             let gone = own.remove(name).is_some();
@@ -117,13 +143,22 @@ mod tests {
         let vault = MemoryVault::new(clock.clone());
         let (ann, bob) = (principal("ann").await, principal("bob").await);
         let secret = Bytes::from_static(b"token");
-        vault.keep(&ann, "files", secret.clone(), Duration::from_secs(60)).await.unwrap();
-        assert_eq!(vault.open(&ann, "files").await.unwrap(), Some(secret.clone()));
+        vault
+            .keep(&ann, "files", secret.clone(), Duration::from_secs(60))
+            .await
+            .unwrap();
+        assert_eq!(
+            vault.open(&ann, "files").await.unwrap(),
+            Some(secret.clone())
+        );
         assert_eq!(vault.open(&bob, "files").await.unwrap(), None);
         assert_eq!(vault.open(&ann, "other").await.unwrap(), None);
         clock.advance(Duration::from_secs(60));
         assert_eq!(vault.open(&ann, "files").await.unwrap(), None);
-        vault.keep(&ann, "files", secret, Duration::from_secs(60)).await.unwrap();
+        vault
+            .keep(&ann, "files", secret, Duration::from_secs(60))
+            .await
+            .unwrap();
         vault.forget(&ann, "files").await.unwrap();
         assert_eq!(vault.open(&ann, "files").await.unwrap(), None);
         assert_eq!(lock(&vault.held).total, 0);
@@ -136,7 +171,10 @@ mod tests {
         let (ann, bob) = (principal("ann").await, principal("bob").await);
         let ttl = Duration::from_secs(60);
         for n in 0..MOST_PER_PRINCIPAL {
-            vault.keep(&ann, &n.to_string(), Bytes::new(), ttl).await.unwrap();
+            vault
+                .keep(&ann, &n.to_string(), Bytes::new(), ttl)
+                .await
+                .unwrap();
         }
         assert!(vault.keep(&ann, "more", Bytes::new(), ttl).await.is_err());
         vault.keep(&ann, "0", Bytes::new(), ttl).await.unwrap();

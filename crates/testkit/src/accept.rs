@@ -11,7 +11,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Accepts for ever and serves each connection by a task of its own. Dropping the future closes every connection.
+/// Accepts for ever and serves each connection by a task of its own. Dropping the future closes
+/// every connection.
 pub(crate) async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -29,7 +30,8 @@ where
     }
 }
 
-/// The same for HTTP/1.1 where nothing of the connection matters: each request is answered by `answer`.
+/// The same for HTTP/1.1 where nothing of the connection matters: each request is answered by
+/// `answer`.
 pub(crate) async fn answer_all<A, F>(listener: TcpListener, answer: A)
 where
     A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -43,7 +45,11 @@ where
                 async move { Ok::<_, Infallible>(answered.await) }
             });
             // How a connection ends is the client's business.
-            drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+            drop(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await,
+            );
         }
     })
     .await;

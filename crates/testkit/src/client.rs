@@ -1,5 +1,6 @@
-//! A client of raw HTTP that speaks either era and does nothing by itself: no retry, no fallback, no pooling. Tests see
-//! exactly what the server sent, and can send what no well-behaved client would.
+//! A client of raw HTTP that speaks either era and does nothing by itself: no retry, no fallback,
+//! no pooling. Tests see exactly what the server sent, and can send what no well-behaved client
+//! would.
 
 mod connect;
 mod envelope;
@@ -29,8 +30,9 @@ use crate::recorder::Recorder;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///
-/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes away in the middle; unless the
-/// client keeps its connections ([`RawClient::keeping_connections`]).
+/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes
+/// away in the middle; unless the client keeps its connections
+/// ([`RawClient::keeping_connections`]).
 #[derive(Clone, Debug)]
 pub struct RawClient {
     url: Uri,
@@ -62,9 +64,20 @@ impl RawClient {
     /// When `url` is not an absolute `http` URL.
     pub fn new(url: &str) -> Self {
         let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert!(url.scheme_str() == Some("http") && url.authority().is_some(), "an absolute http URL, not {url}");
+        assert!(
+            url.scheme_str() == Some("http") && url.authority().is_some(),
+            "an absolute http URL, not {url}"
+        );
         let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
-        Self { url, dialect: Dialect::Bare, headers, http2: false, kept: None, ids, recorder: None }
+        Self {
+            url,
+            dialect: Dialect::Bare,
+            headers,
+            http2: false,
+            kept: None,
+            ids,
+            recorder: None,
+        }
     }
 
     /// Speaks 2026-07-28: headers and `_meta` on every request.
@@ -80,7 +93,10 @@ impl RawClient {
 
     /// Speaks a legacy revision; [`RawClient::initialize`] opens the session.
     pub fn legacy(mut self, revision: Revision) -> Self {
-        self.dialect = Dialect::Legacy { revision, session: None };
+        self.dialect = Dialect::Legacy {
+            revision,
+            session: None,
+        };
         self
     }
 
@@ -93,12 +109,15 @@ impl RawClient {
         self
     }
 
-    /// Shows credentials that weir must keep to itself: a mock server that ever sees one fails its test.
+    /// Shows credentials that weir must keep to itself: a mock server that ever sees one fails its
+    /// test.
     pub fn with_canaries(self) -> Self {
         let named = |what: &str| format!("{CANARY}{what}-of-a-client");
         let token = format!("Bearer {}", named("token"));
         let cookie = format!("session={}", named("cookie"));
-        self.with_header("authorization", &token).with_header("cookie", &cookie).with_header("x-own", &named("header"))
+        self.with_header("authorization", &token)
+            .with_header("cookie", &cookie)
+            .with_header("x-own", &named("header"))
     }
 
     /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.
@@ -119,8 +138,8 @@ impl RawClient {
         self
     }
 
-    /// `initialize` and `notifications/initialized` without client capabilities; the client then carries the session.
-    /// Errors when the server refuses.
+    /// `initialize` and `notifications/initialized` without client capabilities; the client then
+    /// carries the session. Errors when the server refuses.
     pub async fn initialize(self) -> io::Result<Self> {
         Ok(self.initialize_with(json!({})).await?.0)
     }
@@ -128,7 +147,9 @@ impl RawClient {
     /// The same with these client capabilities; also gives the server's answer.
     pub async fn initialize_with(mut self, capabilities: Value) -> io::Result<(Self, Answer)> {
         let Dialect::Legacy { revision, .. } = self.dialect else {
-            return Err(io::Error::other("initialize is for a legacy client: call legacy(revision) first"));
+            return Err(io::Error::other(
+                "initialize is for a legacy client: call legacy(revision) first",
+            ));
         };
         let params = json!({
             "protocolVersion": revision.as_str(),
@@ -136,12 +157,21 @@ impl RawClient {
             "clientInfo": {"name": "raw-client", "version": "1.0.0"},
         });
         let answer = self.ask("initialize", params).await?;
-        let agreed = answer.messages.last().and_then(|message| message["result"]["protocolVersion"].as_str());
+        let agreed = answer
+            .messages
+            .last()
+            .and_then(|message| message["result"]["protocolVersion"].as_str());
         let Some(agreed) = agreed.and_then(Revision::parse) else {
-            return Err(io::Error::other(format!("initialize refused: {} {:?}", answer.status, answer.body)));
+            return Err(io::Error::other(format!(
+                "initialize refused: {} {:?}",
+                answer.status, answer.body
+            )));
         };
         let session = answer.header("mcp-session-id").map(str::to_owned);
-        self.dialect = Dialect::Legacy { revision: agreed, session };
+        self.dialect = Dialect::Legacy {
+            revision: agreed,
+            session,
+        };
         self.notify("notifications/initialized", json!({})).await?;
         Ok((self, answer))
     }
@@ -154,7 +184,8 @@ impl RawClient {
         }
     }
 
-    /// The headers and the message that [`RawClient::request`] would send, for a test that wants to spoil them.
+    /// The headers and the message that [`RawClient::request`] would send, for a test that wants to
+    /// spoil them.
     pub fn envelope(&self, method: &str, params: Value) -> (HeaderMap, Value) {
         let mut headers = self.base_headers();
         let mut message = json!({"jsonrpc": "2.0", "id": self.ids.fetch_add(1, Ordering::Relaxed), "method": method});
@@ -171,7 +202,9 @@ impl RawClient {
     /// Sends a request and gives the answer's head; the messages follow from it.
     pub async fn request(&self, method: &str, params: Value) -> io::Result<Exchange> {
         let (headers, message) = self.envelope(method, params);
-        let exchange = self.send(Method::POST, headers, message.to_string()).await?;
+        let exchange = self
+            .send(Method::POST, headers, message.to_string())
+            .await?;
         Ok(self.recorded(exchange, method))
     }
 
@@ -182,11 +215,17 @@ impl RawClient {
 
     /// `tools/call`, read to its end.
     pub async fn call(&self, tool: &str, arguments: Value) -> io::Result<Answer> {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
+            .await
     }
 
     /// `tools/call` with a progress token, as a stream of messages.
-    pub async fn start_call(&self, tool: &str, arguments: Value, progress_token: Value) -> io::Result<Exchange> {
+    pub async fn start_call(
+        &self,
+        tool: &str,
+        arguments: Value,
+        progress_token: Value,
+    ) -> io::Result<Exchange> {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": progress_token}});
         self.request("tools/call", params).await
     }
@@ -199,7 +238,10 @@ impl RawClient {
             let answer = self.ask("tools/list", params).await?;
             let result = answer.messages.last().map(|message| &message["result"]);
             let Some(page) = result.and_then(|result| result["tools"].as_array()) else {
-                return Err(io::Error::other(format!("tools/list refused: {} {:?}", answer.status, answer.body)));
+                return Err(io::Error::other(format!(
+                    "tools/list refused: {} {:?}",
+                    answer.status, answer.body
+                )));
             };
             tools.extend(page.iter().cloned());
             match result.and_then(|result| result.get("nextCursor")) {
@@ -216,18 +258,25 @@ impl RawClient {
         if let Some(message) = message.as_object_mut() {
             message.remove("id");
         }
-        self.send(Method::POST, headers, message.to_string()).await?.finish().await
+        self.send(Method::POST, headers, message.to_string())
+            .await?
+            .finish()
+            .await
     }
 
     /// Answers a request that the server sent on a legacy stream.
     pub async fn respond(&self, id: &Value, result: Value) -> io::Result<Answer> {
         let message = json!({"jsonrpc": "2.0", "id": id, "result": result});
-        self.send(Method::POST, self.base_headers(), message.to_string()).await?.finish().await
+        self.send(Method::POST, self.base_headers(), message.to_string())
+            .await?
+            .finish()
+            .await
     }
 
     /// Modern `subscriptions/listen` with this filter, such as `{"toolsListChanged": true}`.
     pub async fn listen(&self, filter: Value) -> io::Result<Exchange> {
-        self.request("subscriptions/listen", json!({"notifications": filter})).await
+        self.request("subscriptions/listen", json!({"notifications": filter}))
+            .await
     }
 
     /// The legacy GET stream.
@@ -241,11 +290,18 @@ impl RawClient {
 
     /// DELETE: ends the legacy session.
     pub async fn delete(&self) -> io::Result<Answer> {
-        self.send(Method::DELETE, self.base_headers(), Bytes::new()).await?.finish().await
+        self.send(Method::DELETE, self.base_headers(), Bytes::new())
+            .await?
+            .finish()
+            .await
     }
 
     /// A POST with exactly these headers (and `Host`) and this body.
-    pub async fn post_raw(&self, headers: &[(&str, &str)], body: impl Into<Bytes>) -> io::Result<Exchange> {
+    pub async fn post_raw(
+        &self,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> io::Result<Exchange> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             append(&mut map, name, value);
@@ -254,12 +310,20 @@ impl RawClient {
     }
 
     /// Any request at all. `Host` is added when it is missing. Errors when no answer's head comes.
-    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<Bytes>) -> io::Result<Exchange> {
+    pub async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: impl Into<Bytes>,
+    ) -> io::Result<Exchange> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         if let Some(kept) = &self.kept {
-            return Ok(Exchange::new(kept.exchange(&self.url, request).await?, None));
+            return Ok(Exchange::new(
+                kept.exchange(&self.url, request).await?,
+                None,
+            ));
         }
         let (response, connection) = connect::exchange(&self.url, self.http2, request).await?;
         Ok(Exchange::new(response, Some(connection)))
@@ -276,9 +340,17 @@ impl RawClient {
 
     fn base_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        insert(&mut headers, "accept", "application/json, text/event-stream");
+        insert(
+            &mut headers,
+            "accept",
+            "application/json, text/event-stream",
+        );
         insert(&mut headers, "content-type", "application/json");
-        if let Dialect::Legacy { revision, session: Some(session) } = &self.dialect {
+        if let Dialect::Legacy {
+            revision,
+            session: Some(session),
+        } = &self.dialect
+        {
             insert(&mut headers, "mcp-session-id", session);
             if revision.has_version_header() {
                 insert(&mut headers, "mcp-protocol-version", revision.as_str());
@@ -300,6 +372,10 @@ fn append(headers: &mut HeaderMap, name: &str, value: &str) {
 }
 
 fn header_pair(name: &str, value: &str) -> (HeaderName, HeaderValue) {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value.as_bytes()).ok());
-    parsed.unwrap_or_else(|| panic!("not a header: {name}: {value:?}; use RawSocket for what HTTP forbids"))
+    let parsed = HeaderName::from_bytes(name.as_bytes())
+        .ok()
+        .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
+    parsed.unwrap_or_else(|| {
+        panic!("not a header: {name}: {value:?}; use RawSocket for what HTTP forbids")
+    })
 }

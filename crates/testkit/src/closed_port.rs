@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A port of 127.0.0.1 that is taken, and at which nothing listens: connections to it are refused, and no other program is
-/// given it, until this is dropped.
+/// A port of 127.0.0.1 that is taken, and at which nothing listens: connections to it are refused,
+/// and no other program is given it, until this is dropped.
 #[derive(Debug)]
 pub struct ClosedPort(TcpSocket);
 
@@ -15,10 +15,15 @@ impl ClosedPort {
     /// # Panics
     /// Where the system gives none.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "it takes something from the system")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it takes something from the system"
+    )]
     pub fn new() -> Self {
         let socket = TcpSocket::new_v4().expect("the system gives a socket");
-        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("the system gives a port");
+        socket
+            .bind((Ipv4Addr::LOCALHOST, 0).into())
+            .expect("the system gives a port");
         Self(socket)
     }
 

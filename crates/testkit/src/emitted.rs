@@ -1,8 +1,9 @@
-//! What weir says while tests run, to clients and to servers, kept in files: at the end of a run all of it is held against the
-//! official SDK's types (`cargo xtask test`).
+//! What weir says while tests run, to clients and to servers, kept in files: at the end of a run
+//! all of it is held against the official SDK's types (`cargo xtask test`).
 //!
-//! Kept is one message of each shape for each process: what differs in nothing but texts and numbers breaks no type that the
-//! first one keeps. Nothing is kept unless the environment names a folder and the tests say that it is weir they speak to.
+//! Kept is one message of each shape for each process: what differs in nothing but texts and
+//! numbers breaks no type that the first one keeps. Nothing is kept unless the environment names a
+//! folder and the tests say that it is weir they speak to.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -43,9 +44,12 @@ const WORDS: [&str; 14] = [
 
 static NOTES: OnceLock<Option<Notes>> = OnceLock::new();
 
-/// From now on what the raw clients of this process see, and what its mock servers are sent, is weir's.
+/// From now on what the raw clients of this process see, and what its mock servers are sent, is
+/// weir's.
 pub fn is_weirs() {
-    NOTES.get_or_init(|| std::env::var_os(ENVIRONMENT).map(|folder| Notes::open(PathBuf::from(folder))));
+    NOTES.get_or_init(|| {
+        std::env::var_os(ENVIRONMENT).map(|folder| Notes::open(PathBuf::from(folder)))
+    });
 }
 
 /// The same for a process that is told where to keep it.
@@ -58,7 +62,8 @@ pub fn folder() -> Option<&'static Path> {
     NOTES.get()?.as_ref().map(|notes| &*notes.folder)
 }
 
-/// Keeps a message of weir's, where that is wanted. `answered` is the method that a response answers.
+/// Keeps a message of weir's, where that is wanted. `answered` is the method that a response
+/// answers.
 pub fn note(sender: Sender, revision: Revision, answered: &str, message: &Value) {
     if let Some(Some(notes)) = NOTES.get() {
         notes.add(sender, revision, answered, message);
@@ -76,7 +81,10 @@ impl Notes {
         let path = folder.join(format!("{}.jsonl", std::process::id()));
         let file = File::options().create(true).append(true).open(&path);
         let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self { folder, kept: Mutex::new((HashSet::new(), file)) }
+        Self {
+            folder,
+            kept: Mutex::new((HashSet::new(), file)),
+        }
     }
 
     fn add(&self, sender: Sender, revision: Revision, answered: &str, message: &Value) {
@@ -87,24 +95,39 @@ impl Notes {
         if !notes.0.insert(hasher.finish()) {
             return;
         }
-        let sender = if sender == Sender::Server { "server" } else { "client" };
+        let sender = if sender == Sender::Server {
+            "server"
+        } else {
+            "client"
+        };
         let message = reduced(message);
         let line = json!({"sender": sender, "revision": revision.as_str(), "answered": answered, "message": message});
-        notes.1.write_all(format!("{line}\n").as_bytes()).unwrap_or_else(|error| panic!("what weir said: {error}"));
+        notes
+            .1
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap_or_else(|error| panic!("what weir said: {error}"));
     }
 }
 
-/// What makes two messages different for a type: members, kinds of values, words of the protocol, distinct items.
+/// What makes two messages different for a type: members, kinds of values, words of the protocol,
+/// distinct items.
 fn shape(key: &str, value: &Value, hasher: &mut DefaultHasher) {
     match value {
         Value::Null => 0.hash(hasher),
         Value::Bool(yes) => (1, yes).hash(hasher),
-        Value::Number(number) => (2, number.is_f64(), number.as_i64().is_some_and(i64::is_negative)).hash(hasher),
+        Value::Number(number) => (
+            2,
+            number.is_f64(),
+            number.as_i64().is_some_and(i64::is_negative),
+        )
+            .hash(hasher),
         Value::String(text) if WORDS.contains(&key) => (3, text).hash(hasher),
         Value::String(text) => (3, text.is_empty()).hash(hasher),
         Value::Array(items) => {
             4.hash(hasher);
-            distinct(key, items).iter().for_each(|(_, own)| own.hash(hasher));
+            distinct(key, items)
+                .iter()
+                .for_each(|(_, own)| own.hash(hasher));
         }
         Value::Object(members) => {
             (5, members.len()).hash(hasher);
@@ -124,15 +147,24 @@ fn distinct<'a>(key: &str, items: &'a [Value]) -> Vec<(&'a Value, u64)> {
         shape(key, item, &mut own);
         (item, own.finish())
     });
-    shaped.filter(|(_, own)| seen.insert(*own)).take(ITEMS).collect()
+    shaped
+        .filter(|(_, own)| seen.insert(*own))
+        .take(ITEMS)
+        .collect()
 }
 
 /// The message without what repeats itself.
 fn reduced(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(text.chars().take(TEXT).collect()),
-        Value::Array(items) => distinct("", items).into_iter().map(|(item, _)| reduced(item)).collect(),
-        Value::Object(members) => members.iter().map(|(key, value)| (key.clone(), reduced(value))).collect(),
+        Value::Array(items) => distinct("", items)
+            .into_iter()
+            .map(|(item, _)| reduced(item))
+            .collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| (key.clone(), reduced(value)))
+            .collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
@@ -150,7 +182,10 @@ mod tests {
     #[test]
     fn what_a_type_tells_apart_are_two_shapes_and_what_it_does_not_is_one() {
         let same = [
-            (json!({"id": 1, "text": "a"}), json!({"id": 2, "text": "other"})),
+            (
+                json!({"id": 1, "text": "a"}),
+                json!({"id": 2, "text": "other"}),
+            ),
             (json!([{"a": 1}, {"a": 2}]), json!([{"a": 3}])),
         ];
         for (one, other) in same {
@@ -161,7 +196,10 @@ mod tests {
             (json!({"id": 1}), json!({"id": 1.5})),
             (json!({"id": null}), json!({})),
             (json!({"type": "text"}), json!({"type": "image"})),
-            (json!({"audience": ["user"]}), json!({"audience": ["assistant"]})),
+            (
+                json!({"audience": ["user"]}),
+                json!({"audience": ["assistant"]}),
+            ),
             (json!([{"a": 1}]), json!([{"a": 1}, {"b": 1}])),
         ];
         for (one, other) in apart {
@@ -173,7 +211,10 @@ mod tests {
     fn long_texts_are_cut_and_equal_items_kept_once() {
         let message = json!({"data": "é".repeat(1000), "tools": [{"name": "a"}, {"name": "b"}, {"name": "c", "x": 1}]});
         let kept = reduced(&message);
-        assert_eq!(kept["data"].as_str().map(|text| text.chars().count()), Some(TEXT));
+        assert_eq!(
+            kept["data"].as_str().map(|text| text.chars().count()),
+            Some(TEXT)
+        );
         assert_eq!(kept["tools"], json!([{"name": "a"}, {"name": "c", "x": 1}]));
     }
 }

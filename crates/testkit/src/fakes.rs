@@ -1,4 +1,5 @@
-//! Fakes of core's ports for time and randomness, so that a test says what happens when and to whom.
+//! Fakes of core's ports for time and randomness, so that a test says what happens when and to
+//! whom.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,7 +42,10 @@ pub struct TokioClock(Instant);
 
 impl TokioClock {
     /// A clock at zero.
-    #[expect(clippy::new_without_default, reason = "two clocks made at different times are not equal")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "two clocks made at different times are not equal"
+    )]
     pub fn new() -> Self {
         Self(Instant::now())
     }
@@ -99,7 +103,10 @@ mod tests {
         let before = clock.wall();
         clock.clone().advance(Duration::from_secs(3));
         assert_eq!(clock.monotonic(), Duration::from_secs(3));
-        assert_eq!(clock.wall().duration_since(before).ok(), Some(Duration::from_secs(3)));
+        assert_eq!(
+            clock.wall().duration_since(before).ok(),
+            Some(Duration::from_secs(3))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A TCP proxy that breaks connections in named ways, each direction on its own. What it does depends only on what it
-//! is told, on the bytes that pass and on a seed.
+//! A TCP proxy that breaks connections in named ways, each direction on its own. What it does
+//! depends only on what it is told, on the bytes that pass and on a seed.
 
 mod pump;
 
@@ -25,7 +25,8 @@ pub enum Direction {
     Down,
 }
 
-/// One way to spoil a direction. Counts of bytes are per connection and direction, from its first byte.
+/// One way to spoil a direction. Counts of bytes are per connection and direction, from its first
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toxic {
     /// Each piece waits this long, and up to `jitter` longer.
@@ -97,8 +98,12 @@ impl Faultd {
 
     /// The same with another seed for jitter.
     pub async fn start_seeded(target: SocketAddr, seed: u64) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap_or_else(|error| panic!("no port: {error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .unwrap_or_else(|error| panic!("no port: {error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("no address: {error}"));
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             toxics: watch::Sender::default(),
@@ -110,7 +115,11 @@ impl Faultd {
             down: AtomicU64::new(0),
             seed,
         });
-        Self { address, shared: Arc::clone(&shared), _server: Owned::spawn(serve(listener, shared)) }
+        Self {
+            address,
+            shared: Arc::clone(&shared),
+            _server: Owned::spawn(serve(listener, shared)),
+        }
     }
 
     /// Where it listens.
@@ -125,7 +134,9 @@ impl Faultd {
 
     /// Spoils a direction, of open connections too. Several toxics work together.
     pub fn add(&self, direction: Direction, toxic: Toxic) {
-        self.shared.toxics.send_modify(|toxics| toxics.push((direction, toxic)));
+        self.shared
+            .toxics
+            .send_modify(|toxics| toxics.push((direction, toxic)));
     }
 
     /// Takes all toxics away. Connections that were closed stay closed.
@@ -138,8 +149,9 @@ impl Faultd {
         self.shared.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// Resets new connections as soon as they are made, or serves them again. A client sees the end of the connection
-    /// before any byte; to have connecting itself refused, stop the server instead.
+    /// Resets new connections as soon as they are made, or serves them again. A client sees the end
+    /// of the connection before any byte; to have connecting itself refused, stop the server
+    /// instead.
     pub fn refuse(&self, refuse: bool) {
         self.shared.refusing.store(refuse, Ordering::Relaxed);
     }
@@ -151,7 +163,11 @@ impl Faultd {
 
     /// Sends new connections elsewhere.
     pub fn retarget(&self, target: SocketAddr) {
-        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        *self
+            .shared
+            .target
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = target;
     }
 
     /// Connections ever accepted.

@@ -1,5 +1,6 @@
-//! A legacy upstream that floods: it says as much as it likes on its GET streams, does not take what it is sent, and leaves calls
-//! and results half done. It speaks HTTP/1.1 by hand, so that it can stop at any byte, and counts its connections.
+//! A legacy upstream that floods: it says as much as it likes on its GET streams, does not take
+//! what it is sent, and leaves calls and results half done. It speaks HTTP/1.1 by hand, so that it
+//! can stop at any byte, and counts its connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,7 +46,12 @@ pub enum Calls {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { says: None, after_call: false, hangs_on_messages: false, calls: Calls::Answered }
+        Self {
+            says: None,
+            after_call: false,
+            hangs_on_messages: false,
+            calls: Calls::Answered,
+        }
     }
 }
 
@@ -78,10 +84,18 @@ struct Shared {
 impl FloodingServer {
     /// Starts it on a free port of loopback.
     pub async fn start(plan: Plan) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
         let seen = Arc::<Seen>::default();
-        let shared = Arc::new(Shared { plan, seen: seen.clone(), called: watch::Sender::new(false) });
+        let shared = Arc::new(Shared {
+            plan,
+            seen: seen.clone(),
+            called: watch::Sender::new(false),
+        });
         let task = Owned::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -89,7 +103,11 @@ impl FloodingServer {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Self { address, seen, _task: task }
+        Self {
+            address,
+            seen,
+            _task: task,
+        }
     }
 
     /// Its URL.
@@ -150,7 +168,10 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let mut stream = BufReader::new(stream);
     // Whatever goes wrong on a connection ends it.
     while let Some((verb, message)) = request(&mut stream).await {
-        if answer(&mut stream, &verb, &message, &shared).await.is_none() {
+        if answer(&mut stream, &verb, &message, &shared)
+            .await
+            .is_none()
+        {
             return;
         }
     }
@@ -169,7 +190,9 @@ async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
             break;
         }
         match line.split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse().ok()?,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().ok()?
+            }
             _ if verb.is_empty() => verb = line.split(' ').next()?.to_owned(),
             _ => {}
         }
@@ -180,7 +203,12 @@ async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
 }
 
 /// Answers one request; `None` where the connection is over.
-async fn answer(stream: &mut BufReader<TcpStream>, verb: &str, message: &Value, shared: &Shared) -> Option<()> {
+async fn answer(
+    stream: &mut BufReader<TcpStream>,
+    verb: &str,
+    message: &Value,
+    shared: &Shared,
+) -> Option<()> {
     let seen = &shared.seen;
     match (verb, message["method"].as_str().unwrap_or_default()) {
         ("GET", _) => return say(stream, shared).await,
@@ -225,7 +253,13 @@ async fn call(stream: &mut BufReader<TcpStream>, id: &Value, shared: &Shared) ->
         Calls::Hang => ended(stream).await,
         Calls::Large(size) => {
             let text = "x".repeat(size);
-            result(stream, "", id, &json!({"content": [{"type": "text", "text": text}]})).await
+            result(
+                stream,
+                "",
+                id,
+                &json!({"content": [{"type": "text", "text": text}]}),
+            )
+            .await
         }
     }
 }
@@ -255,13 +289,32 @@ async fn ended(stream: &mut BufReader<TcpStream>) -> Option<()> {
     None
 }
 
-async fn result(stream: &mut BufReader<TcpStream>, headers: &str, id: &Value, result: &Value) -> Option<()> {
+async fn result(
+    stream: &mut BufReader<TcpStream>,
+    headers: &str,
+    id: &Value,
+    result: &Value,
+) -> Option<()> {
     let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
-    write(stream, "200 OK", &format!("content-type: application/json\r\n{headers}"), &body).await
+    write(
+        stream,
+        "200 OK",
+        &format!("content-type: application/json\r\n{headers}"),
+        &body,
+    )
+    .await
 }
 
-async fn write(stream: &mut BufReader<TcpStream>, status: &str, headers: &str, body: &str) -> Option<()> {
-    let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n", body.len());
+async fn write(
+    stream: &mut BufReader<TcpStream>,
+    status: &str,
+    headers: &str,
+    body: &str,
+) -> Option<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.get_mut().write_all(head.as_bytes()).await.ok()?;
     stream.get_mut().write_all(body.as_bytes()).await.ok()
 }

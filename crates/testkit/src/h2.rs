@@ -1,4 +1,5 @@
-//! A client of HTTP/2 that writes frames by hand, for frames and sequences that no library would send.
+//! A client of HTTP/2 that writes frames by hand, for frames and sequences that no library would
+//! send.
 
 use std::io;
 
@@ -75,16 +76,22 @@ impl H2Frame {
 
     /// The status of a response's HEADERS.
     pub fn status(&self) -> Option<u16> {
-        if self.kind == HEADERS { status(&self.payload) } else { None }
+        if self.kind == HEADERS {
+            status(&self.payload)
+        } else {
+            None
+        }
     }
 
     /// True for the last frame of a stream, a reset included.
     pub fn ends_stream(&self) -> bool {
-        self.kind == RST_STREAM || matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
+        self.kind == RST_STREAM
+            || matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
 }
 
-/// A connection on which every frame is written by the test. Only SETTINGS and PING are answered by themselves.
+/// A connection on which every frame is written by the test. Only SETTINGS and PING are answered by
+/// themselves.
 #[derive(Debug)]
 pub struct H2Client<S = TcpStream> {
     io: S,
@@ -97,7 +104,9 @@ impl H2Client {
     /// Connects to the host and port of `url` in clear text, and writes preface and settings.
     pub async fn connect(url: &str, settings: &[(u16, u32)]) -> io::Result<Self> {
         let url: Uri = url.parse().map_err(io::Error::other)?;
-        let authority = url.authority().ok_or_else(|| io::Error::other("an absolute URL is needed"))?;
+        let authority = url
+            .authority()
+            .ok_or_else(|| io::Error::other("an absolute URL is needed"))?;
         let stream = TcpStream::connect(authority.as_str()).await?;
         stream.set_nodelay(true)?;
         Self::over(stream, authority.as_str(), settings).await
@@ -105,10 +114,16 @@ impl H2Client {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
-    /// The same over a stream that is there. The header table is switched off, so that a status can be read alone.
+    /// The same over a stream that is there. The header table is switched off, so that a status can
+    /// be read alone.
     pub async fn over(mut io: S, authority: &str, settings: &[(u16, u32)]) -> io::Result<Self> {
         io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
-        let mut client = Self { io, authority: authority.to_owned(), read: BytesMut::new(), next: 1 };
+        let mut client = Self {
+            io,
+            authority: authority.to_owned(),
+            read: BytesMut::new(),
+            next: 1,
+        };
         let mut payload = Vec::new();
         for (name, value) in [(HEADER_TABLE_SIZE, 0)].iter().chain(settings) {
             payload.put_u16(*name);
@@ -119,8 +134,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     }
 
     /// Writes a frame.
-    pub async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-        self.io.write_all(&frame(kind, flags, stream, payload)).await
+    pub async fn send(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        self.io
+            .write_all(&frame(kind, flags, stream, payload))
+            .await
     }
 
     /// Writes frames, or anything, as it is.
@@ -138,7 +161,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     /// The header block of a request with these headers beside the pseudo-headers.
     pub fn block(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut block = Vec::new();
-        let pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", &self.authority)];
+        let pseudo = [
+            (":method", method),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", &self.authority),
+        ];
         for (name, value) in pseudo.iter().chain(headers) {
             literal(&mut block, name, value);
         }
@@ -153,7 +181,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     }
 
     /// Sends a POST with a body that fits into one frame; gives its stream.
-    pub async fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<u32> {
+    pub async fn post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<u32> {
         let (stream, block) = (self.next_stream(), self.block("POST", path, headers));
         let mut bytes = head(stream, 0, &block);
         bytes.extend(frame(DATA, END_STREAM, stream, body));
@@ -163,13 +196,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
 
     /// Gives a stream, or with 0 the connection, more window.
     pub async fn grant(&mut self, stream: u32, bytes: u32) -> io::Result<()> {
-        self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()).await
+        self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+            .await
     }
 
     /// The next frame; `None` where the connection ends. Errors when it is reset.
     pub async fn next_frame(&mut self) -> io::Result<Option<H2Frame>> {
         loop {
-            let Some(frame) = self.take().await? else { return Ok(None) };
+            let Some(frame) = self.take().await? else {
+                return Ok(None);
+            };
             match (frame.kind, frame.flags & ACK) {
                 (SETTINGS, 0) => self.send(SETTINGS, ACK, 0, b"").await?,
                 (PING, 0) => self.send(PING, ACK, 0, &frame.payload).await?,
@@ -193,13 +229,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
         }
     }
 
-    /// Reads to the end of a stream; gives its status and body. Frames of other streams are dropped.
+    /// Reads to the end of a stream; gives its status and body. Frames of other streams are
+    /// dropped.
     pub async fn response(&mut self, stream: u32) -> io::Result<(u16, Bytes)> {
         let (mut status, mut body) = (0, BytesMut::new());
         loop {
             let frame = self.until(|frame| frame.stream == stream).await?;
             if frame.kind == RST_STREAM {
-                return Err(io::Error::other(format!("stream {stream} was reset: {:?}", frame.error_code())));
+                return Err(io::Error::other(format!(
+                    "stream {stream} was reset: {:?}",
+                    frame.error_code()
+                )));
             }
             status = frame.status().unwrap_or(status);
             if frame.kind == DATA {
@@ -216,16 +256,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     }
 }
 
-/// Reads the next frame from `io`, where `read` has what was read beyond the last one; `None` where the connection ends.
-pub(crate) async fn take_frame(io: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<Option<H2Frame>> {
+/// Reads the next frame from `io`, where `read` has what was read beyond the last one; `None` where
+/// the connection ends.
+pub(crate) async fn take_frame(
+    io: &mut (impl AsyncRead + Unpin),
+    read: &mut BytesMut,
+) -> io::Result<Option<H2Frame>> {
     loop {
         if read.len() >= 9 {
-            let length = usize::from(read[0]) << 16 | usize::from(read[1]) << 8 | usize::from(read[2]);
+            let length =
+                usize::from(read[0]) << 16 | usize::from(read[1]) << 8 | usize::from(read[2]);
             if read.len() >= 9 + length {
                 let mut head = read.split_to(9);
                 head.advance(3);
-                let (kind, flags, stream) = (head.get_u8(), head.get_u8(), head.get_u32() & 0x7fff_ffff);
-                return Ok(Some(H2Frame { kind, flags, stream, payload: read.split_to(length).freeze() }));
+                let (kind, flags, stream) =
+                    (head.get_u8(), head.get_u8(), head.get_u32() & 0x7fff_ffff);
+                return Ok(Some(H2Frame {
+                    kind,
+                    flags,
+                    stream,
+                    payload: read.split_to(length).freeze(),
+                }));
             }
         }
         if io.read_buf(read).await? == 0 {
@@ -240,7 +291,11 @@ pub fn head(stream: u32, flags: u8, block: &[u8]) -> Vec<u8> {
     let frames = parts.iter().enumerate().flat_map(|(number, part)| {
         let kind = if number == 0 { HEADERS } else { CONTINUATION };
         let flags = if number == 0 { flags } else { 0 };
-        let last = if number + 1 == parts.len() { END_HEADERS } else { 0 };
+        let last = if number + 1 == parts.len() {
+            END_HEADERS
+        } else {
+            0
+        };
         frame(kind, flags | last, stream, part)
     });
     frames.collect()
@@ -286,12 +341,18 @@ fn status(block: &[u8]) -> Option<u16> {
     // Changes of the table's size stand before it.
     let mut block = &block[block.iter().position(|byte| byte & 0xe0 != 0x20)?..];
     match block.get_u8() {
-        indexed @ 0x88..=0x8e => Some([200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)]),
+        indexed @ 0x88..=0x8e => {
+            Some([200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)])
+        }
         // A literal whose name is one of the static table's `:status`: 6 bits of index, or 4.
         literal if (8..=14).contains(&(literal & 0x3f)) => {
             let length = block.get_u8();
             let value = block.get(..usize::from(length & 0x7f))?;
-            let digits = if length & 0x80 == 0 { value.to_vec() } else { huffman_digits(value) };
+            let digits = if length & 0x80 == 0 {
+                value.to_vec()
+            } else {
+                huffman_digits(value)
+            };
             std::str::from_utf8(&digits).ok()?.parse().ok()
         }
         _ => None,
@@ -300,7 +361,9 @@ fn status(block: &[u8]) -> Option<u16> {
 
 /// The digits of a Huffman-coded number (RFC 7541, Appendix B): 0 to 2 have five bits, 3 to 9 six.
 fn huffman_digits(coded: &[u8]) -> Vec<u8> {
-    let bits = coded.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+    let bits = coded
+        .iter()
+        .fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
     let (mut left, mut digits) = (coded.len() * 8, Vec::new());
     while left >= 5 {
         let five = (bits >> (left - 5)) & 0x1f;

@@ -1,5 +1,6 @@
-//! A server of HTTP/2 that writes its frames by hand: a plain modern MCP server that behaves until a test says otherwise, for one
-//! request, or from its first byte on. It speaks clear text (prior knowledge), or whatever a test wraps its connections in.
+//! A server of HTTP/2 that writes its frames by hand: a plain modern MCP server that behaves until
+//! a test says otherwise, for one request, or from its first byte on. It speaks clear text (prior
+//! knowledge), or whatever a test wraps its connections in.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,14 +12,16 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::accept::accept;
 use crate::h2::{
-    ACK, DATA, END_STREAM, H2Frame, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, head, literal,
-    take_frame,
+    ACK, DATA, END_STREAM, H2Frame, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    head, literal, take_frame,
 };
 use crate::scripted::modern_message;
 use crate::task::Owned;
@@ -87,18 +90,28 @@ pub struct H2Plan {
 impl H2Plan {
     /// Does this on each call of a tool, and is good otherwise.
     pub fn on_calls(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
-        let script = move |request: &H2Request| (request.method() == "tools/call").then(|| acts(request));
-        Self { greeting: Vec::new(), script: Box::new(script) }
+        let script =
+            move |request: &H2Request| (request.method() == "tools/call").then(|| acts(request));
+        Self {
+            greeting: Vec::new(),
+            script: Box::new(script),
+        }
     }
 
     /// Does this on each request.
     pub fn on_all(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
-        Self { greeting: Vec::new(), script: Box::new(move |request| Some(acts(request))) }
+        Self {
+            greeting: Vec::new(),
+            script: Box::new(move |request| Some(acts(request))),
+        }
     }
 
     /// Does this at the begin of each connection, and is good otherwise.
     pub fn greeting(acts: Vec<H2Act>) -> Self {
-        Self { greeting: acts, script: Box::new(|_| None) }
+        Self {
+            greeting: acts,
+            script: Box::new(|_| None),
+        }
     }
 }
 
@@ -125,14 +138,20 @@ struct Shared {
 impl H2Server {
     /// Starts one on a free loopback port, with these tools.
     pub async fn start(tools: &[&str], plan: H2Plan) -> Self {
-        let clear = |stream: TcpStream| -> Wrapped { Box::pin(async move { Ok(Box::new(stream) as Box<dyn Wire>) }) };
+        let clear = |stream: TcpStream| -> Wrapped {
+            Box::pin(async move { Ok(Box::new(stream) as Box<dyn Wire>) })
+        };
         Self::wrapped(tools, plan, Box::new(clear)).await
     }
 
     /// The same, whose connections are wrapped first.
     pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<Wrap>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
         let shared = Arc::new(Shared {
             plan,
             wrap,
@@ -146,8 +165,14 @@ impl H2Server {
             requests: Mutex::default(),
         });
         let serving = shared.clone();
-        let server = Owned::spawn(accept(listener, move |stream| serve(serving.clone(), stream)));
-        Self { address, shared, _server: server }
+        let server = Owned::spawn(accept(listener, move |stream| {
+            serve(serving.clone(), stream)
+        }));
+        Self {
+            address,
+            shared,
+            _server: server,
+        }
     }
 
     /// The URL of its endpoint, where it speaks clear text.
@@ -207,11 +232,19 @@ pub fn answer_block(status: &str, headers: &[(&str, &str)]) -> Vec<u8> {
 
 /// A whole answer with a JSON body.
 pub fn h2_answer(stream: u32, status: u16, body: &Value) -> H2Act {
-    let mut bytes = answer_head(stream, &status.to_string(), &[("content-type", "application/json")]);
+    let mut bytes = answer_head(
+        stream,
+        &status.to_string(),
+        &[("content-type", "application/json")],
+    );
     let body = body.to_string();
     let parts: Vec<&[u8]> = body.as_bytes().chunks(16 << 10).collect();
     for (number, part) in parts.iter().enumerate() {
-        let last = if number + 1 == parts.len() { END_STREAM } else { 0 };
+        let last = if number + 1 == parts.len() {
+            END_STREAM
+        } else {
+            0
+        };
         bytes.extend(frame(DATA, last, stream, part));
     }
     H2Act::Write(bytes.into())
@@ -236,7 +269,9 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let _open = Open(shared.clone());
     // What is written is on its way at once.
     let _ = stream.set_nodelay(true);
-    let Ok(stream) = (shared.wrap)(stream).await else { return };
+    let Ok(stream) = (shared.wrap)(stream).await else {
+        return;
+    };
     let (mut reader, writer) = tokio::io::split(stream);
     let writer: Writer = Arc::new(tokio::sync::Mutex::new(writer));
     let mut acting = JoinSet::new();
@@ -251,7 +286,12 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
 }
 
 /// Sends requests to the acts of their own tasks, until the connection ends.
-async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut Reader, writer: &Writer) -> io::Result<()> {
+async fn read(
+    shared: &Arc<Shared>,
+    connection: usize,
+    reader: &mut Reader,
+    writer: &Writer,
+) -> io::Result<()> {
     let mut acting = JoinSet::new();
     let mut unread = BytesMut::new();
     while unread.len() < PREFACE {
@@ -262,7 +302,9 @@ async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut Reader, writ
     drop(unread.split_to(PREFACE));
     let mut bodies: HashMap<u32, BytesMut> = HashMap::new();
     loop {
-        let Some(frame) = take_frame(reader, &mut unread).await? else { return Ok(()) };
+        let Some(frame) = take_frame(reader, &mut unread).await? else {
+            return Ok(());
+        };
         answered(&frame, writer).await?;
         match frame.kind {
             HEADERS => drop(bodies.insert(frame.stream, BytesMut::new())),
@@ -284,7 +326,11 @@ async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut Reader, writ
             && let Some(body) = bodies.remove(&frame.stream)
         {
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let acts = shared.acts(&H2Request { connection, stream: frame.stream, body });
+            let acts = shared.acts(&H2Request {
+                connection,
+                stream: frame.stream,
+                body,
+            });
             let (shared, writer) = (shared.clone(), writer.clone());
             acting.spawn(async move {
                 if !act(shared, writer.clone(), acts).await {
@@ -363,7 +409,10 @@ async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
 
 impl Shared {
     fn acts(&self, request: &H2Request) -> Vec<H2Act> {
-        *self.requests().entry(request.method().to_owned()).or_default() += 1;
+        *self
+            .requests()
+            .entry(request.method().to_owned())
+            .or_default() += 1;
         let is_call = request.method() == "tools/call";
         if is_call {
             self.calls.fetch_add(1, Ordering::SeqCst);
@@ -388,6 +437,10 @@ impl Shared {
 impl H2Server {
     /// Requests of a JSON-RPC method that came whole; those of none are under the empty name.
     pub fn requests_of(&self, method: &str) -> usize {
-        self.shared.requests().get(method).copied().unwrap_or_default()
+        self.shared
+            .requests()
+            .get(method)
+            .copied()
+            .unwrap_or_default()
     }
 }

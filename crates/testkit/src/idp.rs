@@ -1,5 +1,5 @@
-//! A tiny identity provider on loopback: metadata, keys, introspection, and tokens for whomever a test wants. It misbehaves
-//! as told, and counts who asks.
+//! A tiny identity provider on loopback: metadata, keys, introspection, and tokens for whomever a
+//! test wants. It misbehaves as told, and counts who asks.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +61,11 @@ impl Idp {
             asked: Vec::new(),
         };
         let address = ([127, 0, 0, 1], 0).into();
-        let mut idp = Self { address, state: Arc::new(Mutex::new(state)), server: None };
+        let mut idp = Self {
+            address,
+            state: Arc::new(Mutex::new(state)),
+            server: None,
+        };
         idp.restart().await;
         idp
     }
@@ -76,7 +80,8 @@ impl Idp {
         format!("{}/keys", self.issuer())
     }
 
-    /// Where it tells of opaque tokens; the client is `weir`, its secret `introspection-secret-0123456789`.
+    /// Where it tells of opaque tokens; the client is `weir`, its secret
+    /// `introspection-secret-0123456789`.
     pub fn introspection_url(&self) -> String {
         format!("{}/introspect", self.issuer())
     }
@@ -89,7 +94,9 @@ impl Idp {
     /// Serves again, at the same address.
     pub async fn restart(&mut self) {
         self.server = None;
-        let listener = TcpListener::bind(self.address).await.expect("the provider has its address");
+        let listener = TcpListener::bind(self.address)
+            .await
+            .expect("the provider has its address");
         self.address = listener.local_addr().expect("a listener has an address");
         let (state, address) = (Arc::clone(&self.state), self.address);
         self.server = Some(Owned::spawn(answer_all(listener, move |request| {
@@ -130,7 +137,11 @@ impl Idp {
 
     /// How often this path was asked for.
     pub fn asked(&self, path: &str) -> usize {
-        self.state().asked.iter().filter(|asked| *asked == path).count()
+        self.state()
+            .asked
+            .iter()
+            .filter(|asked| *asked == path)
+            .count()
     }
 
     /// Good claims of `subject` for `audience`, for five minutes; a test changes what it likes.
@@ -154,14 +165,20 @@ impl Idp {
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(state: &Mutex<State>, address: SocketAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(
+    state: &Mutex<State>,
+    address: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     lock(state).asked.push(path.clone());
     let base = format!("http://{address}");
@@ -183,16 +200,23 @@ async fn keys(state: &Mutex<State>) -> Response<Full<Bytes>> {
             let keys: Vec<Value> = state.signers.iter().map(|signer| signer.jwk()).collect();
             let mut answer = json_answer(&json!({ "keys": keys }));
             if let Some(age) = state.max_age {
-                let value = format!("max-age={age}").parse().expect("digits are a header value");
+                let value = format!("max-age={age}")
+                    .parse()
+                    .expect("digits are a header value");
                 answer.headers_mut().insert(header::CACHE_CONTROL, value);
             }
             answer
         }
-        Some(Misbehaviour::Status(code)) => status(StatusCode::from_u16(code).expect("a test has a real status")),
+        Some(Misbehaviour::Status(code)) => {
+            status(StatusCode::from_u16(code).expect("a test has a real status"))
+        }
         Some(Misbehaviour::Body(text)) => Response::new(Full::from(text)),
         Some(Misbehaviour::Redirect(url)) => {
             let mut answer = status(StatusCode::FOUND);
-            answer.headers_mut().insert(header::LOCATION, url.parse().expect("a test has a real URL"));
+            answer.headers_mut().insert(
+                header::LOCATION,
+                url.parse().expect("a test has a real URL"),
+            );
             answer
         }
         Some(Misbehaviour::Stall) => std::future::pending().await,
@@ -201,7 +225,10 @@ async fn keys(state: &Mutex<State>) -> Response<Full<Bytes>> {
 
 /// RFC 7662, for the client `weir` only.
 async fn introspect(state: &Mutex<State>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let known = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let known = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let expected = data_encoding::BASE64.encode(b"weir:introspection-secret-0123456789");
     if known != Some(&format!("Basic {expected}")) {
         return status(StatusCode::UNAUTHORIZED);
@@ -210,7 +237,10 @@ async fn introspect(state: &Mutex<State>, request: Request<Incoming>) -> Respons
         return status(StatusCode::BAD_REQUEST);
     };
     let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    let token = body.split('&').find_map(|pair| pair.strip_prefix("token=")).unwrap_or_default();
+    let token = body
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("token="))
+        .unwrap_or_default();
     let state = lock(state);
     let known = state.opaque.iter().find(|(text, _)| text == token);
     json_answer(&known.map_or_else(|| json!({ "active": false }), |(_, answer)| answer.clone()))
@@ -218,7 +248,10 @@ async fn introspect(state: &Mutex<State>, request: Request<Incoming>) -> Respons
 
 fn json_answer(document: &Value) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::from(document.to_string()));
-    answer.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
     answer
 }
 

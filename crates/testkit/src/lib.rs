@@ -1,7 +1,11 @@
-//! Test support for every other crate: clients and servers of each era that speak raw HTTP, a proxy that breaks
-//! connections on purpose, and fakes of the ports. A dev-dependency only; its functions panic where a test would.
+//! Test support for every other crate: clients and servers of each era that speak raw HTTP, a proxy
+//! that breaks connections on purpose, and fakes of the ports. A dev-dependency only; its functions
+//! panic where a test would.
 
-#![allow(clippy::missing_panics_doc, reason = "a test kit panics with what it saw")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a test kit panics with what it saw"
+)]
 
 mod accept;
 pub mod client;

@@ -1,5 +1,6 @@
-//! A scriptable upstream server over real loopback TCP, of either era or both, that behaves or misbehaves as told and
-//! remembers every request. Its state survives [`Mockup::stop`] and [`Mockup::restart`], but for sessions.
+//! A scriptable upstream server over real loopback TCP, of either era or both, that behaves or
+//! misbehaves as told and remembers every request. Its state survives [`Mockup::stop`] and
+//! [`Mockup::restart`], but for sessions.
 
 mod behaviour;
 mod breakable;
@@ -69,7 +70,11 @@ impl Mockup {
     }
 
     async fn start(shared: Shared) -> Self {
-        let mut mockup = Self { address: ([127, 0, 0, 1], 0).into(), shared: Arc::new(shared), server: None };
+        let mut mockup = Self {
+            address: ([127, 0, 0, 1], 0).into(),
+            shared: Arc::new(shared),
+            server: None,
+        };
         mockup.restart().await;
         mockup
     }
@@ -91,7 +96,13 @@ impl Mockup {
 
     /// The requests of one JSON-RPC method, or of `GET` or `DELETE`.
     pub fn requests_of(&self, kind: &str) -> Vec<Recorded> {
-        self.shared.lock().requests.iter().filter(|request| request.kind() == kind).cloned().collect()
+        self.shared
+            .lock()
+            .requests
+            .iter()
+            .filter(|request| request.kind() == kind)
+            .cloned()
+            .collect()
     }
 
     /// How often a tool ran, whatever became of it.
@@ -101,12 +112,22 @@ impl Mockup {
 
     /// How the calls of a tool ended. Those still running are in `started` alone.
     pub fn counts(&self, tool: &str) -> Counts {
-        self.shared.lock().counts.get(tool).copied().unwrap_or_default()
+        self.shared
+            .lock()
+            .counts
+            .get(tool)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// How often any tool ran.
     pub fn total_executions(&self) -> usize {
-        self.shared.lock().counts.values().map(|counts| counts.started).sum()
+        self.shared
+            .lock()
+            .counts
+            .values()
+            .map(|counts| counts.started)
+            .sum()
     }
 
     /// The answers that came to the server's own requests.
@@ -154,14 +175,22 @@ impl Mockup {
     }
 
     /// Asks on the GET stream of a session, outside of any call; gives the answer that is posted.
-    pub fn ask_beside(&self, session: &str, method: &str, params: &Value) -> oneshot::Receiver<Value> {
+    pub fn ask_beside(
+        &self,
+        session: &str,
+        method: &str,
+        params: &Value,
+    ) -> oneshot::Receiver<Value> {
         self.shared.ask_beside(session, method, params)
     }
 
     /// Says something that wants no answer on the GET stream of a session.
     pub fn say_beside(&self, session: &str, message: &Value) {
         // An error means that nobody listens.
-        let _ = self.shared.changes.send(News::Said(session.to_owned(), message.to_string()));
+        let _ = self
+            .shared
+            .changes
+            .send(News::Said(session.to_owned(), message.to_string()));
     }
 
     /// Tells those who subscribed to a resource that it was updated, under this URI.
@@ -172,7 +201,10 @@ impl Mockup {
     /// The resources that sessions and streams are told of now, each as often as it is, in order.
     pub fn subscribed(&self) -> Vec<String> {
         let inner = self.shared.lock();
-        let sessions = inner.sessions.values().flat_map(|session| session.subscribed.iter());
+        let sessions = inner
+            .sessions
+            .values()
+            .flat_map(|session| session.subscribed.iter());
         let mut all: Vec<_> = sessions.chain(&inner.listened).cloned().collect();
         all.sort_unstable();
         all
@@ -183,10 +215,14 @@ impl Mockup {
         self.shared.change(|inner| inner.sessions.clear());
     }
 
-    /// Answers the next `times` requests of this kind so, before any tool runs: a JSON-RPC method, `GET`, `DELETE`, or
-    /// `*` for all. Rules apply in the order in which they were given.
+    /// Answers the next `times` requests of this kind so, before any tool runs: a JSON-RPC method,
+    /// `GET`, `DELETE`, or `*` for all. Rules apply in the order in which they were given.
     pub fn on(&self, kind: &str, times: usize, behaviour: Behaviour) {
-        let rule = Rule { kind: kind.to_owned(), left: times, behaviour };
+        let rule = Rule {
+            kind: kind.to_owned(),
+            left: times,
+            behaviour,
+        };
         self.shared.change(|inner| inner.rules.push(rule));
     }
 
@@ -198,10 +234,14 @@ impl Mockup {
     /// Closes the listener and every connection: connecting is refused from now on.
     pub async fn stop(&mut self) {
         self.server = None;
-        self.until("every connection is closed", |mockup| mockup.open_connections() == 0).await;
+        self.until("every connection is closed", |mockup| {
+            mockup.open_connections() == 0
+        })
+        .await;
     }
 
-    /// Listens again on the same port, without the sessions of before. Stops first when it still runs.
+    /// Listens again on the same port, without the sessions of before. Stops first when it still
+    /// runs.
     ///
     /// # Panics
     /// When somebody else took the port.
@@ -210,8 +250,13 @@ impl Mockup {
         self.kill_sessions();
         let listener = TcpListener::bind(self.address).await;
         let listener = listener.unwrap_or_else(|error| panic!("{}: {error}", self.address));
-        self.address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
-        self.server = Some(Owned::spawn(server::serve(listener, Arc::clone(&self.shared))));
+        self.address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
+        self.server = Some(Owned::spawn(server::serve(
+            listener,
+            Arc::clone(&self.shared),
+        )));
     }
 
     /// Waits until the condition holds. It is looked at whenever anything here changes.
@@ -227,7 +272,11 @@ impl Mockup {
             }
         };
         if tokio::time::timeout(PATIENCE, holds).await.is_err() {
-            let requests: Vec<_> = self.requests().iter().map(|request| request.kind().to_owned()).collect();
+            let requests: Vec<_> = self
+                .requests()
+                .iter()
+                .map(|request| request.kind().to_owned())
+                .collect();
             panic!("never happened: {what}; requests: {requests:?}");
         }
     }

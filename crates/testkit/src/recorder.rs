@@ -1,4 +1,5 @@
-//! Remembers every message that clients saw, so that a test can end by asking whether all of them obey the schemas.
+//! Remembers every message that clients saw, so that a test can end by asking whether all of them
+//! obey the schemas.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,17 +31,27 @@ impl Recorder {
 
     /// Everything seen so far.
     pub fn seen(&self) -> Vec<Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Adds a message.
     pub fn add(&self, seen: Seen) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(seen);
     }
 
     /// What is wrong with the messages seen; empty when nothing is.
     pub fn violations(&self, schemas: &Schemas) -> Vec<String> {
-        let check = |seen: Seen| schemas.check(seen.revision, Sender::Server, &seen.answered, &seen.message).err();
+        let check = |seen: Seen| {
+            schemas
+                .check(seen.revision, Sender::Server, &seen.answered, &seen.message)
+                .err()
+        };
         self.seen().into_iter().filter_map(check).collect()
     }
 }

@@ -1,6 +1,7 @@
-//! A relay between a line transport (standard streams, HTTP+SSE) and a Streamable HTTP server: each message of the client is posted
-//! to the server, and each message of the server is passed on in the order of arrival. A [`crate::Mockup`] can so be reached over
-//! every transport, and inspected in the test's own process.
+//! A relay between a line transport (standard streams, HTTP+SSE) and a Streamable HTTP server: each
+//! message of the client is posted to the server, and each message of the server is passed on in
+//! the order of arrival. A [`crate::Mockup`] can so be reached over every transport, and inspected
+//! in the test's own process.
 
 use std::collections::HashMap;
 
@@ -18,13 +19,26 @@ const QUEUE: usize = 64;
 /// The messages of one side, in order.
 pub type Messages = mpsc::Receiver<String>;
 
-/// Connects to the server at `url`. Returns the sender of the client's messages, the future that relays, and the server's messages.
-/// When the sender is dropped the future deletes the server's session and ends.
-pub fn connect(url: &str) -> (mpsc::Sender<String>, impl Future<Output = ()> + Send + use<>, Messages) {
+/// Connects to the server at `url`. Returns the sender of the client's messages, the future that
+/// relays, and the server's messages. When the sender is dropped the future deletes the server's
+/// session and ends.
+pub fn connect(
+    url: &str,
+) -> (
+    mpsc::Sender<String>,
+    impl Future<Output = ()> + Send + use<>,
+    Messages,
+) {
     let (client_sender, client_messages) = mpsc::channel(QUEUE);
     let (server_sender, server_messages) = mpsc::channel(QUEUE);
     let client = RawClient::new(url);
-    let relay = Relay { client, session: None, running: HashMap::new(), all: JoinSet::new(), server_sender };
+    let relay = Relay {
+        client,
+        session: None,
+        running: HashMap::new(),
+        all: JoinSet::new(),
+        server_sender,
+    };
     (client_sender, relay.run(client_messages), server_messages)
 }
 
@@ -40,13 +54,18 @@ struct Relay {
 impl Relay {
     async fn run(mut self, mut messages: Messages) {
         while let Some(line) = messages.recv().await {
-            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+            let Ok(message) = serde_json::from_str::<Value>(&line) else {
+                continue;
+            };
             self.take(line, &message).await;
             while self.all.try_join_next().is_some() {}
         }
         if self.session.is_some() {
             // An error means that the server has stopped already.
-            let _ = self.client.send(Method::DELETE, self.headers(&Value::Null), "").await;
+            let _ = self
+                .client
+                .send(Method::DELETE, self.headers(&Value::Null), "")
+                .await;
         }
     }
 
@@ -54,18 +73,27 @@ impl Relay {
         let headers = self.headers(message);
         let method = message["method"].as_str().unwrap_or_default();
         if method == "initialize" {
-            let Ok(answer) = self.client.send(Method::POST, headers, line).await else { return };
+            let Ok(answer) = self.client.send(Method::POST, headers, line).await else {
+                return;
+            };
             self.session = answer.headers.get("mcp-session-id").cloned();
             return pass_on(answer, &self.server_sender).await;
         }
         // Over HTTP a modern request is cancelled by closing its connection.
         if method == "notifications/cancelled" && self.session.is_none() {
-            if let Some(running) = self.running.remove(&message["params"]["requestId"].to_string()) {
+            if let Some(running) = self
+                .running
+                .remove(&message["params"]["requestId"].to_string())
+            {
                 running.abort();
             }
             return;
         }
-        let (client, id, sender) = (self.client.clone(), message["id"].to_string(), self.server_sender.clone());
+        let (client, id, sender) = (
+            self.client.clone(),
+            message["id"].to_string(),
+            self.server_sender.clone(),
+        );
         let posted = self.all.spawn(async move {
             if let Ok(answer) = client.send(Method::POST, headers, line).await {
                 pass_on(answer, &sender).await;
@@ -75,11 +103,15 @@ impl Relay {
         self.running.insert(id, posted);
         if method == "notifications/initialized" {
             let mut headers = self.headers(&Value::Null);
-            headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+            headers.insert(
+                header::ACCEPT,
+                HeaderValue::from_static("text/event-stream"),
+            );
             // The server can send messages outside of calls from here on.
             if let Ok(stream) = self.client.send(Method::GET, headers, "").await {
                 let sender = self.server_sender.clone();
-                self.all.spawn(async move { pass_on(stream, &sender).await });
+                self.all
+                    .spawn(async move { pass_on(stream, &sender).await });
             }
         }
     }
@@ -87,22 +119,38 @@ impl Relay {
     /// The headers of a message.
     fn headers(&self, message: &Value) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.extend(self.session.clone().map(|session| (HeaderName::from_static("mcp-session-id"), session)));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        headers.extend(
+            self.session
+                .clone()
+                .map(|session| (HeaderName::from_static("mcp-session-id"), session)),
+        );
         let (method, params) = (message["method"].as_str(), &message["params"]);
         let version = params["_meta"][meta::PROTOCOL_VERSION].as_str();
-        if let Some((method, version)) =
-            method.zip(version).filter(|(_, version)| *version == Revision::MODERN.as_str())
+        if let Some((method, version)) = method
+            .zip(version)
+            .filter(|(_, version)| *version == Revision::MODERN.as_str())
         {
-            let member = weir_wire::Method::parse(method).and_then(|method| method.name_header().member());
-            let name = member.and_then(|member| params[member].as_str()).map(weir_wire::header::encode);
+            let member =
+                weir_wire::Method::parse(method).and_then(|method| method.name_header().member());
+            let name = member
+                .and_then(|member| params[member].as_str())
+                .map(weir_wire::header::encode);
             let all = [
                 ("mcp-protocol-version", Some(version.into())),
                 ("mcp-method", Some(method.into())),
                 ("mcp-name", name),
             ];
-            let all = all.into_iter().filter_map(|(key, value)| Some((key, HeaderValue::from_str(&value?).ok()?)));
+            let all = all
+                .into_iter()
+                .filter_map(|(key, value)| Some((key, HeaderValue::from_str(&value?).ok()?)));
             headers.extend(all.map(|(key, value)| (HeaderName::from_static(key), value)));
         }
         headers

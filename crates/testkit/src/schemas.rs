@@ -1,5 +1,6 @@
-//! The official JSON Schemas of every revision, and whether a message obeys them. The files are not part of this
-//! repository: they are the `schema.json` of each revision, named after it (`2025-06-18.json`), in one folder.
+//! The official JSON Schemas of every revision, and whether a message obeys them. The files are not
+//! part of this repository: they are the `schema.json` of each revision, named after it
+//! (`2025-06-18.json`), in one folder.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,11 +39,19 @@ impl Schemas {
     pub fn load(folder: &Path) -> Self {
         let read = |revision: Revision| {
             let path = folder.join(format!("{}.json", revision.as_str()));
-            let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            let text =
+                std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            serde_json::from_slice(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         };
-        let documents = Revision::ALL.into_iter().map(|revision| (revision, read(revision))).collect();
-        Self { documents, compiled: Mutex::default() }
+        let documents = Revision::ALL
+            .into_iter()
+            .map(|revision| (revision, read(revision)))
+            .collect();
+        Self {
+            documents,
+            compiled: Mutex::default(),
+        }
     }
 
     /// Loads the folder that `MCP_SCHEMAS` names; `None` when it names none.
@@ -50,9 +59,16 @@ impl Schemas {
         std::env::var_os(ENVIRONMENT).map(|folder| Self::load(Path::new(&folder)))
     }
 
-    /// Checks one message (no batch). `answered` is the method that a response answers; results of methods it does not
-    /// know are checked as plain JSON-RPC. The error lists what is wrong and where.
-    pub fn check(&self, revision: Revision, sender: Sender, answered: &str, message: &Value) -> Result<(), String> {
+    /// Checks one message (no batch). `answered` is the method that a response answers; results of
+    /// methods it does not know are checked as plain JSON-RPC. The error lists what is wrong and
+    /// where.
+    pub fn check(
+        &self,
+        revision: Revision,
+        sender: Sender,
+        answered: &str,
+        message: &Value,
+    ) -> Result<(), String> {
         let envelope = match (message.get("method"), message.get("error")) {
             (Some(_), _) if message.get("id").is_some() => "JSONRPCRequest",
             (Some(_), _) => "JSONRPCNotification",
@@ -63,14 +79,21 @@ impl Schemas {
         };
         self.check_as(revision, envelope, message)?;
         // Of the tasks extension there is no schema.
-        let of_tasks = |method: &str| method.starts_with("tasks/") || method == "notifications/tasks";
+        let of_tasks =
+            |method: &str| method.starts_with("tasks/") || method == "notifications/tasks";
         if revision.is_modern() && message["method"].as_str().is_some_and(of_tasks) {
             return Ok(());
         }
-        let side = if sender == Sender::Client { "Client" } else { "Server" };
+        let side = if sender == Sender::Client {
+            "Client"
+        } else {
+            "Server"
+        };
         match envelope {
             "JSONRPCRequest" => self.check_as(revision, &format!("{side}Request"), message),
-            "JSONRPCNotification" => self.check_as(revision, &format!("{side}Notification"), message),
+            "JSONRPCNotification" => {
+                self.check_as(revision, &format!("{side}Notification"), message)
+            }
             "JSONRPCResponse" | "JSONRPCResultResponse" => {
                 match result_definition(revision, answered, &message["result"]) {
                     Some(definition) => self.check_as(revision, definition, &message["result"]),
@@ -84,8 +107,14 @@ impl Schemas {
     /// Checks a value against one definition of the schema.
     ///
     /// # Panics
-    /// When the revision has no such definition: then the message should not exist in it, or the test is wrong.
-    pub fn check_as(&self, revision: Revision, definition: &str, value: &Value) -> Result<(), String> {
+    /// When the revision has no such definition: then the message should not exist in it, or the
+    /// test is wrong.
+    pub fn check_as(
+        &self,
+        revision: Revision,
+        definition: &str,
+        value: &Value,
+    ) -> Result<(), String> {
         let Some(validator) = self.validator(revision, definition) else {
             return Err(format!("{revision:?} has no {definition}: {value}"));
         };
@@ -94,18 +123,32 @@ impl Schemas {
             .take(MAX_SHOWN)
             .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
             .collect();
-        if wrong.is_empty() { Ok(()) } else { Err(format!("no {definition} of {revision:?}: {wrong:?} in {value}")) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "no {definition} of {revision:?}: {wrong:?} in {value}"
+            ))
+        }
     }
 
     /// The errors that modern revisions define a shape for.
     fn check_error(&self, revision: Revision, message: &Value) -> Result<(), String> {
         let definition = match message["error"]["code"].as_i64() {
             Some(weir_wire::code::HEADER_MISMATCH) => "HeaderMismatchError",
-            Some(weir_wire::code::MISSING_REQUIRED_CLIENT_CAPABILITY) => "MissingRequiredClientCapabilityError",
-            Some(weir_wire::code::UNSUPPORTED_PROTOCOL_VERSION) => "UnsupportedProtocolVersionError",
+            Some(weir_wire::code::MISSING_REQUIRED_CLIENT_CAPABILITY) => {
+                "MissingRequiredClientCapabilityError"
+            }
+            Some(weir_wire::code::UNSUPPORTED_PROTOCOL_VERSION) => {
+                "UnsupportedProtocolVersionError"
+            }
             _ => return Ok(()),
         };
-        if revision.is_modern() { self.check_as(revision, definition, message) } else { Ok(()) }
+        if revision.is_modern() {
+            self.check_as(revision, definition, message)
+        } else {
+            Ok(())
+        }
     }
 
     fn validator(&self, revision: Revision, definition: &str) -> Option<Arc<Validator>> {
@@ -115,7 +158,11 @@ impl Schemas {
             return Some(Arc::clone(validator));
         }
         let document = &self.documents[&revision];
-        let home = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+        let home = if document.get("$defs").is_some() {
+            "$defs"
+        } else {
+            "definitions"
+        };
         document[home].get(definition)?;
         let schema = json!({
             "$schema": document["$schema"],
@@ -123,7 +170,9 @@ impl Schemas {
             home: document[home],
         });
         let validator = jsonschema::options().build(&schema);
-        let validator = Arc::new(validator.unwrap_or_else(|error| panic!("{revision:?} {definition}: {error}")));
+        let validator = Arc::new(
+            validator.unwrap_or_else(|error| panic!("{revision:?} {definition}: {error}")),
+        );
         compiled.insert(key, Arc::clone(&validator));
         Some(validator)
     }
@@ -134,7 +183,9 @@ fn result_definition(revision: Revision, method: &str, result: &Value) -> Option
     Some(match method {
         _ if result["resultType"] == "input_required" => "InputRequiredResult",
         _ if result["resultType"] == "task" && revision.is_modern() => return None,
-        "tools/call" if result.get("task").is_some() && revision.has_task_param() => "CreateTaskResult",
+        "tools/call" if result.get("task").is_some() && revision.has_task_param() => {
+            "CreateTaskResult"
+        }
         "tasks/get" if revision.has_task_param() => "GetTaskResult",
         "tasks/cancel" if revision.has_task_param() => "CancelTaskResult",
         "tasks/list" if revision.has_task_param() => "ListTasksResult",
@@ -143,7 +194,9 @@ fn result_definition(revision: Revision, method: &str, result: &Value) -> Option
         "initialize" => "InitializeResult",
         "server/discover" => "DiscoverResult",
         "subscriptions/listen" => "SubscriptionsListenResult",
-        "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => "EmptyResult",
+        "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+            "EmptyResult"
+        }
         "tools/list" => "ListToolsResult",
         "tools/call" => "CallToolResult",
         "prompts/list" => "ListPromptsResult",

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 server over real loopback TCP that writes exactly the bytes that a test gives it, at any time. For what no
-//! well-behaved server library lets a server do.
+//! An HTTP/1.1 server over real loopback TCP that writes exactly the bytes that a test gives it, at
+//! any time. For what no well-behaved server library lets a server do.
 
 mod large;
 
@@ -91,9 +91,15 @@ struct Shared {
 
 impl ScriptedServer {
     /// Starts one on a free loopback port. `script` says what it does on each request.
-    pub async fn start(script: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+    pub async fn start(
+        script: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
         let shared = Arc::new(Shared {
             script: Box::new(script),
             requests: Mutex::default(),
@@ -102,8 +108,14 @@ impl ScriptedServer {
             written: AtomicUsize::new(0),
         });
         let serving = shared.clone();
-        let server = Owned::spawn(accept(listener, move |stream| serve(serving.clone(), stream)));
-        Self { address, shared, _server: server }
+        let server = Owned::spawn(accept(listener, move |stream| {
+            serve(serving.clone(), stream)
+        }));
+        Self {
+            address,
+            shared,
+            _server: server,
+        }
     }
 
     /// The URL of its endpoint.
@@ -138,7 +150,10 @@ impl ScriptedServer {
 
     /// The requests of one method.
     pub fn requests_of(&self, method: &str) -> Vec<ScriptedRequest> {
-        self.requests().into_iter().filter(|request| request.method() == method).collect()
+        self.requests()
+            .into_iter()
+            .filter(|request| request.method() == method)
+            .collect()
     }
 
     /// Writes to every open connection, whatever it waits for.
@@ -161,7 +176,8 @@ pub fn json_answer(status: u16, body: &Value) -> Act {
     Act::Write((head + &body).into())
 }
 
-/// The answer of a plain modern server with these tools to what weir asks on its own account; `None` for a call.
+/// The answer of a plain modern server with these tools to what weir asks on its own account;
+/// `None` for a call.
 pub fn modern_answer(request: &ScriptedRequest, tools: &[&str]) -> Option<Vec<Act>> {
     let (status, message) = modern_message(request.method(), request.id(), tools)?;
     Some(vec![json_answer(status, &message)])
@@ -175,8 +191,10 @@ pub(crate) fn modern_message(method: &str, id: &Value, tools: &[&str]) -> Option
             "ttlMs": 0, "cacheScope": "private",
         }),
         "tools/list" => {
-            let tools: Vec<Value> =
-                tools.iter().map(|name| json!({ "name": name, "inputSchema": { "type": "object" } })).collect();
+            let tools: Vec<Value> = tools
+                .iter()
+                .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))
+                .collect();
             json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" })
         }
         "tools/call" => return None,
@@ -191,7 +209,10 @@ pub(crate) fn modern_message(method: &str, id: &Value, tools: &[&str]) -> Option
 /// A result of one text, as the answer to a request.
 pub fn text_answer(request: &ScriptedRequest, text: &str) -> Act {
     let result = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
-    json_answer(200, &json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }))
+    json_answer(
+        200,
+        &json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }),
+    )
 }
 
 async fn serve(shared: Arc<Shared>, stream: TcpStream) {
@@ -204,7 +225,13 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let (mut unread, mut nth) = (Vec::new(), 0);
     while let Some((head, text)) = request(&mut reader, &mut unread).await {
         let body = serde_json::from_str(&text).unwrap_or_default();
-        let request = ScriptedRequest { connection, nth, head, body, text };
+        let request = ScriptedRequest {
+            connection,
+            nth,
+            head,
+            body,
+            text,
+        };
         nth += 1;
         lock(&shared.requests).push(request.clone());
         let mut writer = writer.lock().await;
@@ -216,7 +243,12 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
 }
 
 /// False at the end of the connection.
-async fn act(shared: &Shared, writer: &mut OwnedWriteHalf, reader: &mut OwnedReadHalf, acts: Vec<Act>) -> bool {
+async fn act(
+    shared: &Shared,
+    writer: &mut OwnedWriteHalf,
+    reader: &mut OwnedReadHalf,
+    acts: Vec<Act>,
+) -> bool {
     for act in acts {
         let written = match act {
             Act::Write(bytes) => writer.write_all(&bytes).await,
@@ -262,8 +294,14 @@ async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(St
     loop {
         if let Some(at) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&unread[..at]).into_owned();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            let end = at + 4 + length.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            let end = at
+                + 4
+                + length
+                    .and_then(|length| length.parse::<usize>().ok())
+                    .unwrap_or(0);
             if unread.len() >= end {
                 let body = String::from_utf8_lossy(&unread[at + 4..end]).into_owned();
                 unread.drain(..end);

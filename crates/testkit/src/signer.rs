@@ -1,10 +1,12 @@
-//! Signs tokens as an issuer would, and as one would not: header and payload are whatever a test says.
+//! Signs tokens as an issuer would, and as one would not: header and payload are whatever a test
+//! says.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+    RSA_PSS_SHA256,
 };
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, json};
@@ -28,19 +30,31 @@ impl Signer {
     /// A fresh key for ES256.
     pub fn es256(kid: &str) -> Self {
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key is made");
-        Self { algorithm: "ES256", kid: kid.to_owned(), key: Key::Ec(Box::new(key)) }
+        Self {
+            algorithm: "ES256",
+            kid: kid.to_owned(),
+            key: Key::Ec(Box::new(key)),
+        }
     }
 
     /// A fresh key for EdDSA.
     pub fn eddsa(kid: &str) -> Self {
         let key = Ed25519KeyPair::generate().expect("a key is made");
-        Self { algorithm: "EdDSA", kid: kid.to_owned(), key: Key::Ed(Box::new(key)) }
+        Self {
+            algorithm: "EdDSA",
+            kid: kid.to_owned(),
+            key: Key::Ed(Box::new(key)),
+        }
     }
 
     /// A fresh RSA key of 2048 bits for `algorithm`, RS256 or PS256. Takes a while to make.
     pub fn rsa(algorithm: &'static str, kid: &str) -> Self {
         let key = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key is made");
-        Self { algorithm, kid: kid.to_owned(), key: Key::Rsa(Box::new(key)) }
+        Self {
+            algorithm,
+            kid: kid.to_owned(),
+            key: Key::Rsa(Box::new(key)),
+        }
     }
 
     /// Its algorithm's name.
@@ -60,7 +74,9 @@ impl Signer {
                 let point = key.public_key().as_ref();
                 json!({ "kty": "EC", "crv": "P-256", "x": text(&point[1..33]), "y": text(&point[33..]) })
             }
-            Key::Ed(key) => json!({ "kty": "OKP", "crv": "Ed25519", "x": text(key.public_key().as_ref()) }),
+            Key::Ed(key) => {
+                json!({ "kty": "OKP", "crv": "Ed25519", "x": text(key.public_key().as_ref()) })
+            }
         };
         key["kid"] = json!(self.kid);
         key["use"] = json!("sig");
@@ -72,7 +88,8 @@ impl Signer {
     pub fn public_der(&self) -> Vec<u8> {
         match &self.key {
             Key::Rsa(key) => {
-                let der: PublicKeyX509Der<'_> = key.public_key().as_der().expect("a public key has a form");
+                let der: PublicKeyX509Der<'_> =
+                    key.public_key().as_der().expect("a public key has a form");
                 der.as_ref().to_vec()
             }
             Key::Ec(key) => key.public_key().as_ref().to_vec(),
@@ -82,7 +99,10 @@ impl Signer {
 
     /// A token with the usual header and these claims.
     pub fn token(&self, claims: &Value) -> String {
-        self.token_with(&json!({ "alg": self.algorithm, "typ": "at+jwt", "kid": self.kid }), claims)
+        self.token_with(
+            &json!({ "alg": self.algorithm, "typ": "at+jwt", "kid": self.kid }),
+            claims,
+        )
     }
 
     /// A token with this header and these claims.
@@ -92,7 +112,11 @@ impl Signer {
 
     /// A token of these very bytes.
     pub fn sign(&self, header: &[u8], payload: &[u8]) -> String {
-        let signed = format!("{}.{}", BASE64URL_NOPAD.encode(header), BASE64URL_NOPAD.encode(payload));
+        let signed = format!(
+            "{}.{}",
+            BASE64URL_NOPAD.encode(header),
+            BASE64URL_NOPAD.encode(payload)
+        );
         let signature = BASE64URL_NOPAD.encode(&self.signature(signed.as_bytes()));
         format!("{signed}.{signature}")
     }
@@ -101,13 +125,21 @@ impl Signer {
         let random = SystemRandom::new();
         match &self.key {
             Key::Rsa(key) => {
-                let padding: &dyn aws_lc_rs::signature::RsaEncoding =
-                    if self.algorithm == "PS256" { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
+                let padding: &dyn aws_lc_rs::signature::RsaEncoding = if self.algorithm == "PS256" {
+                    &RSA_PSS_SHA256
+                } else {
+                    &RSA_PKCS1_SHA256
+                };
                 let mut signature = vec![0; key.public_modulus_len()];
-                key.sign(padding, &random, message, &mut signature).expect("it signs");
+                key.sign(padding, &random, message, &mut signature)
+                    .expect("it signs");
                 signature
             }
-            Key::Ec(key) => key.sign(&random, message).expect("it signs").as_ref().to_vec(),
+            Key::Ec(key) => key
+                .sign(&random, message)
+                .expect("it signs")
+                .as_ref()
+                .to_vec(),
             Key::Ed(key) => key.sign(message).as_ref().to_vec(),
         }
     }
@@ -120,9 +152,16 @@ fn numbers(key: &RsaKeyPair) -> (Vec<u8>, Vec<u8>) {
     let mut integers = [(); 2].map(|()| {
         let (integer, behind) = take(rest, 0x02);
         rest = behind;
-        integer.iter().copied().skip_while(|byte| *byte == 0).collect()
+        integer
+            .iter()
+            .copied()
+            .skip_while(|byte| *byte == 0)
+            .collect()
     });
-    (std::mem::take(&mut integers[0]), std::mem::take(&mut integers[1]))
+    (
+        std::mem::take(&mut integers[0]),
+        std::mem::take(&mut integers[1]),
+    )
 }
 
 /// The content of a DER element, and what comes behind it.
@@ -132,7 +171,12 @@ fn take(der: &[u8], tag: u8) -> (&[u8], &[u8]) {
         short @ 0..0x80 => (usize::from(short), 2),
         long => {
             let digits = usize::from(long & 0x7f);
-            (der[2..2 + digits].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), 2 + digits)
+            (
+                der[2..2 + digits]
+                    .iter()
+                    .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
+                2 + digits,
+            )
         }
     };
     (&der[begin..begin + length], &der[begin + length..])

@@ -1,5 +1,6 @@
-//! A server of HTTP+SSE, the transport of 2024-11-05, in front of a Streamable HTTP server such as a [`crate::Mockup`]. A GET opens a
-//! stream whose first event names the path for the client's messages; every message of the server is an event of that stream.
+//! A server of HTTP+SSE, the transport of 2024-11-05, in front of a Streamable HTTP server such as
+//! a [`crate::Mockup`]. A GET opens a stream whose first event names the path for the client's
+//! messages; every message of the server is an event of that stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -40,13 +41,23 @@ pub struct SseRelay {
 impl SseRelay {
     /// Starts it on a free port of loopback, in front of the Streamable HTTP server at this URL.
     pub async fn start(url: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
-        let shared = Arc::new(Shared { url: url.to_owned(), inner: Mutex::default() });
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let shared = Arc::new(Shared {
+            url: url.to_owned(),
+            inner: Mutex::default(),
+        });
         let server = Owned::spawn(async move {
             accept(listener, |connection| serve(connection, shared.clone())).await;
         });
-        Self { address, _server: server }
+        Self {
+            address,
+            _server: server,
+        }
     }
 
     /// The URL of its stream.
@@ -63,7 +74,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Senders of the client's messages, by the number of the stream. A relay ends when its sender is dropped.
+    /// Senders of the client's messages, by the number of the stream. A relay ends when its sender
+    /// is dropped.
     streams: HashMap<u64, mpsc::Sender<String>>,
     relays: JoinSet<()>,
     /// The number of the last stream.
@@ -83,21 +95,38 @@ async fn serve(connection: TcpStream, shared: Arc<Shared>) {
     });
     // A test looks at the messages, not at how a connection ends.
     let connection = TokioIo::new(connection);
-    drop(hyper::server::conn::http1::Builder::new().half_close(false).serve_connection(connection, service).await);
+    drop(
+        hyper::server::conn::http1::Builder::new()
+            .half_close(false)
+            .serve_connection(connection, service)
+            .await,
+    );
 }
 
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let number = head.uri.path().strip_prefix(POSTS).and_then(|number| number.parse::<u64>().ok());
+    let number = head
+        .uri
+        .path()
+        .strip_prefix(POSTS)
+        .and_then(|number| number.parse::<u64>().ok());
     match (head.method, number) {
         (Method::GET, None) if head.uri.path() == STREAM => open(shared),
         (Method::POST, Some(number)) => {
-            let Some(stream) = shared.lock().streams.get(&number).cloned() else { return empty(StatusCode::NOT_FOUND) };
-            let Ok(body) = body.collect().await else { return empty(StatusCode::BAD_REQUEST) };
+            let Some(stream) = shared.lock().streams.get(&number).cloned() else {
+                return empty(StatusCode::NOT_FOUND);
+            };
+            let Ok(body) = body.collect().await else {
+                return empty(StatusCode::BAD_REQUEST);
+            };
             let message = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             // An error means that the stream was closed in between.
             let is_open = stream.send(message).await.is_ok();
-            empty(if is_open { StatusCode::ACCEPTED } else { StatusCode::NOT_FOUND })
+            empty(if is_open {
+                StatusCode::ACCEPTED
+            } else {
+                StatusCode::NOT_FOUND
+            })
         }
         _ => empty(StatusCode::METHOD_NOT_ALLOWED),
     }
@@ -114,13 +143,23 @@ fn open(shared: &Arc<Shared>) -> Response<Body> {
         number
     };
     let first = format!("event: endpoint\ndata: {POSTS}{number}\n\n");
-    let events = Events { messages, first: Some(first), _guard: StreamGuard { shared: shared.clone(), number } };
+    let events = Events {
+        messages,
+        first: Some(first),
+        _guard: StreamGuard {
+            shared: shared.clone(),
+            number,
+        },
+    };
     let frames = stream::unfold(events, |mut events| async move {
         let text = events.next().await?;
         Some((Ok(Frame::data(Bytes::from(text))), events))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 
@@ -147,7 +186,8 @@ impl Events {
     }
 }
 
-/// Removes the stream when the client closes it, which ends the relay and the session at the server.
+/// Removes the stream when the client closes it, which ends the relay and the session at the
+/// server.
 struct StreamGuard {
     shared: Arc<Shared>,
     number: u64,

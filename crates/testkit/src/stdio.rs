@@ -1,5 +1,6 @@
-//! Command lines of `mock-stdio`, a small MCP server on standard input and output that behaves or misbehaves as its
-//! flags and tools say. It belongs to this package; [`MockStdio::command`] finds it, and builds it where it is missing.
+//! Command lines of `mock-stdio`, a small MCP server on standard input and output that behaves or
+//! misbehaves as its flags and tools say. It belongs to this package; [`MockStdio::command`] finds
+//! it, and builds it where it is missing.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,13 @@ const NAME: &str = "mock-stdio";
 
 /// A command line, put together flag by flag.
 ///
-/// Whatever the flags, it has these tools: `env` (its environment as structured content), `echo`, `progress` (`{"count"}`
-/// notifications, `{"every_ms"}` apart), `log` (one message of level info), `hang` (until cancelled; tells of progress
-/// once where asked), `cancelled` (how many requests were), `add_tool` (adds `added_N` and tells of it), `pids` (its own
-/// and its grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge` (`{"bytes"}` of
-/// text) and `ask` (asks its client `roots/list` first, or `{"ask", "params"}`, and then says what it was answered).
+/// Whatever the flags, it has these tools: `env` (its environment as structured content), `echo`,
+/// `progress` (`{"count"}` notifications, `{"every_ms"}` apart), `log` (one message of level info),
+/// `hang` (until cancelled; tells of progress once where asked), `cancelled` (how many requests
+/// were), `add_tool` (adds `added_N` and tells of it), `pids` (its own and its grandchild's),
+/// `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge` (`{"bytes"}` of
+/// text) and `ask` (asks its client `roots/list` first, or `{"ask", "params"}`, and then says what
+/// it was answered).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MockStdio {
@@ -29,18 +32,25 @@ pub struct MockStdio {
 impl MockStdio {
     /// Speaks 2026-07-28 alone.
     pub fn modern() -> Self {
-        Self { arguments: vec!["--era".to_owned(), "modern".to_owned()] }
+        Self {
+            arguments: vec!["--era".to_owned(), "modern".to_owned()],
+        }
     }
 
     /// Speaks legacy revisions up to this one; answers `server/discover` with -32601.
     pub fn legacy(newest: Revision) -> Self {
-        let era = Self { arguments: vec!["--era".to_owned(), "legacy".to_owned()] };
+        let era = Self {
+            arguments: vec!["--era".to_owned(), "legacy".to_owned()],
+        };
         era.with("--revision", newest.as_str())
     }
 
     /// Says what the server at this URL says, such as a [`crate::Mockup`], and nothing of its own.
     pub fn relay(url: &str) -> Self {
-        Self { arguments: Vec::new() }.with("--relay", url)
+        Self {
+            arguments: Vec::new(),
+        }
+        .with("--relay", url)
     }
 
     /// Says nothing to `server/discover`, as some old servers do to what they do not know.
@@ -68,7 +78,8 @@ impl MockStdio {
         self.flag("--noise")
     }
 
-    /// Never ends by itself: it ignores SIGTERM and the end of its input. Only the end of whoever started it ends it.
+    /// Never ends by itself: it ignores SIGTERM and the end of its input. Only the end of whoever
+    /// started it ends it.
     pub fn ignore_sigterm(self) -> Self {
         self.flag("--ignore-sigterm")
     }
@@ -93,8 +104,16 @@ impl MockStdio {
     /// # Panics
     /// When the program is missing and cannot be built.
     pub fn command(&self) -> (PathBuf, Vec<String>) {
-        let kept = emitted::folder().map(|folder| ["--keep".to_owned(), folder.to_string_lossy().into_owned()]);
-        (program(), self.arguments.iter().cloned().chain(kept.into_iter().flatten()).collect())
+        let kept = emitted::folder()
+            .map(|folder| ["--keep".to_owned(), folder.to_string_lossy().into_owned()]);
+        (
+            program(),
+            self.arguments
+                .iter()
+                .cloned()
+                .chain(kept.into_iter().flatten())
+                .collect(),
+        )
     }
 
     fn with(self, flag: &str, value: &str) -> Self {
@@ -109,21 +128,33 @@ impl MockStdio {
     }
 }
 
-/// The path of an up-to-date `mock-stdio`. Cargo builds the programs of a package only for that package's own tests, so
-/// the tests of other crates may have to ask for it.
+/// The path of an up-to-date `mock-stdio`. Cargo builds the programs of a package only for that
+/// package's own tests, so the tests of other crates may have to ask for it.
 fn program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM
         .get_or_init(|| {
-            let test = std::env::current_exe().unwrap_or_else(|error| panic!("where am I: {error}"));
+            let test =
+                std::env::current_exe().unwrap_or_else(|error| panic!("where am I: {error}"));
             // <target>/<profile>/deps/<test>
-            let profile = test.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "deps"));
-            let profile =
-                profile.and_then(Path::parent).unwrap_or_else(|| panic!("no target folder: {}", test.display()));
+            let profile = test
+                .ancestors()
+                .find(|folder| folder.file_name().is_some_and(|name| name == "deps"));
+            let profile = profile
+                .and_then(Path::parent)
+                .unwrap_or_else(|| panic!("no target folder: {}", test.display()));
             let program = profile.join(NAME);
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-            let newest = ["bin/mock-stdio/main.rs", "bin/mock-stdio/flags.rs", "relay.rs"];
-            let newest = newest.map(|file| changed(&source.join(file))).into_iter().max().flatten();
+            let newest = [
+                "bin/mock-stdio/main.rs",
+                "bin/mock-stdio/flags.rs",
+                "relay.rs",
+            ];
+            let newest = newest
+                .map(|file| changed(&source.join(file)))
+                .into_iter()
+                .max()
+                .flatten();
             if changed(&program) < newest {
                 build(profile);
             }
@@ -133,18 +164,30 @@ fn program() -> PathBuf {
 }
 
 fn changed(path: &Path) -> Option<SystemTime> {
-    path.metadata().and_then(|metadata| metadata.modified()).ok()
+    path.metadata()
+        .and_then(|metadata| metadata.modified())
+        .ok()
 }
 
 fn build(profile: &Path) {
     let target = profile.parent().unwrap_or(profile);
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    let mut cargo =
+        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     cargo.args(["build", "--quiet", "--offline", "--bin", NAME]);
-    cargo.args([Path::new("--manifest-path"), &Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")]);
+    cargo.args([
+        Path::new("--manifest-path"),
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"),
+    ]);
     cargo.args([Path::new("--target-dir"), target]);
     if profile.file_name().is_some_and(|name| name == "release") {
         cargo.arg("--release");
     }
-    let output = cargo.output().unwrap_or_else(|error| panic!("cargo build {NAME}: {error}"));
-    assert!(output.status.success(), "cargo build {NAME}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = cargo
+        .output()
+        .unwrap_or_else(|error| panic!("cargo build {NAME}: {error}"));
+    assert!(
+        output.status.success(),
+        "cargo build {NAME}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

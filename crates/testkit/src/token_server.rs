@@ -1,5 +1,5 @@
-//! An authorization server over real loopback TCP that hands out numbered tokens, answers as told, and remembers what it
-//! was asked. It checks nothing: tests look at what arrived.
+//! An authorization server over real loopback TCP that hands out numbered tokens, answers as told,
+//! and remembers what it was asked. It checks nothing: tests look at what arrived.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -50,21 +50,42 @@ pub struct TokenRequest {
 }
 
 impl TokenServer {
-    /// Starts one on a free loopback port, with metadata at the root. Its tokens are `token-1`, `token-2` and so on, and
-    /// live for an hour.
+    /// Starts one on a free loopback port, with metadata at the root. Its tokens are `token-1`,
+    /// `token-2` and so on, and live for an hour.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|error| panic!("{error}"));
         let (documents, answers, requests) = (HashMap::new(), VecDeque::new(), Vec::new());
-        let inner = Mutex::new(Inner { documents, answers, requests, lifetime: json!(3600), issued: 0 });
-        let shared = Arc::new(Shared { inner, open: watch::Sender::new(true), pulse: watch::Sender::new(0) });
+        let inner = Mutex::new(Inner {
+            documents,
+            answers,
+            requests,
+            lifetime: json!(3600),
+            issued: 0,
+        });
+        let shared = Arc::new(Shared {
+            inner,
+            open: watch::Sender::new(true),
+            pulse: watch::Sender::new(0),
+        });
         let asked = shared.clone();
         let serving = Owned::spawn(answer_all(listener, move |request| {
             let shared = asked.clone();
             async move { answer(&shared, request).await }
         }));
-        let server = Self { address, shared, _server: serving };
-        server.document("/.well-known/oauth-authorization-server", &server.metadata());
+        let server = Self {
+            address,
+            shared,
+            _server: serving,
+        };
+        server.document(
+            "/.well-known/oauth-authorization-server",
+            &server.metadata(),
+        );
         server
     }
 
@@ -85,12 +106,18 @@ impl TokenServer {
 
     /// Serves a document.
     pub fn document(&self, path: &str, document: &Value) {
-        self.shared.lock().documents.insert(path.to_owned(), document.to_string());
+        self.shared
+            .lock()
+            .documents
+            .insert(path.to_owned(), document.to_string());
     }
 
     /// Answers the next token request so; before those given later.
     pub fn answer(&self, status: u16, body: &Value) {
-        self.shared.lock().answers.push_back((status, body.to_string()));
+        self.shared
+            .lock()
+            .answers
+            .push_back((status, body.to_string()));
     }
 
     /// The `expires_in` of tokens from now on.
@@ -118,7 +145,10 @@ impl TokenServer {
             }
         };
         let patience = std::time::Duration::from_secs(20);
-        assert!(tokio::time::timeout(patience, came).await.is_ok(), "{requests} token requests never came");
+        assert!(
+            tokio::time::timeout(patience, came).await.is_ok(),
+            "{requests} token requests never came"
+        );
     }
 }
 
@@ -132,16 +162,29 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<By
     let (head, body) = request.into_parts();
     if head.uri.path() != "/token" {
         let document = shared.lock().documents.get(head.uri.path()).cloned();
-        return document.map_or_else(|| json_response(404, String::new()), |text| json_response(200, text));
+        return document.map_or_else(
+            || json_response(404, String::new()),
+            |text| json_response(200, text),
+        );
     }
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let authorization = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
+    let authorization = head
+        .headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let mut form = HashMap::new();
     for (name, value) in url::form_urlencoded::parse(&body) {
         let before = form.insert(name.clone().into_owned(), value.into_owned());
         assert!(before.is_none(), "{name} comes twice");
     }
-    let request = TokenRequest { authorization: authorization.map(str::to_owned), form };
+    let request = TokenRequest {
+        authorization: authorization.map(str::to_owned),
+        form,
+    };
     shared.lock().requests.push(request);
     shared.pulse.send_modify(|pulse| *pulse += 1);
     // An error would mean that the server is gone.
@@ -152,13 +195,15 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<By
     }
     inner.issued += 1;
     let token = format!("token-{}", inner.issued);
-    let granted = json!({ "access_token": token, "token_type": "Bearer", "expires_in": inner.lifetime });
+    let granted =
+        json!({ "access_token": token, "token_type": "Bearer", "expires_in": inner.lifetime });
     json_response(200, granted.to_string())
 }
 
 fn json_response(status: u16, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
     let json = header::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response

@@ -36,7 +36,14 @@ async fn without_toxics_bytes_and_half_closes_pass() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert_eq!((question.as_str(), answer.as_str()), ("question", "answer"));
-    assert_eq!((proxy.passed(Direction::Up), proxy.passed(Direction::Down), proxy.connections()), (8, 6, 1));
+    assert_eq!(
+        (
+            proxy.passed(Direction::Up),
+            proxy.passed(Direction::Down),
+            proxy.connections()
+        ),
+        (8, 6, 1)
+    );
 }
 
 #[tokio::test]
@@ -46,13 +53,19 @@ async fn limits_end_a_direction_at_their_byte() {
         (Toxic::HalfCloseAfter(5), Ok(0)),
         (Toxic::ResetAfter(5), Err(io::ErrorKind::ConnectionReset)),
     ] {
-        let (_proxy, mut client, mut server) = connected(|proxy| proxy.add(Direction::Down, toxic)).await;
-        // The reset may overtake what is in flight, so the first bytes are read before the limit is reached.
+        let (_proxy, mut client, mut server) =
+            connected(|proxy| proxy.add(Direction::Down, toxic)).await;
+        // The reset may overtake what is in flight, so the first bytes are read before the limit is
+        // reached.
         server.write_all(b"123").await.unwrap();
         assert_eq!(read(&mut client, 3).await.unwrap(), b"123");
         server.write_all(b"4567").await.unwrap();
         let mut rest = Vec::new();
-        let ended = client.read_to_end(&mut rest).await.map(|_| 0).map_err(|error| error.kind());
+        let ended = client
+            .read_to_end(&mut rest)
+            .await
+            .map(|_| 0)
+            .map_err(|error| error.kind());
         assert_eq!(ended, end, "{toxic:?}");
         assert!(rest == b"45" || end.is_err(), "{toxic:?}: {rest:?}");
         if toxic == Toxic::HalfCloseAfter(5) {
@@ -65,7 +78,8 @@ async fn limits_end_a_direction_at_their_byte() {
 #[tokio::test]
 async fn stalls_and_black_holes_end_when_cleared() {
     for toxic in [Toxic::StallAfter(2), Toxic::BlackHole] {
-        let (proxy, mut client, mut server) = connected(|proxy| proxy.add(Direction::Up, toxic)).await;
+        let (proxy, mut client, mut server) =
+            connected(|proxy| proxy.add(Direction::Up, toxic)).await;
         client.write_all(b"abcdef").await.unwrap();
         let held = if toxic == Toxic::BlackHole { 0 } else { 2 };
         assert_eq!(read(&mut server, held).await.unwrap(), b"ab"[..held]);
@@ -74,20 +88,32 @@ async fn stalls_and_black_holes_end_when_cleared() {
         assert_eq!(read(&mut client, 4).await.unwrap(), b"back");
         assert_eq!(proxy.passed(Direction::Up), held as u64);
         proxy.clear();
-        assert_eq!(read(&mut server, 6 - held).await.unwrap(), b"abcdef"[held..]);
+        assert_eq!(
+            read(&mut server, 6 - held).await.unwrap(),
+            b"abcdef"[held..]
+        );
     }
 }
 
 #[tokio::test]
 async fn bytes_are_corrupted_duplicated_and_sliced() {
     let (_proxy, mut client, mut server) = connected(|proxy| {
-        proxy.add(Direction::Up, Toxic::Slice { bytes: 1, every: Duration::ZERO });
+        proxy.add(
+            Direction::Up,
+            Toxic::Slice {
+                bytes: 1,
+                every: Duration::ZERO,
+            },
+        );
         proxy.add(Direction::Up, Toxic::Corrupt { at: 2 });
         proxy.add(Direction::Up, Toxic::Duplicate);
     })
     .await;
     client.write_all(b"abcd").await.unwrap();
-    assert_eq!(read(&mut server, 8).await.unwrap(), [b'a', b'a', b'b', b'b', !b'c', !b'c', b'd', b'd']);
+    assert_eq!(
+        read(&mut server, 8).await.unwrap(),
+        [b'a', b'a', b'b', b'b', !b'c', !b'c', b'd', b'd']
+    );
 }
 
 #[tokio::test]
@@ -108,14 +134,23 @@ async fn slow_directions_deliver_everything() {
 async fn connections_are_reset_refused_and_sent_elsewhere() {
     let (proxy, mut client, _server) = connected(|_| {}).await;
     proxy.reset_all();
-    assert_eq!(client.read(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(
+        client.read(&mut [0]).await.unwrap_err().kind(),
+        io::ErrorKind::ConnectionReset
+    );
     proxy.refuse(true);
     let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
-    assert_eq!(refused.read(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(
+        refused.read(&mut [0]).await.unwrap_err().kind(),
+        io::ErrorKind::ConnectionReset
+    );
     proxy.refuse(false);
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     proxy.retarget(other.local_addr().unwrap());
     let mut client = TcpStream::connect(proxy.address()).await.unwrap();
     client.write_all(b"x").await.unwrap();
-    assert_eq!(read(&mut other.accept().await.unwrap().0, 1).await.unwrap(), b"x");
+    assert_eq!(
+        read(&mut other.accept().await.unwrap().0, 1).await.unwrap(),
+        b"x"
+    );
 }

@@ -1,4 +1,5 @@
-//! What the kit's own servers say, held against the official schemas where the environment has them (`MCP_SCHEMAS`).
+//! What the kit's own servers say, held against the official schemas where the environment has them
+//! (`MCP_SCHEMAS`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,13 +16,21 @@ fn tiny_schemas(folder: &Path) -> Schemas {
             true => ("$defs", "https://json-schema.org/draft/2020-12/schema"),
             false => ("definitions", "http://json-schema.org/draft-07/schema#"),
         };
-        let answer = if home == "$defs" { "JSONRPCResultResponse" } else { "JSONRPCResponse" };
+        let answer = if home == "$defs" {
+            "JSONRPCResultResponse"
+        } else {
+            "JSONRPCResponse"
+        };
         let result = json!({"type": "object", "properties": {"tools": {"type": "array"}}, "required": ["tools"]});
         let document = json!({
             "$schema": dialect,
             home: {answer: {"type": "object", "required": ["id", "result"]}, "ListToolsResult": result},
         });
-        std::fs::write(folder.join(format!("{}.json", revision.as_str())), document.to_string()).unwrap();
+        std::fs::write(
+            folder.join(format!("{}.json", revision.as_str())),
+            document.to_string(),
+        )
+        .unwrap();
     }
     Schemas::load(folder)
 }
@@ -33,11 +42,20 @@ fn messages_are_held_against_the_definition_of_their_method() {
     let schemas = tiny_schemas(&folder);
     std::fs::remove_dir_all(&folder).unwrap();
     for revision in Revision::ALL {
-        let check = |message: Value| schemas.check(revision, Sender::Server, "tools/list", &message);
+        let check =
+            |message: Value| schemas.check(revision, Sender::Server, "tools/list", &message);
         assert_eq!(check(json!({"id": 1, "result": {"tools": []}})), Ok(()));
-        assert!(check(json!({"id": 1, "result": {"tools": 7}})).unwrap_err().contains("/tools"));
+        assert!(
+            check(json!({"id": 1, "result": {"tools": 7}}))
+                .unwrap_err()
+                .contains("/tools")
+        );
         assert!(check(json!({"result": {"tools": []}})).is_err());
-        assert!(check(json!({"id": 1, "method": "x"})).unwrap_err().contains("has no JSONRPCRequest"));
+        assert!(
+            check(json!({"id": 1, "method": "x"}))
+                .unwrap_err()
+                .contains("has no JSONRPCRequest")
+        );
     }
 }
 
@@ -45,18 +63,30 @@ fn messages_are_held_against_the_definition_of_their_method() {
 async fn what_the_mock_server_says_obeys_the_official_schemas() {
     let recorder = Recorder::new();
     for revision in Revision::ALL {
-        let mockup = Mockup::dual().tool("t", Behaviour::progress(2)).start().await;
+        let mockup = Mockup::dual()
+            .tool("t", Behaviour::progress(2))
+            .start()
+            .await;
         let client = RawClient::new(&mockup.url()).with_recorder(&recorder);
         let client = match revision.is_modern() {
             true => client.modern(),
             false => client.legacy(revision).initialize().await.unwrap(),
         };
         client.list_tools().await.unwrap();
-        client.start_call("t", json!({"a": 1}), json!("t")).await.unwrap().finish().await.unwrap();
+        client
+            .start_call("t", json!({"a": 1}), json!("t"))
+            .await
+            .unwrap()
+            .finish()
+            .await
+            .unwrap();
         client.call("nobody", json!({})).await.unwrap();
         if revision.is_modern() {
             client.ask("server/discover", Value::Null).await.unwrap();
-            let mut stream = client.listen(json!({"toolsListChanged": true})).await.unwrap();
+            let mut stream = client
+                .listen(json!({"toolsListChanged": true}))
+                .await
+                .unwrap();
             stream.next_message().await.unwrap();
             mockup.notify_list_changed();
             stream.next_message().await.unwrap();
@@ -66,8 +96,15 @@ async fn what_the_mock_server_says_obeys_the_official_schemas() {
     if let Some(schemas) = Schemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
         // The same messages without a member that the schema wants do not pass.
-        for mut seen in recorder.seen().into_iter().filter(|seen| seen.answered == "tools/list") {
-            seen.message["result"]["tools"][0].as_object_mut().unwrap().remove("inputSchema");
+        for mut seen in recorder
+            .seen()
+            .into_iter()
+            .filter(|seen| seen.answered == "tools/list")
+        {
+            seen.message["result"]["tools"][0]
+                .as_object_mut()
+                .unwrap()
+                .remove("inputSchema");
             let broken = Recorder::new();
             broken.add(seen);
             assert_eq!(broken.violations(&schemas).len(), 1);

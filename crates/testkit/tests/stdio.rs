@@ -23,39 +23,74 @@ impl Spoken {
     fn start(mock: &MockStdio) -> Self {
         let (program, arguments) = mock.command();
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().env("PATH", std::env::var("PATH").unwrap()).env("ONLY", "this");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap())
+            .env("ONLY", "this");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, input, output: BufReader::new(output).lines() }
+        Self {
+            child,
+            input,
+            output: BufReader::new(output).lines(),
+        }
     }
 
     async fn say(&mut self, message: Value) {
-        self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.input
+            .write_all(format!("{message}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     async fn hear(&mut self) -> Option<Value> {
-        self.output.next_line().await.unwrap().map(|line| serde_json::from_str(&line).unwrap())
+        self.output
+            .next_line()
+            .await
+            .unwrap()
+            .map(|line| serde_json::from_str(&line).unwrap())
     }
 
     async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
-        self.say(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        self.say(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await;
         self.hear().await.unwrap()
     }
 
     async fn call(&mut self, id: u64, tool: &str, arguments: Value) -> Value {
-        self.ask(id, "tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 9}})).await
+        self.ask(
+            id,
+            "tools/call",
+            json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 9}}),
+        )
+        .await
     }
 }
 
 #[tokio::test]
 async fn both_eras_answer_their_own_opening_alone() {
     let mut modern = Spoken::start(&MockStdio::modern().tools(2));
-    assert_eq!(modern.ask(1, "server/discover", json!({})).await["result"]["supportedVersions"], json!(["2026-07-28"]));
-    assert_eq!(modern.ask(2, "initialize", json!({})).await["error"]["code"], -32601);
+    assert_eq!(
+        modern.ask(1, "server/discover", json!({})).await["result"]["supportedVersions"],
+        json!(["2026-07-28"])
+    );
+    assert_eq!(
+        modern.ask(2, "initialize", json!({})).await["error"]["code"],
+        -32601
+    );
     let listed = modern.ask(3, "tools/list", json!({})).await;
     assert_eq!(
-        (listed["result"]["tools"].as_array().unwrap().len(), &listed["result"]["resultType"]),
+        (
+            listed["result"]["tools"].as_array().unwrap().len(),
+            &listed["result"]["resultType"]
+        ),
         (14, &json!("complete"))
     );
     let mut legacy = Spoken::start(&MockStdio::legacy(Revision::V2025_06_18).noisy());
@@ -63,11 +98,18 @@ async fn both_eras_answer_their_own_opening_alone() {
         let noise = legacy.output.next_line().await.unwrap().unwrap();
         assert!(serde_json::from_str::<Value>(&noise).is_err(), "{noise}");
     }
-    assert_eq!(legacy.ask(1, "server/discover", json!({})).await["error"]["code"], -32601);
-    let opened = legacy.ask(2, "initialize", json!({"protocolVersion": "2025-11-25"})).await;
+    assert_eq!(
+        legacy.ask(1, "server/discover", json!({})).await["error"]["code"],
+        -32601
+    );
+    let opened = legacy
+        .ask(2, "initialize", json!({"protocolVersion": "2025-11-25"}))
+        .await;
     assert_eq!(opened["result"]["protocolVersion"], "2025-06-18");
     let mut silent = Spoken::start(&MockStdio::legacy(Revision::V2025_06_18).silent_to_discover());
-    silent.say(json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})).await;
+    silent
+        .say(json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}))
+        .await;
     assert_eq!(silent.ask(2, "ping", json!({})).await["id"], 2);
 }
 
@@ -75,26 +117,54 @@ async fn both_eras_answer_their_own_opening_alone() {
 async fn tools_do_what_their_names_say() {
     let mut mock = Spoken::start(&MockStdio::legacy(Revision::V2025_11_25));
     let env = mock.call(1, "env", json!({})).await;
-    let names: Vec<_> = env["result"]["structuredContent"].as_object().unwrap().keys().collect();
+    let names: Vec<_> = env["result"]["structuredContent"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
     assert_eq!(names, ["ONLY", "PATH"]);
     assert_eq!(
         mock.call(2, "progress", json!({"count": 1})).await["params"],
         json!({"progressToken": 9, "progress": 1})
     );
     assert_eq!(mock.hear().await.unwrap()["id"], 2);
-    assert_eq!(mock.call(3, "log", json!({})).await["method"], "notifications/message");
+    assert_eq!(
+        mock.call(3, "log", json!({})).await["method"],
+        "notifications/message"
+    );
     assert_eq!(mock.hear().await.unwrap()["id"], 3);
-    assert_eq!(mock.call(4, "add_tool", json!({})).await["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        mock.call(4, "add_tool", json!({})).await["method"],
+        "notifications/tools/list_changed"
+    );
     assert_eq!(mock.hear().await.unwrap()["id"], 4);
-    assert_eq!(mock.call(5, "added_0", json!({"a": 1})).await["result"]["structuredContent"], json!({"a": 1}));
+    assert_eq!(
+        mock.call(5, "added_0", json!({"a": 1})).await["result"]["structuredContent"],
+        json!({"a": 1})
+    );
     let question = mock.call(6, "ask", json!({})).await;
     assert_eq!(question["method"], "roots/list");
-    mock.say(json!({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -32601, "message": "no"}})).await;
+    mock.say(
+        json!({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -32601, "message": "no"}}),
+    )
+    .await;
     assert_eq!(mock.hear().await.unwrap()["id"], 6);
-    mock.say(json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang"}})).await;
-    mock.say(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})).await;
-    assert_eq!(mock.call(8, "huge", json!({"bytes": 100_000})).await["id"], 8);
-    assert_eq!(mock.call(9, "nobody", json!({})).await["error"]["code"], -32602);
+    mock.say(
+        json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang"}}),
+    )
+    .await;
+    mock.say(
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}),
+    )
+    .await;
+    assert_eq!(
+        mock.call(8, "huge", json!({"bytes": 100_000})).await["id"],
+        8
+    );
+    assert_eq!(
+        mock.call(9, "nobody", json!({})).await["error"]["code"],
+        -32602
+    );
     mock.say(json!({"jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": {"name": "exit", "arguments": {"code": 5}}})).await;
     assert_eq!(mock.hear().await, None);
     assert_eq!(mock.child.wait().await.unwrap().code(), Some(5));
@@ -103,11 +173,20 @@ async fn tools_do_what_their_names_say() {
 #[tokio::test]
 async fn modern_listeners_are_told_by_their_id() {
     let mut mock = Spoken::start(&MockStdio::modern());
-    let opening = mock.ask(1, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
+    let opening = mock
+        .ask(
+            1,
+            "subscriptions/listen",
+            json!({"notifications": {"toolsListChanged": true}}),
+        )
+        .await;
     assert_eq!(opening["params"]["_meta"][meta::SUBSCRIPTION_ID], 1);
     let told = mock.call(3, "add_tool", json!({})).await;
     assert_eq!(
-        (&told["method"], &told["params"]["_meta"][meta::SUBSCRIPTION_ID]),
+        (
+            &told["method"],
+            &told["params"]["_meta"][meta::SUBSCRIPTION_ID]
+        ),
         (&json!("notifications/tools/list_changed"), &json!(1))
     );
 }
@@ -115,13 +194,23 @@ async fn modern_listeners_are_told_by_their_id() {
 #[tokio::test]
 async fn starts_are_counted_stderr_is_flooded_and_requests_run_out() {
     let file = std::env::temp_dir().join(format!("weir-testkit-starts-{}", std::process::id()));
-    let mock = MockStdio::modern().flood_stderr(12_345).exit_after(2).starts_file(&file);
+    let mock = MockStdio::modern()
+        .flood_stderr(12_345)
+        .exit_after(2)
+        .starts_file(&file);
     for _ in 0..2 {
         let mut mock = Spoken::start(&mock);
         let mut flooded = vec![0; 12_345];
-        mock.child.stderr.as_mut().unwrap().read_exact(&mut flooded).await.unwrap();
+        mock.child
+            .stderr
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut flooded)
+            .await
+            .unwrap();
         assert_eq!(mock.call(1, "echo", json!({})).await["id"], 1);
-        mock.say(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).await;
+        mock.say(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}))
+            .await;
         assert_eq!(mock.hear().await, None);
         assert_eq!(mock.child.wait().await.unwrap().code(), Some(3));
     }

@@ -27,16 +27,16 @@ fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            Some("nothing listens at that address: start the server, or mend the host and the port of `url`")
-        }
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some("there is no route to that address: look at the network, or mend the host of `url`")
-        }
+        io::ErrorKind::ConnectionRefused => Some(
+            "nothing listens at that address: start the server, or mend the host and the port of `url`",
+        ),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some(
+            "there is no route to that address: look at the network, or mend the host of `url`",
+        ),
         // Errors of the system's resolver have no kind of their own.
-        _ if error.to_string().contains("lookup address") => {
-            Some("the host of `url` has no address: mend its name, or look at the DNS of this machine")
-        }
+        _ if error.to_string().contains("lookup address") => Some(
+            "the host of `url` has no address: mend its name, or look at the DNS of this machine",
+        ),
         _ => None,
     }
 }
@@ -89,8 +89,15 @@ mod tests {
         let text = advised(io::Error::other(refused)).to_string();
         assert!(text.contains("nothing listens at that address"), "{text}");
         let issuer = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let text = advised(io::Error::other(io::Error::new(io::ErrorKind::InvalidData, issuer))).to_string();
-        assert!(text.contains("UnknownIssuer") && text.ends_with("as `ca_file`"), "{text}");
+        let text = advised(io::Error::other(io::Error::new(
+            io::ErrorKind::InvalidData,
+            issuer,
+        )))
+        .to_string();
+        assert!(
+            text.contains("UnknownIssuer") && text.ends_with("as `ca_file`"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -32,20 +32,34 @@ struct Open {
     hearing: Hearing,
     _reservation: Reservation,
     bytes: usize,
-    /// The question as it came, where it did not come on the call's own channel: another call may be the one it is for.
+    /// The question as it came, where it did not come on the call's own channel: another call may
+    /// be the one it is for.
     shared: Option<Request>,
 }
 
 impl Asking {
     /// Of a server of this revision.
     pub(crate) fn new(revision: Revision) -> Self {
-        Self { revision, open: Vec::new() }
+        Self {
+            revision,
+            open: Vec::new(),
+        }
     }
 
-    /// Takes a question; gives it for the client, or the refusal for the server. `shared` is the question as it came on a
-    /// channel that the call shares with others.
-    pub(crate) fn ask(&mut self, site: &Site, lifted: Lifted, shared: Option<Request>) -> Result<Event, Bytes> {
-        let Lifted { id, mut question, token, elicitation } = lifted;
+    /// Takes a question; gives it for the client, or the refusal for the server. `shared` is the
+    /// question as it came on a channel that the call shares with others.
+    pub(crate) fn ask(
+        &mut self,
+        site: &Site,
+        lifted: Lifted,
+        shared: Option<Request>,
+    ) -> Result<Event, Bytes> {
+        let Lifted {
+            id,
+            mut question,
+            token,
+            elicitation,
+        } = lifted;
         let bytes = question.params.len();
         let held: usize = self.open.iter().map(|open| open.bytes).sum();
         if self.open.len() >= MOST || held + bytes > MOST_BYTES {
@@ -62,7 +76,15 @@ impl Asking {
         let (mut ask, hearing) = Ask::new(question, site.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
-        self.open.push(Open { id, method, token, hearing, _reservation: reservation, bytes, shared });
+        self.open.push(Open {
+            id,
+            method,
+            token,
+            hearing,
+            _reservation: reservation,
+            bytes,
+            shared,
+        });
         Ok(Event::Ask(Box::new(ask)))
     }
 
@@ -71,9 +93,13 @@ impl Asking {
         self.open.retain(|open| open.id != *id);
     }
 
-    /// The call is over: gives what is still open of what came on a shared channel. Its server may wait on, for another call.
+    /// The call is over: gives what is still open of what came on a shared channel. Its server may
+    /// wait on, for another call.
     pub(crate) fn left(&mut self) -> Vec<Request> {
-        std::mem::take(&mut self.open).into_iter().filter_map(|open| open.shared).collect()
+        std::mem::take(&mut self.open)
+            .into_iter()
+            .filter_map(|open| open.shared)
+            .collect()
     }
 
     /// Tells the server what came from the client.
@@ -84,7 +110,11 @@ impl Asking {
                 match open.hearing.poll_word(cx) {
                     Poll::Pending => return true,
                     Poll::Ready(Word::Progress(params)) => {
-                        if let Some(report) = open.token.as_ref().and_then(|token| asks::progress(&params, token)) {
+                        if let Some(report) = open
+                            .token
+                            .as_ref()
+                            .and_then(|token| asks::progress(&params, token))
+                        {
                             tell(report);
                         }
                     }

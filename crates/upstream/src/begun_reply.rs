@@ -13,9 +13,15 @@ use weir_core::reply::{End, Event, Payload, Reply, ReplySource};
 pub(crate) fn begun(mut source: impl ReplySource + 'static) -> impl Future<Output = Reply> + Send {
     async move {
         match poll_fn(|cx| source.poll_event(cx)).await {
-            // A reply that is over needs nothing of its source any more; a result that streams does.
-            Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
-            first => Reply::live(Begun { first: Some(first), source }),
+            // A reply that is over needs nothing of its source any more; a result that streams
+            // does.
+            Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => {
+                Reply::ended(end)
+            }
+            first => Reply::live(Begun {
+                first: Some(first),
+                source,
+            }),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The circuit breaker of one upstream: after some failures in a row to reach it, calls fail at once, and one a second
-//! goes through to see whether it is back. Sans-IO: the time is an argument.
+//! The circuit breaker of one upstream: after some failures in a row to reach it, calls fail at
+//! once, and one a second goes through to see whether it is back. Sans-IO: the time is an argument.
 //!
-//! It counts connections that were not made and deadlines that passed. What a server answers, errors of tools included,
-//! is a sign of life.
+//! It counts connections that were not made and deadlines that passed. What a server answers,
+//! errors of tools included, is a sign of life.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,7 +63,9 @@ impl Breaker {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Duration> {
         // A time stays meaningful whatever panicked while it was held.
-        self.next_probe.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.next_probe
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

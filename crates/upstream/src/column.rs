@@ -9,7 +9,8 @@
 //! speak      the server's era and transport
 //! ```
 //!
-//! A reply that still runs keeps its place in the bound, and its limits, until it ends or is dropped.
+//! A reply that still runs keeps its place in the bound, and its limits, until it ends or is
+//! dropped.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,11 +33,12 @@ use crate::server::Server;
 /// How long the place of a call that has ended may take to come back.
 const HANDOVER: Duration = Duration::from_millis(100);
 
-/// Makes a call. Gives the reply as soon as its first event is known, or once waiting for that takes a while.
-/// Dropping the future or the reply cancels the call at the server.
+/// Makes a call. Gives the reply as soon as its first event is known, or once waiting for that
+/// takes a while. Dropping the future or the reply cancels the call at the server.
 pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     let limits = Limits::new(outbound.deadlines);
-    let mut running: Fut<'static, Reply> = Box::pin(bound(server.clone(), server.at_border(outbound)));
+    let mut running: Fut<'static, Reply> =
+        Box::pin(bound(server.clone(), server.at_border(outbound)));
     let patience = limits.next().min(tokio::time::Instant::now() + PATIENCE);
     match tokio::time::timeout_at(patience, &mut running).await {
         Ok(reply) if reply.is_ended() => reply,
@@ -64,13 +66,16 @@ impl ReplySource for Waiting {
 
 /// The next event. A reply is not read on after its end.
 pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
-    reply
-        .poll_next(cx)
-        .map(|event| event.unwrap_or_else(|| Event::End(Failure::internal("a reply was read on after its end").into())))
+    reply.poll_next(cx).map(|event| {
+        event.unwrap_or_else(|| {
+            Event::End(Failure::internal("a reply was read on after its end").into())
+        })
+    })
 }
 
-/// Bound: at most so many calls in flight, and none waits for one to end: those who wait for a turn do so before they come
-/// here. But who comes when a call has just ended may find its place not yet given back.
+/// Bound: at most so many calls in flight, and none waits for one to end: those who wait for a turn
+/// do so before they come here. But who comes when a call has just ended may find its place not yet
+/// given back.
 async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
     let place = match server.places.clone().try_acquire_owned() {
         Ok(place) => Some(place),
@@ -84,7 +89,14 @@ async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
         return Reply::ended(server.site.fail(FailureKind::Busy, text));
     };
     let reply = repeat::call(&server, outbound).await;
-    if reply.is_ended() { reply } else { Reply::live(Placed { reply, place: Some(place) }) }
+    if reply.is_ended() {
+        reply
+    } else {
+        Reply::live(Placed {
+            reply,
+            place: Some(place),
+        })
+    }
 }
 
 /// A running reply and its place. A result that streams takes the place along.
@@ -97,7 +109,10 @@ impl ReplySource for Placed {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         match ready!(next(&mut self.reply, cx)) {
             Event::End(End::Complete(Payload::Stream(source))) => {
-                let placed = PlacedPayload { source, _place: self.place.take() };
+                let placed = PlacedPayload {
+                    source,
+                    _place: self.place.take(),
+                };
                 Poll::Ready(Event::End(End::Complete(Payload::Stream(Box::new(placed)))))
             }
             event => Poll::Ready(event),
@@ -116,25 +131,43 @@ impl PayloadSource for PlacedPayload {
     }
 }
 
-/// Resend: again on proof that nothing ran, at most once for each kind of proof. `used` has those that were taken before.
-pub(crate) async fn attempts(server: &Server, outbound: &Outbound, used: &mut Vec<Proof>) -> Result<Reply, Refusal> {
+/// Resend: again on proof that nothing ran, at most once for each kind of proof. `used` has those
+/// that were taken before.
+pub(crate) async fn attempts(
+    server: &Server,
+    outbound: &Outbound,
+    used: &mut Vec<Proof>,
+) -> Result<Reply, Refusal> {
     loop {
         let refusal = match guarded(server, outbound, used.last().copied()).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
-        let Some(proof) = refusal.proof.filter(|proof| !used.contains(proof)) else { return Err(refusal) };
+        let Some(proof) = refusal.proof.filter(|proof| !used.contains(proof)) else {
+            return Err(refusal);
+        };
         let labels = [server.site.label(), KeyValue::new("reason", proof.word())];
         instruments().upstream_retries.add(1, &labels);
         used.push(proof);
     }
 }
 
-/// Breaker: a server that was not reached some times in a row is not asked, but for one call a second.
-async fn guarded(server: &Server, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+/// Breaker: a server that was not reached some times in a row is not asked, but for one call a
+/// second.
+async fn guarded(
+    server: &Server,
+    outbound: &Outbound,
+    again: Option<Proof>,
+) -> Result<Reply, Refusal> {
     server.breaker.admit(server.site.now()).map_err(|wait| {
         let text = "The upstream has not been reachable for a while: try again later";
-        Refusal::new(server.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
+        Refusal::new(
+            server
+                .site
+                .fail(FailureKind::Unavailable, text)
+                .retry_after(wait),
+        )
+        .unasked()
     })?;
     let spoken = server.line.call(outbound, again).await;
     server.record(spoken.as_ref().err());

@@ -1,7 +1,8 @@
 //! The time limits of one call.
 //!
-//! Idle is the time between two signs of life: events, and chunks of a result that streams. Comments and other calls'
-//! messages are none. While a person is asked something, nobody is idle. Hard is the whole. When either passes, what is below is dropped, which tells the server, and the
+//! Idle is the time between two signs of life: events, and chunks of a result that streams.
+//! Comments and other calls' messages are none. While a person is asked something, nobody is idle.
+//! Hard is the whole. When either passes, what is below is dropped, which tells the server, and the
 //! call fails as timed out.
 
 use std::future::Future;
@@ -45,7 +46,11 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(deadlines: Deadlines) -> Self {
         let now = Instant::now();
-        Self { idle: deadlines.idle, last: now, end: now + deadlines.hard }
+        Self {
+            idle: deadlines.idle,
+            last: now,
+            end: now + deadlines.hard,
+        }
     }
 
     /// When the call has to show life, if nothing happens until then.
@@ -60,8 +65,16 @@ impl Limits {
 
 /// Holds a running reply to its limits.
 pub(crate) fn hold<S: Called + 'static>(server: Arc<S>, limits: Limits, reply: Reply) -> Reply {
-    let timer = Timer { server, sleep: Box::pin(tokio::time::sleep_until(limits.next())), limits, asked: Vec::new() };
-    Reply::live(Held { reply: Some(reply), timer: Some(timer) })
+    let timer = Timer {
+        server,
+        sleep: Box::pin(tokio::time::sleep_until(limits.next())),
+        limits,
+        asked: Vec::new(),
+    };
+    Reply::live(Held {
+        reply: Some(reply),
+        timer: Some(timer),
+    })
 }
 
 struct Timer<S> {
@@ -111,7 +124,9 @@ struct Held<S> {
 impl<S: Called + 'static> ReplySource for Held<S> {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let (Some(reply), Some(timer)) = (&mut self.reply, &mut self.timer) else {
-            return Poll::Ready(Event::End(Failure::internal("a reply was read after its end").into()));
+            return Poll::Ready(Event::End(
+                Failure::internal("a reply was read after its end").into(),
+            ));
         };
         // A client that reads slowly has no more time than one that does not.
         if timer.limits.end <= Instant::now() {
@@ -130,7 +145,10 @@ impl<S: Called + 'static> ReplySource for Held<S> {
                     Event::Ask(ask)
                 }
                 Event::End(End::Complete(Payload::Stream(source))) => {
-                    let held = HeldPayload { source: Some(source), timer: self.timer.take() };
+                    let held = HeldPayload {
+                        source: Some(source),
+                        timer: self.timer.take(),
+                    };
                     Event::End(End::Complete(Payload::Stream(Box::new(held))))
                 }
                 event => event,
@@ -149,7 +167,9 @@ struct HeldPayload<S> {
 
 impl<S: Called> PayloadSource for HeldPayload<S> {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<bytes::Bytes, Failure>>> {
-        let (Some(source), Some(timer)) = (&mut self.source, &mut self.timer) else { return Poll::Ready(None) };
+        let (Some(source), Some(timer)) = (&mut self.source, &mut self.timer) else {
+            return Poll::Ready(None);
+        };
         if timer.limits.end <= Instant::now() {
             self.source = None;
             return Poll::Ready(Some(Err(timer.server.timed_out(true))));
@@ -185,7 +205,10 @@ mod tests {
     const HARD: Duration = Duration::from_millis(1050);
 
     fn note(kind: NoteKind) -> Event {
-        Event::Note(Note { kind, params: Bytes::from_static(b"{}") })
+        Event::Note(Note {
+            kind,
+            params: Bytes::from_static(b"{}"),
+        })
     }
 
     /// A reply that says this every so often, `times` times, and then ends.
@@ -193,11 +216,22 @@ mod tests {
         let events = stream::unfold(times, move |left| async move {
             tokio::time::sleep(every).await;
             let end = || Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))));
-            Some((if left == 0 { end() } else { note(kind) }, left.saturating_sub(1)))
+            Some((
+                if left == 0 { end() } else { note(kind) },
+                left.saturating_sub(1),
+            ))
         });
         let events: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(events);
-        let deadlines = Deadlines { connect: IDLE, idle: IDLE, hard: HARD };
-        hold(Arc::new(Nobody), Limits::new(deadlines), Reply::live(events))
+        let deadlines = Deadlines {
+            connect: IDLE,
+            idle: IDLE,
+            hard: HARD,
+        };
+        hold(
+            Arc::new(Nobody),
+            Limits::new(deadlines),
+            Reply::live(events),
+        )
     }
 
     /// How many notes came, and how it ended.
@@ -206,7 +240,9 @@ mod tests {
         loop {
             match reply.next().await {
                 Some(Event::Note(_)) => notes += 1,
-                Some(Event::End(End::Failed(failure))) => return (notes, Err(failure.message().to_owned())),
+                Some(Event::End(End::Failed(failure))) => {
+                    return (notes, Err(failure.message().to_owned()));
+                }
                 _ => return (notes, Ok(())),
             }
         }
@@ -214,11 +250,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn r143_progress_extends_the_idle_limit_and_never_the_hard_one() {
-        let (often, seldom) = (IDLE - Duration::from_millis(1), IDLE + Duration::from_millis(1));
-        assert_eq!(outcome(saying(NoteKind::Progress, often, 5)).await, (5, Ok(())), "far longer than the idle limit");
-        assert_eq!(outcome(saying(NoteKind::Progress, seldom, 5)).await, (0, Err("idle".to_owned())));
-        assert_eq!(outcome(saying(NoteKind::Progress, often, 100)).await, (10, Err("whole".to_owned())));
-        assert_eq!(outcome(saying(NoteKind::Waiting, IDLE * 2 / 3, 5)).await, (1, Err("idle".to_owned())), "no life");
+        let (often, seldom) = (
+            IDLE - Duration::from_millis(1),
+            IDLE + Duration::from_millis(1),
+        );
+        assert_eq!(
+            outcome(saying(NoteKind::Progress, often, 5)).await,
+            (5, Ok(())),
+            "far longer than the idle limit"
+        );
+        assert_eq!(
+            outcome(saying(NoteKind::Progress, seldom, 5)).await,
+            (0, Err("idle".to_owned()))
+        );
+        assert_eq!(
+            outcome(saying(NoteKind::Progress, often, 100)).await,
+            (10, Err("whole".to_owned()))
+        );
+        assert_eq!(
+            outcome(saying(NoteKind::Waiting, IDLE * 2 / 3, 5)).await,
+            (1, Err("idle".to_owned())),
+            "no life"
+        );
     }
 
     /// A result without end, of which there is always more.
@@ -232,11 +285,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a12_a_client_that_reads_slowly_has_no_more_time_than_others() {
-        let deadlines = Deadlines { connect: IDLE, idle: IDLE, hard: HARD };
+        let deadlines = Deadlines {
+            connect: IDLE,
+            idle: IDLE,
+            hard: HARD,
+        };
         let limits = || Limits::new(deadlines);
         let ended = Reply::ended(End::Complete(Payload::Stream(Box::new(Endless))));
         let mut reply = hold(Arc::new(Nobody), limits(), ended);
-        let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await else { panic!() };
+        let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await
+        else {
+            panic!()
+        };
         let mut chunks = 0;
         let failure = loop {
             match std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
@@ -248,7 +308,8 @@ mod tests {
         };
         assert_eq!((chunks, failure.message()), (3, "whole"));
         let notes: Vec<Event> = (0..100).map(|_| note(NoteKind::Progress)).collect();
-        let notes: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(stream::iter(notes));
+        let notes: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> =
+            Box::pin(stream::iter(notes));
         let mut reply = hold(Arc::new(Nobody), limits(), Reply::live(notes));
         let mut told = 0;
         while let Some(Event::Note(_)) = reply.next().await {

@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -25,25 +26,38 @@ pub async fn send(socket: &UnixStream, byte: u8, given: &[BorrowedFd<'_>]) -> io
         if !given.is_empty() && !control.push(SendAncillaryMessage::ScmRights(given)) {
             return Err(io::Error::other("no room for so many descriptors"));
         }
-        rustix::net::sendmsg(socket, &[IoSlice::new(&[byte])], &mut control, SendFlags::NOSIGNAL)?;
+        rustix::net::sendmsg(
+            socket,
+            &[IoSlice::new(&[byte])],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     };
     socket.async_io(Interest::WRITABLE, send).await
 }
 
-/// Receives one byte, and the descriptors that came with it; `None` where nobody has the other end any more.
+/// Receives one byte, and the descriptors that came with it; `None` where nobody has the other end
+/// any more.
 ///
 /// # Errors
 /// As the system reports them.
 pub async fn receive(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
-    socket.async_io(Interest::READABLE, || receive_now(socket)).await
+    socket
+        .async_io(Interest::READABLE, || receive_now(socket))
+        .await
 }
 
 fn receive_now(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, FLAGS)?;
+    let got = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        FLAGS,
+    )?;
     let mut given = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {

@@ -44,6 +44,11 @@ impl ExportedClient {
     }
 
     pub(crate) fn session(&self) -> Option<SessionKey> {
-        BASE64URL_NOPAD.decode(self.0.as_bytes()).ok()?.try_into().ok().map(SessionKey)
+        BASE64URL_NOPAD
+            .decode(self.0.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()
+            .map(SessionKey)
     }
 }

@@ -1,4 +1,5 @@
-//! Makes upstreams out of settings. Holds what all of them share: the ports, weir's own identity, the machine's roots.
+//! Makes upstreams out of settings. Holds what all of them share: the ports, weir's own identity,
+//! the machine's roots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,9 +54,15 @@ impl Identity {
     #[must_use]
     pub fn new(name: &str, version: &str) -> Self {
         let mut out = BytesMut::new();
-        ObjectWriter::new(&mut out).string("name", name).string("version", version).end();
+        ObjectWriter::new(&mut out)
+            .string("name", name)
+            .string("version", version)
+            .end();
         let agent = HeaderValue::try_from(format!("{name}/{version}"));
-        Self { client_info: out.freeze(), agent: agent.unwrap_or(HeaderValue::from_static("weir")) }
+        Self {
+            client_info: out.freeze(),
+            agent: agent.unwrap_or(HeaderValue::from_static("weir")),
+        }
     }
 }
 
@@ -82,7 +89,12 @@ impl Factory {
     pub fn new(ports: Ports, identity: Identity) -> Self {
         let roots = Roots::native();
         let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots));
-        Self { ports, identity, roots, fetcher }
+        Self {
+            ports,
+            identity,
+            roots,
+            fetcher,
+        }
     }
 
     /// Makes one upstream. Opens and starts nothing: that happens with the first call or watch.
@@ -90,23 +102,48 @@ impl Factory {
     /// # Errors
     /// The certificate file in the settings is not usable.
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
-        let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect, own } = settings;
+        let Settings {
+            id,
+            transport,
+            protocol,
+            session,
+            asks,
+            visits,
+            baggage,
+            bounds,
+            connect,
+            own,
+        } = settings;
         let client_info = self.identity.client_info.clone();
         let mask = SecretMask::of(&transport);
         let advice = match &transport {
             Transport::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
             Transport::Stdio(_) => None,
         };
-        let site = Site::new(id.clone(), (bounds, own), (asks, visits), &self.ports, client_info);
+        let site = Site::new(
+            id.clone(),
+            (bounds, own),
+            (asks, visits),
+            &self.ports,
+            client_info,
+        );
         let site = Arc::new(site.masking(mask).advising(advice));
         let line = match transport {
             Transport::Http(settings) => {
-                let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;
+                let http = self
+                    .http(&settings, connect)
+                    .map_err(|why| BuildError { id, why })?;
                 let credentials = settings.auth.map(|auth| {
                     let fetch: Arc<dyn Fetch> = self.fetcher.clone();
                     Credentials::new(&site, http.clone(), fetch, *auth)
                 });
-                Line::Http(Box::new(HttpServer::new(site.clone(), http, credentials, protocol, session)))
+                Line::Http(Box::new(HttpServer::new(
+                    site.clone(),
+                    http,
+                    credentials,
+                    protocol,
+                    session,
+                )))
             }
             Transport::Stdio(settings) => Line::Stdio(Arc::new(StdioServer::new(
                 site.clone(),
@@ -123,11 +160,19 @@ impl Factory {
     /// # Errors
     /// The certificate file in the settings is not usable.
     pub fn poster(&self, settings: &HttpSettings) -> Result<Arc<dyn Post>, TlsError> {
-        Ok(Arc::new(Poster(self.http(settings, Deadlines::LIST.connect)?)))
+        Ok(Arc::new(Poster(
+            self.http(settings, Deadlines::LIST.connect)?,
+        )))
     }
 
     fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {
-        Http::new(settings, connect, &self.identity.agent, &self.roots, &self.ports.budgets)
+        Http::new(
+            settings,
+            connect,
+            &self.identity.agent,
+            &self.roots,
+            &self.ports.budgets,
+        )
     }
 }
 
@@ -139,6 +184,8 @@ impl Fetch for Factory {
 
 impl std::fmt::Debug for Factory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Factory").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Factory")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
-//! Documents and token requests for whoever may not open sockets: two clients, one for URLs of the operator's, one that is
-//! guarded, for those of outsiders. Bounded in bytes and time; redirects are answers like others.
+//! Documents and token requests for whoever may not open sockets: two clients, one for URLs of the
+//! operator's, one that is guarded, for those of outsiders. Bounded in bytes and time; redirects
+//! are answers like others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,31 +34,48 @@ struct Clients {
 }
 
 impl Fetcher {
-    /// A fetcher that trusts `roots` and says it is `agent`. Opens nothing before the first request.
+    /// A fetcher that trusts `roots` and says it is `agent`. Opens nothing before the first
+    /// request.
     pub(crate) fn new(agent: HeaderValue, roots: &Roots) -> Self {
         let connect = Deadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| Clients {
             operator: pooled(tcp(GaiResolver::new()), tls.clone(), connect),
-            outsider: pooled(Guarded::new(Checked::public(Arc::new(SystemNames)), tcp), tls, connect),
+            outsider: pooled(
+                Guarded::new(Checked::public(Arc::new(SystemNames)), tcp),
+                tls,
+                connect,
+            ),
         });
         Self { agent, clients }
     }
 
     async fn document(&self, ask: Ask<'_>) -> Result<Fetched, Failure> {
         let response = self.send(&ask)?.await;
-        let response =
-            response.map_err(|error| unavailable("The document's server cannot be reached").because(error))?;
+        let response = response.map_err(|error| {
+            unavailable("The document's server cannot be reached").because(error)
+        })?;
         let (status, max_age) = (response.status().as_u16(), max_age(response.headers()));
-        match Limited::new(response.into_body(), ask.limit).collect().await {
-            Ok(body) => Ok(Fetched { status, max_age, body: body.to_bytes() }),
-            Err(error) => {
-                Err(Failure::new(FailureKind::BadAnswer, "The document is too large or broke off").because(error))
-            }
+        match Limited::new(response.into_body(), ask.limit)
+            .collect()
+            .await
+        {
+            Ok(body) => Ok(Fetched {
+                status,
+                max_age,
+                body: body.to_bytes(),
+            }),
+            Err(error) => Err(Failure::new(
+                FailureKind::BadAnswer,
+                "The document is too large or broke off",
+            )
+            .because(error)),
         }
     }
 
     fn send(&self, ask: &Ask<'_>) -> Result<ResponseFuture, Failure> {
-        let no_tls = |error: &TlsError| unavailable("The document cannot be fetched").because(error.to_string());
+        let no_tls = |error: &TlsError| {
+            unavailable("The document cannot be fetched").because(error.to_string())
+        };
         let clients = self.clients.as_ref().map_err(no_tls)?;
         match ask.named_by {
             NamedBy::Operator => Ok(clients.operator.request(self.request(ask, ask.url)?)),
@@ -73,7 +91,8 @@ impl Fetcher {
         let mut request = match ask.form {
             None => Request::new(Full::default()),
             Some(form) => {
-                let mut request = Request::new(Full::from(Bytes::copy_from_slice(form.expose().as_bytes())));
+                let mut request =
+                    Request::new(Full::from(Bytes::copy_from_slice(form.expose().as_bytes())));
                 *request.method_mut() = Method::POST;
                 request.headers_mut().insert(header::CONTENT_TYPE, FORM);
                 request
@@ -82,7 +101,9 @@ impl Fetcher {
         *request.uri_mut() = url
             .parse::<Uri>()
             .ok()
-            .filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
+            .filter(|url| {
+                matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some()
+            })
             .ok_or_else(|| unavailable("The document's URL is not valid"))?;
         let headers = request.headers_mut();
         headers.insert(header::USER_AGENT, self.agent.clone());
@@ -102,7 +123,10 @@ impl Fetch for Fetcher {
         Box::pin(async move {
             match tokio::time::timeout(ask.within, self.document(ask)).await {
                 Ok(document) => document,
-                Err(_) => Err(Failure::new(FailureKind::TimedOut, "The document did not come in time")),
+                Err(_) => Err(Failure::new(
+                    FailureKind::TimedOut,
+                    "The document did not come in time",
+                )),
             }
         })
     }
@@ -114,14 +138,27 @@ fn unavailable(text: &'static str) -> Failure {
 
 /// `max-age` of `Cache-Control`, unless the answer must not be kept at all (RFC 9111, 5.2.2).
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
-    let lines = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-    let directives: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
-    if directives.iter().any(|word| word.eq_ignore_ascii_case("no-store") || word.eq_ignore_ascii_case("no-cache")) {
+    let lines = headers
+        .get_all(header::CACHE_CONTROL)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let directives: Vec<&str> = lines
+        .flat_map(|line| line.split(','))
+        .map(str::trim)
+        .collect();
+    if directives
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case("no-store") || word.eq_ignore_ascii_case("no-cache"))
+    {
         return Some(Duration::ZERO);
     }
     let (_, seconds) = directives
         .iter()
         .filter_map(|word| word.split_once('='))
         .find(|(name, _)| name.eq_ignore_ascii_case("max-age"))?;
-    seconds.trim_matches('"').parse().ok().map(Duration::from_secs)
+    seconds
+        .trim_matches('"')
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
 }

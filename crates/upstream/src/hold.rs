@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// How much is allocated at once: what is held takes no more memory than it has bytes, whatever the pieces it came in.
+/// How much is allocated at once: what is held takes no more memory than it has bytes, whatever the
+/// pieces it came in.
 const BLOCK: usize = 64 << 10;
 
 /// Held bytes.
@@ -63,7 +64,9 @@ mod tests {
 
     #[test]
     fn bytes_are_held_in_blocks_whatever_they_came_in() {
-        let text: Vec<u8> = (0..200_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let text: Vec<u8> = (0..200_000_u32)
+            .map(|at| u8::try_from(at % 251).unwrap())
+            .collect();
         for size in [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, text.len()] {
             let mut blocks = Blocks::default();
             text.chunks(size).for_each(|piece| blocks.push(piece));

@@ -1,6 +1,7 @@
-//! A bound on idle events of an SSE stream: comments, events without data, and `retry` fields. A server sends them every few seconds as
-//! keep-alives. A server that sends them without end would take a processor for as long as weir reads the stream: for ever beside
-//! calls, and up to the call's deadline on the stream of a call.
+//! A bound on idle events of an SSE stream: comments, events without data, and `retry` fields. A
+//! server sends them every few seconds as keep-alives. A server that sends them without end would
+//! take a processor for as long as weir reads the stream: for ever beside calls, and up to the
+//! call's deadline on the stream of a call.
 
 use tokio::time::Instant;
 use weir_wire::http2::IdleFrames;
@@ -8,7 +9,8 @@ use weir_wire::http2::IdleFrames;
 /// Bytes without data of a message that count as one idle item.
 const BYTES_AN_ITEM: usize = 1 << 10;
 
-/// The idle items and bytes of one stream. The stream may have a thousand, and a hundred more each second.
+/// The idle items and bytes of one stream. The stream may have a thousand, and a hundred more each
+/// second.
 #[derive(Debug)]
 pub(crate) struct IdleEvents {
     left: IdleFrames,
@@ -27,7 +29,12 @@ pub(crate) struct IdleFlood;
 impl IdleEvents {
     /// The bound of a stream that begins now.
     pub(crate) fn new() -> Self {
-        Self { left: IdleFrames::new(Instant::now().into_std()), items: 0, bytes: 0, has_data: false }
+        Self {
+            left: IdleFrames::new(Instant::now().into_std()),
+            items: 0,
+            bytes: 0,
+            has_data: false,
+        }
     }
 
     /// Counts an idle item.
@@ -45,11 +52,19 @@ impl IdleEvents {
     /// # Errors
     /// [`IdleFlood`] where the stream had too many idle items.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<(), IdleFlood> {
-        self.bytes = if std::mem::take(&mut self.has_data) { 0 } else { self.bytes + bytes };
+        self.bytes = if std::mem::take(&mut self.has_data) {
+            0
+        } else {
+            self.bytes + bytes
+        };
         let of_bytes = u32::try_from(self.bytes / BYTES_AN_ITEM).unwrap_or(u32::MAX);
         self.bytes %= BYTES_AN_ITEM;
         let items = std::mem::take(&mut self.items).saturating_add(of_bytes);
-        if items == 0 || self.left.take(items, Instant::now().into_std()) { Ok(()) } else { Err(IdleFlood) }
+        if items == 0 || self.left.take(items, Instant::now().into_std()) {
+            Ok(())
+        } else {
+            Err(IdleFlood)
+        }
     }
 }
 

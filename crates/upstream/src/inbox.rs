@@ -38,7 +38,11 @@ struct Arrived {
 impl Inbox {
     /// An empty one. What waits in it is taken from `budget`, too, in the owner's name.
     pub(crate) fn new(budget: ByteBudget, owner: BudgetOwner) -> Self {
-        Self { budget, owner, arrived: Mutex::default() }
+        Self {
+            budget,
+            owner,
+            arrived: Mutex::default(),
+        }
     }
 
     /// Puts a message in; gives a question back that there is no room for.
@@ -61,7 +65,10 @@ impl Inbox {
             }
             Message::Request(request) => {
                 let has_room = arrived.questions() < MOST_QUESTIONS;
-                match self.reserve(&arrived, request.raw.len()).filter(|_| has_room) {
+                match self
+                    .reserve(&arrived, request.raw.len())
+                    .filter(|_| has_room)
+                {
                     Some(reservation) => Some(reservation),
                     None => return Some(request.clone()),
                 }
@@ -100,7 +107,13 @@ impl Inbox {
         arrived.bytes = 0;
         let waiting = std::mem::take(&mut arrived.messages);
         drop(arrived);
-        let question = |(message, _)| if let Message::Request(request) = message { Some(request) } else { None };
+        let question = |(message, _)| {
+            if let Message::Request(request) = message {
+                Some(request)
+            } else {
+                None
+            }
+        };
         waiting.into_iter().filter_map(question).collect()
     }
 
@@ -118,15 +131,25 @@ impl Inbox {
 
 impl Arrived {
     fn questions(&self) -> usize {
-        self.messages.iter().filter(|(message, _)| matches!(message, Message::Request(_))).count()
+        self.messages
+            .iter()
+            .filter(|(message, _)| matches!(message, Message::Request(_)))
+            .count()
     }
 
     /// Takes out the oldest notifications until there is room for one of this size.
     fn make_room(&mut self, size_of_new: usize) {
-        let is_notification = |(message, _): &(Message, _)| matches!(message, Message::Notification(_));
-        let mut count = self.messages.iter().filter(|entry| is_notification(entry)).count();
+        let is_notification =
+            |(message, _): &(Message, _)| matches!(message, Message::Notification(_));
+        let mut count = self
+            .messages
+            .iter()
+            .filter(|entry| is_notification(entry))
+            .count();
         while count > 0 && (count >= MOST_NOTIFICATIONS || self.bytes + size_of_new > MOST_BYTES) {
-            let Some(oldest) = self.messages.iter().position(is_notification) else { return };
+            let Some(oldest) = self.messages.iter().position(is_notification) else {
+                return;
+            };
             if let Some((gone, _)) = self.messages.remove(oldest) {
                 self.bytes -= size(&gone);
             }
@@ -144,7 +167,8 @@ fn size(message: &Message) -> usize {
     }
 }
 
-/// The message without the rest of what was read with it: a few bytes of a large chunk keep all of it in memory.
+/// The message without the rest of what was read with it: a few bytes of a large chunk keep all of
+/// it in memory.
 pub(crate) fn compact(message: Message) -> Message {
     let raw = match &message {
         Message::Request(request) => &request.raw,
@@ -178,12 +202,16 @@ mod tests {
 
     fn question(id: usize, padding: usize) -> Message {
         let padding = "x".repeat(padding);
-        message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"p":"{padding}"}}}}"#))
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"p":"{padding}"}}}}"#
+        ))
     }
 
     fn note(padding: usize) -> Message {
         let padding = "x".repeat(padding);
-        message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"p":"{padding}"}}}}"#))
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"p":"{padding}"}}}}"#
+        ))
     }
 
     fn drain(inbox: &Inbox) -> Vec<Message> {
@@ -201,13 +229,19 @@ mod tests {
         let inbox = Inbox::new(budget.clone(), owner());
         let answer = || message(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
         assert!(inbox.push(answer()).is_none());
-        let refused = (0..1000).filter(|id| inbox.push(question(*id, 10)).is_some()).count();
+        let refused = (0..1000)
+            .filter(|id| inbox.push(question(*id, 10)).is_some())
+            .count();
         assert_eq!(refused, 1000 - MOST_QUESTIONS, "each is given back");
         (0..1000).for_each(|_| assert!(inbox.push(note(10)).is_none()));
         assert!(inbox.push(answer()).is_none());
         let all = drain(&inbox);
         assert!(matches!(all[0], Message::Response(_)));
-        assert_eq!(all.len(), 1 + MOST_QUESTIONS + MOST_NOTIFICATIONS, "there is one answer to a request");
+        assert_eq!(
+            all.len(),
+            1 + MOST_QUESTIONS + MOST_NOTIFICATIONS,
+            "there is one answer to a request"
+        );
         drop(all);
         assert_eq!(budget.used(), 0);
     }
@@ -216,8 +250,13 @@ mod tests {
     fn what_waits_is_bounded_in_bytes_and_by_the_budget_of_the_process() {
         let budget = ByteBudget::new("messages");
         let inbox = Inbox::new(budget.clone(), owner());
-        let taken = (0..MOST_QUESTIONS).filter(|id| inbox.push(question(*id, 60 << 10)).is_none()).count();
-        assert!(taken < MOST_QUESTIONS && budget.used() <= MOST_BYTES, "{taken}");
+        let taken = (0..MOST_QUESTIONS)
+            .filter(|id| inbox.push(question(*id, 60 << 10)).is_none())
+            .count();
+        assert!(
+            taken < MOST_QUESTIONS && budget.used() <= MOST_BYTES,
+            "{taken}"
+        );
         assert_eq!(inbox.questions().len(), taken);
         assert_eq!(budget.used(), 0);
         (0..100).for_each(|_| assert!(inbox.push(note(60 << 10)).is_none()));
@@ -234,7 +273,8 @@ mod tests {
         let text = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         chunk[..text.len()].copy_from_slice(text);
         let chunk = Bytes::from(chunk);
-        let message = compact(Message::parse(chunk.slice(..text.len()), &Limits::upstream()).unwrap());
+        let message =
+            compact(Message::parse(chunk.slice(..text.len()), &Limits::upstream()).unwrap());
         assert!(chunk.is_unique(), "nothing refers to it any more");
         assert!(matches!(message, Message::Request(request) if request.raw == text[..]));
     }

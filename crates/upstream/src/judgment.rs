@@ -23,18 +23,28 @@ pub(crate) struct Listener {
     pub(crate) tracked: Option<Tracked>,
     /// Whether the result is wanted whole, or not at all.
     pub(crate) whole: bool,
-    /// True for a request of weir's own, such as for a list: its answer is read as one message whatever its size.
+    /// True for a request of weir's own, such as for a list: its answer is read as one message
+    /// whatever its size.
     pub(crate) unsplit: bool,
 }
 
 impl Listener {
-    /// The listener of a request of weir's own: its answer is wanted as one message, whatever its size.
+    /// The listener of a request of weir's own: its answer is wanted as one message, whatever its
+    /// size.
     pub(crate) fn for_own_request(tongue: Tongue, ear: Ear, class: CapabilityClass) -> Self {
-        Self { tongue, ear, class, task: false, tracked: None, whole: false, unsplit: true }
+        Self {
+            tongue,
+            ear,
+            class,
+            task: false,
+            tracked: None,
+            whole: false,
+            unsplit: true,
+        }
     }
 
-    /// Whether a call may become a task at a server of this kind: a modern one is told that it is taken, an older one that it
-    /// is wanted.
+    /// Whether a call may become a task at a server of this kind: a modern one is told that it is
+    /// taken, an older one that it is wanted.
     pub(crate) fn takes_task(tongue: Tongue, call: &Call, declared: CapabilityClass) -> bool {
         call.method == Method::ToolsCall
             && if tongue.revision().is_modern() {
@@ -46,7 +56,9 @@ impl Listener {
 
     /// The call became a task: gives what tells of its progress from then on.
     pub(crate) fn became(&mut self, created: &Bytes) -> Option<Tracked> {
-        self.tracked.take().inspect(|tracked| tracked.became(created))
+        self.tracked
+            .take()
+            .inspect(|tracked| tracked.became(created))
     }
 }
 
@@ -62,11 +74,13 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
         Ending::Complete => End::Complete(Payload::Whole(result)),
         Ending::Task if listener.task => End::Task(result),
         Ending::Task => {
-            let text = "The upstream makes a task of a call whose client did not say that it takes one";
+            let text =
+                "The upstream makes a task of a call whose client did not say that it takes one";
             site.fail(FailureKind::BadAnswer, text).into()
         }
         Ending::InputRequired if !listener.tongue.goes_on(&result) => {
-            let text = "The upstream asks for input and says neither which nor how the call goes on";
+            let text =
+                "The upstream asks for input and says neither which nor how the call goes on";
             site.fail(FailureKind::BadAnswer, text).into()
         }
         Ending::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
@@ -76,13 +90,20 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
             let text = "The upstream asks for input that the client did not say it can give";
             site.fail(FailureKind::BadAnswer, text).into()
         }
-        Ending::Unknown => site.fail(FailureKind::BadAnswer, "The upstream's result is of an unknown type").into(),
+        Ending::Unknown => site
+            .fail(
+                FailureKind::BadAnswer,
+                "The upstream's result is of an unknown type",
+            )
+            .into(),
     }
 }
 
 /// A result that would have to be held whole, and is too large for that.
 pub(crate) fn too_large(site: &Site) -> Failure {
     let most = site.hold.per_call();
-    let text = format!("The upstream's result is larger than {most} bytes, the most that can be held to look at it");
+    let text = format!(
+        "The upstream's result is larger than {most} bytes, the most that can be held to look at it"
+    );
     site.fail(FailureKind::BadAnswer, text)
 }

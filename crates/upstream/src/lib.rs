@@ -1,9 +1,10 @@
-//! The server side: how weir reaches upstream servers, over Streamable HTTP of both eras and as child processes.
+//! The server side: how weir reaches upstream servers, over Streamable HTTP of both eras and as
+//! child processes.
 //!
-//! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out which era the server
-//! speaks, holds its sessions and connections, bounds and times the calls, and sends again only what it can prove did
-//! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header
-//! or token.
+//! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out
+//! which era the server speaks, holds its sessions and connections, bounds and times the calls, and
+//! sends again only what it can prove did not run. It knows no client, no endpoint and no other
+//! upstream, and it never forwards a client's header or token.
 
 mod advice;
 mod alone;
@@ -48,6 +49,7 @@ mod tracks;
 pub use credential::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAuth, TokenKeeper};
 pub use factory::{BuildError, Factory, Identity, Ports};
 pub use settings::{
-    Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
+    Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing,
+    StdioSettings, Transport,
 };
 pub use streamable::{TlsError, client_tls};

@@ -1,8 +1,9 @@
-//! Messages with a list in which one item breaks a limit of weir's: that item is left out, not the whole list.
+//! Messages with a list in which one item breaks a limit of weir's: that item is left out, not the
+//! whole list.
 //!
-//! A message is refused as a whole where it is nested too deeply or has a number that is too long. In a page of a list that would take
-//! every item of the upstream away for the fault of one. So the message is read again with `null` in place of such items, which no list
-//! takes for an item.
+//! A message is refused as a whole where it is nested too deeply or has a number that is too long.
+//! In a page of a list that would take every item of the upstream away for the fault of one. So the
+//! message is read again with `null` in place of such items, which no list takes for an item.
 
 use std::ops::Range;
 
@@ -16,8 +17,12 @@ use weir_wire::scan::{self, Limits, ScanErrorKind};
 use crate::site::Site;
 
 /// The members of results that are lists, and where the name of an item of each stands.
-const LISTS: [(&str, &str); 4] =
-    [("tools", "name"), ("prompts", "name"), ("resources", "uri"), ("resourceTemplates", "uriTemplate")];
+const LISTS: [(&str, &str); 4] = [
+    ("tools", "name"),
+    ("prompts", "name"),
+    ("resources", "uri"),
+    ("resourceTemplates", "uriTemplate"),
+];
 /// Brackets that are open around an item: the envelope's, the result's and the list's.
 const AROUND: u32 = 3;
 
@@ -30,12 +35,15 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
         Ok(incoming) => return Ok(incoming),
         Err(error) => error,
     };
-    let Some((rest, names)) = without_bad_items(&bytes, limits) else { return Err(error) };
+    let Some((rest, names)) = without_bad_items(&bytes, limits) else {
+        return Err(error);
+    };
     let incoming = Incoming::parse(rest, limits).map_err(|_| error)?;
     for name in names {
         site.dropped("bad_list_item");
         let item = name.as_deref().map(|name| plain(name, 64));
-        let text = "An item of its list was left out: it is nested too deeply, or has too long a number";
+        let text =
+            "An item of its list was left out: it is nested too deeply, or has too long a number";
         site.note_error(&site.fail(
             FailureKind::BadAnswer,
             match &item {
@@ -48,24 +56,37 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
     Ok(incoming)
 }
 
-/// The message with `null` in place of the items that break a limit, and their names where they can be read; `None` where there are none.
-/// Nothing else of it is checked.
+/// The message with `null` in place of the items that break a limit, and their names where they can
+/// be read; `None` where there are none. Nothing else of it is checked.
 fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<String>>)> {
-    let limits = Limits { max_depth: limits.max_depth.saturating_sub(AROUND), ..*limits };
+    let limits = Limits {
+        max_depth: limits.max_depth.saturating_sub(AROUND),
+        ..*limits
+    };
     let result = scan::find(raw, "result")?;
     let (mut out, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
     for member in scan::members(&raw[result.clone()]) {
-        let Some((_, named)) = LISTS.into_iter().find(|(list, _)| member.key.eq_str(list)) else { continue };
+        let Some((_, named)) = LISTS.into_iter().find(|(list, _)| member.key.eq_str(list)) else {
+            continue;
+        };
         let list = within(&result, &member.value);
         for item in scan::elements(&raw[list.clone()]) {
             let item = within(&list, &item);
-            let fault = scan::check(&raw[item.clone()], &limits).err().map(|fault| fault.kind);
-            if matches!(fault, Some(ScanErrorKind::TooDeep | ScanErrorKind::NumberTooLong)) {
+            let fault = scan::check(&raw[item.clone()], &limits)
+                .err()
+                .map(|fault| fault.kind);
+            if matches!(
+                fault,
+                Some(ScanErrorKind::TooDeep | ScanErrorKind::NumberTooLong)
+            ) {
                 out.put_slice(&raw[copied..item.start]);
                 out.put_slice(b"null");
                 copied = item.end;
                 let item = &raw[item];
-                names.push(scan::find(item, named).and_then(|at| Some(scan::string(&item[at])?.into_owned())));
+                names.push(
+                    scan::find(item, named)
+                        .and_then(|at| Some(scan::string(&item[at])?.into_owned())),
+                );
             }
         }
     }
@@ -87,7 +108,10 @@ mod tests {
     use super::*;
 
     fn left(text: &str) -> Option<(String, Vec<Option<String>>)> {
-        let (rest, names) = without_bad_items(&Bytes::copy_from_slice(text.as_bytes()), &Limits::upstream())?;
+        let (rest, names) = without_bad_items(
+            &Bytes::copy_from_slice(text.as_bytes()),
+            &Limits::upstream(),
+        )?;
         Some((String::from_utf8(rest.to_vec()).unwrap(), names))
     }
 
@@ -100,15 +124,21 @@ mod tests {
             );
             let (rest, names) = left(&page).unwrap();
             assert_eq!(
-                rest, r#"{"jsonrpc":"2.0","id":1,"result":{"x":[1],"tools":[{"name":"a"}, null ,null,{"name":"c"}]}}"#,
+                rest,
+                r#"{"jsonrpc":"2.0","id":1,"result":{"x":[1],"tools":[{"name":"a"}, null ,null,{"name":"c"}]}}"#,
                 "{levels}"
             );
             assert_eq!(names, [Some("bb".to_owned()), None]);
         }
         let number = "9".repeat(100);
-        let page = format!(r#"{{"id":1,"result":{{"resources":[{{"uri":"a:1"}},{{"uri":"a:2","size":{number}}}]}}}}"#);
+        let page = format!(
+            r#"{{"id":1,"result":{{"resources":[{{"uri":"a:1"}},{{"uri":"a:2","size":{number}}}]}}}}"#
+        );
         let (rest, names) = left(&page).unwrap();
-        assert_eq!(rest, r#"{"id":1,"result":{"resources":[{"uri":"a:1"},null]}}"#);
+        assert_eq!(
+            rest,
+            r#"{"id":1,"result":{"resources":[{"uri":"a:1"},null]}}"#
+        );
         assert_eq!(names, [Some("a:2".to_owned())]);
     }
 
@@ -117,7 +147,9 @@ mod tests {
         let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
         for page in [
             format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":{deep}}}}}"#),
-            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"a"}}],"_meta":{deep}}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"a"}}],"_meta":{deep}}}}}"#
+            ),
             format!(r#"{{"jsonrpc":"2.0","id":1,"params":{{"tools":[{deep}]}}}}"#),
             format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":{{"a":{deep}}}}}}}"#),
             deep,

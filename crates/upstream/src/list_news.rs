@@ -26,7 +26,10 @@ impl ListNews {
 
     /// The lists with a notification since `before`.
     pub(crate) fn since(&self, before: &Self) -> Kinds {
-        ListKind::ALL.into_iter().filter(|kind| self.said[*kind as usize] != before.said[*kind as usize]).collect()
+        ListKind::ALL
+            .into_iter()
+            .filter(|kind| self.said[*kind as usize] != before.said[*kind as usize])
+            .collect()
     }
 }
 
@@ -43,7 +46,8 @@ impl ListNewsReader {
         Self { news, read }
     }
 
-    /// Waits for the next notification and returns its lists; several in between are one. Cancel safe.
+    /// Waits for the next notification and returns its lists; several in between are one. Cancel
+    /// safe.
     ///
     /// # Errors
     /// Nothing more will come.
@@ -60,7 +64,10 @@ mod tests {
 
     #[test]
     fn each_list_is_news_once_and_what_is_unknown_is_news_of_none() {
-        let (prompts, all) = (Kinds::default().with(ListKind::Prompts), ListKind::ALL.into_iter().collect());
+        let (prompts, all) = (
+            Kinds::default().with(ListKind::Prompts),
+            ListKind::ALL.into_iter().collect(),
+        );
         let before = ListNews::default();
         let mut news = before;
         news.tell(prompts);

@@ -36,17 +36,23 @@ pub(crate) fn page(
             return Err(refusal.failure);
         }
     };
-    let mut page = tongue.page(&result, kind.member()).map_err(|failure| failure.at(&site.id))?;
+    let mut page = tongue
+        .page(&result, kind.member())
+        .map_err(|failure| failure.at(&site.id))?;
     if kind == ListKind::Tools {
-        page.items.retain_mut(|item| has_good_mirrors(site, drop_bad_mirrors, item));
-        page.items.iter_mut().for_each(|item| *item = marked(tongue, has_tasks, item));
+        page.items
+            .retain_mut(|item| has_good_mirrors(site, drop_bad_mirrors, item));
+        page.items
+            .iter_mut()
+            .for_each(|item| *item = marked(tongue, has_tasks, item));
     }
     Ok(page)
 }
 
-/// Whether a tool may be shown as far as its annotations of headers go. Where they break the rules, a tool of a modern server over
-/// HTTP must not be offered (`drops`): its headers could not be made. To any other server they mean nothing, and they are
-/// taken away: a modern client would drop the tool for them.
+/// Whether a tool may be shown as far as its annotations of headers go. Where they break the rules,
+/// a tool of a modern server over HTTP must not be offered (`drops`): its headers could not be
+/// made. To any other server they mean nothing, and they are taken away: a modern client would drop
+/// the tool for them.
 fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
     if !scan::contains(tool, b"x-mcp-header") || lower::mirrors(tool).is_ok() {
         return true;
@@ -56,20 +62,26 @@ fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
     !drops
 }
 
-/// A tool with what its server's calls can become in the words of 2025-11-25, where each tool says so for itself: of a server
-/// with the tasks extension any call may, of one without tasks none (`tasks`, "Tool-Level Negotiation").
+/// A tool with what its server's calls can become in the words of 2025-11-25, where each tool says
+/// so for itself: of a server with the tasks extension any call may, of one without tasks none
+/// (`tasks`, "Tool-Level Negotiation").
 fn marked(tongue: Tongue, has_tasks: bool, tool: &Bytes) -> Bytes {
     let edits = match (tongue.revision().is_modern(), has_tasks) {
         (true, true) => Edits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
         (false, true) => return tool.clone(),
-        (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => return tool.clone(),
+        (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
+            return tool.clone();
+        }
         (_, false) => Edits::new().remove("execution"),
     };
     // What is no object is left out where the list is read.
-    edits.apply(tool).map_or_else(|_| tool.clone(), |(tool, _)| tool)
+    edits
+        .apply(tool)
+        .map_or_else(|_| tool.clone(), |(tool, _)| tool)
 }
 
-/// The member of a subscription's filter that asks for changes of a list. Both lists of resources have one.
+/// The member of a subscription's filter that asks for changes of a list. Both lists of resources
+/// have one.
 const fn filter(kind: ListKind) -> &'static str {
     match kind {
         ListKind::Tools => "toolsListChanged",
@@ -106,7 +118,8 @@ pub(crate) fn wanted_task(task: &Arc<str>) -> Bytes {
 }
 
 fn naming(member: &str, names: &[Arc<str>]) -> Bytes {
-    let mut out = BytesMut::with_capacity(64 + names.iter().map(|name| name.len() + 3).sum::<usize>());
+    let mut out =
+        BytesMut::with_capacity(64 + names.iter().map(|name| name.len() + 3).sum::<usize>());
     let mut object = ObjectWriter::new(&mut out);
     object.with(member, |out| {
         for (nth, name) in names.iter().enumerate() {
@@ -131,16 +144,24 @@ pub(crate) fn honours_task(params: &[u8], task: &str) -> bool {
 
 fn honoured_names(params: &[u8], member: &str) -> BTreeSet<String> {
     let honoured = scan::find(params, "notifications").map(|range| &params[range]);
-    let list = honoured.and_then(|honoured| scan::find(honoured, member).map(|range| &honoured[range]));
-    let Some(list) = list.filter(|list| list.starts_with(b"[")) else { return BTreeSet::new() };
-    scan::elements(list).filter_map(|range| scan::string(&list[range]).map(Into::into)).collect()
+    let list =
+        honoured.and_then(|honoured| scan::find(honoured, member).map(|range| &honoured[range]));
+    let Some(list) = list.filter(|list| list.starts_with(b"[")) else {
+        return BTreeSet::new();
+    };
+    scan::elements(list)
+        .filter_map(|range| scan::string(&list[range]).map(Into::into))
+        .collect()
 }
 
 /// The lists of which an acknowledgment's `params` say that their changes will be told.
 pub(crate) fn honoured(params: &[u8]) -> Kinds {
-    let Some(range) = scan::find(params, "notifications") else { return Kinds::default() };
+    let Some(range) = scan::find(params, "notifications") else {
+        return Kinds::default();
+    };
     let honoured = &params[range];
-    let is_told =
-        |kind: &ListKind| scan::find(honoured, filter(*kind)).is_some_and(|range| &honoured[range] == b"true");
+    let is_told = |kind: &ListKind| {
+        scan::find(honoured, filter(*kind)).is_some_and(|range| &honoured[range] == b"true")
+    };
     ListKind::ALL.into_iter().filter(is_told).collect()
 }

@@ -1,11 +1,13 @@
-//! Masks the secrets of one upstream's config in lines that its server prints, before operators read them.
+//! Masks the secrets of one upstream's config in lines that its server prints, before operators
+//! read them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::settings::Transport;
 
-/// Shorter values are words such as `production` or `true`, of which masking would take the sense out of every line.
+/// Shorter values are words such as `production` or `true`, of which masking would take the sense
+/// out of every line.
 const SHORTEST: usize = 8;
 const MASK: &str = "***";
 
@@ -14,13 +16,23 @@ const MASK: &str = "***";
 pub(crate) struct SecretMask(Arc<[Box<str>]>);
 
 impl SecretMask {
-    /// The secrets of a config: the values of variables, and of headers without their authentication scheme.
+    /// The secrets of a config: the values of variables, and of headers without their
+    /// authentication scheme.
     pub(crate) fn of(transport: &Transport) -> Self {
         let mut secrets: Vec<Box<str>> = match transport {
-            Transport::Stdio(stdio) => stdio.env.iter().map(|(_, value)| value.expose().into()).collect(),
+            Transport::Stdio(stdio) => stdio
+                .env
+                .iter()
+                .map(|(_, value)| value.expose().into())
+                .collect(),
             Transport::Http(http) => {
-                let values = http.headers.iter().filter_map(|(_, value)| value.expose().to_str().ok());
-                values.map(|value| value.rsplit(' ').next().unwrap_or(value).into()).collect()
+                let values = http
+                    .headers
+                    .iter()
+                    .filter_map(|(_, value)| value.expose().to_str().ok());
+                values
+                    .map(|value| value.rsplit(' ').next().unwrap_or(value).into())
+                    .collect()
             }
         };
         secrets.retain(|secret| secret.len() >= SHORTEST);
@@ -56,12 +68,17 @@ mod tests {
     fn values_of_variables_are_masked_the_longest_first() {
         let id = UpstreamId::new("u").expect("an id");
         let mut settings = Settings::stdio(id, "server", Vec::new());
-        let Transport::Stdio(stdio) = &mut settings.transport else { panic!("it is a command") };
+        let Transport::Stdio(stdio) = &mut settings.transport else {
+            panic!("it is a command")
+        };
         stdio.env = [("A", "12345678"), ("B", "123456789"), ("MODE", "debug")]
             .map(|(name, value)| (name.to_owned(), SecretText::new(value)))
             .into();
         let mask = SecretMask::of(&settings.transport);
-        assert_eq!(mask.apply("debug: 123456789 and 12345678"), "debug: *** and ***");
+        assert_eq!(
+            mask.apply("debug: 123456789 and 12345678"),
+            "debug: *** and ***"
+        );
         assert_eq!(format!("{mask:?}"), "SecretMask(2)");
     }
 }

@@ -1,10 +1,13 @@
-//! Where a server's name points: looked up seldom, one look-up at a time, and never more than two addresses to dial.
+//! Where a server's name points: looked up seldom, one look-up at a time, and never more than two
+//! addresses to dial.
 //!
-//! The machine's resolver does not say how long an answer is good, so weir takes it for a few seconds: a burst of new
-//! connections asks once, and a server that moved is found soon. While names cannot be looked up, the last answer serves
-//! for a minute: a resolver that is down or slow does not take down servers that stand where they stood.
+//! The machine's resolver does not say how long an answer is good, so weir takes it for a few
+//! seconds: a burst of new connections asks once, and a server that moved is found soon. While
+//! names cannot be looked up, the last answer serves for a minute: a resolver that is down or slow
+//! does not take down servers that stand where they stood.
 //!
-//! For names that outsiders give this is not used: those are looked up for every connection (see `guard`).
+//! For names that outsiders give this is not used: those are looked up for every connection (see
+//! `guard`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,22 +73,27 @@ impl Service<Name> for Resolver {
         let asked = self.0.addresses(name.as_str().to_owned());
         Box::pin(async move {
             let found = asked.await?;
-            let dialled: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
+            let dialled: Vec<_> = two(&found)
+                .map(|address| SocketAddr::new(address, 0))
+                .collect();
             Ok(dialled.into_iter())
         })
     }
 }
 
-/// At most two of `found`: the first, which the machine prefers, and the first of the other family, else the second.
-/// Whoever dials tries the other one shortly after the first (RFC 8305), so a longer list is a longer wait, not more luck.
+/// At most two of `found`: the first, which the machine prefers, and the first of the other family,
+/// else the second. Whoever dials tries the other one shortly after the first (RFC 8305), so a
+/// longer list is a longer wait, not more luck.
 fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
     let first = found.first().copied();
-    let other = found.iter().find(|address| first.is_some_and(|first| first.is_ipv4() != address.is_ipv4()));
+    let other = found
+        .iter()
+        .find(|address| first.is_some_and(|first| first.is_ipv4() != address.is_ipv4()));
     first.into_iter().chain(other.or(found.get(1)).copied())
 }
 
-/// A look-up in flight, for all who wait for it. One that nobody waits for any more is kept for the next: the thread that
-/// asks cannot be called back, and another one each time would use them up.
+/// A look-up in flight, for all who wait for it. One that nobody waits for any more is kept for the
+/// next: the thread that asks cannot be called back, and another one each time would use them up.
 type Flight = Shared<Fut<'static, Result<Answer, Arc<io::Error>>>>;
 
 #[derive(Clone)]
@@ -111,21 +119,37 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Looks names up by `names`.
     pub(crate) fn new(names: Arc<dyn Names>) -> Self {
-        Self { names, state: Arc::default() }
+        Self {
+            names,
+            state: Arc::default(),
+        }
     }
 
-    /// The addresses of `name`. Fails where it cannot be looked up and nothing is known from the last minute. Dropping the
-    /// future leaves the look-up to whoever asks next.
+    /// The addresses of `name`. Fails where it cannot be looked up and nothing is known from the
+    /// last minute. Dropping the future leaves the look-up to whoever asks next.
     async fn of(self, name: String) -> Result<Arc<[IpAddr]>, Arc<io::Error>> {
         let (last, flight) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if state.name != name {
-                *state = State { name: name.clone(), ..State::default() };
+                *state = State {
+                    name: name.clone(),
+                    ..State::default()
+                };
             }
-            if let Some(answer) = state.last.as_ref().filter(|answer| answer.at.elapsed() < FRESH) {
+            if let Some(answer) = state
+                .last
+                .as_ref()
+                .filter(|answer| answer.at.elapsed() < FRESH)
+            {
                 return Ok(answer.found.clone());
             }
-            (state.last.clone().filter(|answer| answer.at.elapsed() < STALE), self.flight(&mut state))
+            (
+                state
+                    .last
+                    .clone()
+                    .filter(|answer| answer.at.elapsed() < STALE),
+                self.flight(&mut state),
+            )
         };
         let answered = match &last {
             None => Some(flight.clone().await),
@@ -152,7 +176,10 @@ impl Addresses {
             let answered: Fut<'static, _> = Box::pin(async move {
                 match asked.await {
                     Ok(found) if found.is_empty() => Err(Arc::new(io::ErrorKind::NotFound.into())),
-                    Ok(found) => Ok(Answer { found: found.into(), at: Instant::now() }),
+                    Ok(found) => Ok(Answer {
+                        found: found.into(),
+                        at: Instant::now(),
+                    }),
                     Err(error) => Err(Arc::new(error)),
                 }
             });
@@ -163,7 +190,12 @@ impl Addresses {
 
     fn landed(&self, name: &str, flight: &Flight, answer: Option<Answer>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.name != name || !state.flight.as_ref().is_some_and(|current| current.ptr_eq(flight)) {
+        if state.name != name
+            || !state
+                .flight
+                .as_ref()
+                .is_some_and(|current| current.ptr_eq(flight))
+        {
             return;
         }
         state.flight = None;
@@ -177,7 +209,9 @@ impl Names for Addresses {
     fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
         let asked = self.clone().of(name);
         Box::pin(async move {
-            let found = asked.await.map_err(|error| io::Error::new(error.kind(), error))?;
+            let found = asked
+                .await
+                .map_err(|error| io::Error::new(error.kind(), error))?;
             Ok(found.to_vec())
         })
     }
@@ -211,7 +245,10 @@ mod tests {
     }
 
     fn script(steps: impl IntoIterator<Item = Step>) -> (Addresses, Arc<Script>) {
-        let script = Arc::new(Script { steps: Mutex::new(steps.into_iter().collect()), asked: AtomicUsize::new(0) });
+        let script = Arc::new(Script {
+            steps: Mutex::new(steps.into_iter().collect()),
+            asked: AtomicUsize::new(0),
+        });
         (Addresses::new(script.clone()), script)
     }
 
@@ -221,7 +258,10 @@ mod tests {
 
     async fn dialled(addresses: &Addresses) -> Result<Vec<IpAddr>, String> {
         let name = "server.example".parse().unwrap();
-        let found = Resolver::new(Arc::new(addresses.clone())).call(name).await.map_err(|error| error.to_string())?;
+        let found = Resolver::new(Arc::new(addresses.clone()))
+            .call(name)
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(found.map(|address| address.ip()).collect())
     }
 
@@ -243,7 +283,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn e19_while_names_cannot_be_looked_up_the_last_answer_serves_for_a_minute() {
         let gone = || (0, Err(io::ErrorKind::NotFound));
-        let steps = [(0, Ok(vec![v4(1)])), gone(), (0, Ok(Vec::new())), gone(), (0, Ok(vec![v4(3)]))];
+        let steps = [
+            (0, Ok(vec![v4(1)])),
+            gone(),
+            (0, Ok(Vec::new())),
+            gone(),
+            (0, Ok(vec![v4(3)])),
+        ];
         let (addresses, _) = script(steps);
         assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
         for _ in 0..2 {
@@ -252,12 +298,20 @@ mod tests {
         }
         pass(50).await;
         assert!(dialled(&addresses).await.is_err(), "a minute is over");
-        assert_eq!(dialled(&addresses).await.unwrap(), [v4(3)], "a failure is not kept");
+        assert_eq!(
+            dialled(&addresses).await.unwrap(),
+            [v4(3)],
+            "a failure is not kept"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn e19_a_slow_look_up_is_asked_once_and_does_not_hold_up_who_knows_an_answer() {
-        let (addresses, script) = script([(0, Ok(vec![v4(1)])), (30_000, Ok(vec![v4(2)])), (0, Ok(vec![v4(4)]))]);
+        let (addresses, script) = script([
+            (0, Ok(vec![v4(1)])),
+            (30_000, Ok(vec![v4(2)])),
+            (0, Ok(vec![v4(4)])),
+        ]);
         assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
         pass(6).await;
         let begun = Instant::now();
@@ -265,13 +319,19 @@ mod tests {
         assert!(all.iter().all(|found| found.as_ref().unwrap() == &[v4(1)]));
         assert!(begun.elapsed() <= PATIENCE * 2, "{:?}", begun.elapsed());
         pass(30).await;
-        assert_eq!(dialled(&addresses).await.unwrap(), [v4(2)], "the slow answer was not lost");
+        assert_eq!(
+            dialled(&addresses).await.unwrap(),
+            [v4(2)],
+            "the slow answer was not lost"
+        );
         assert_eq!(script.asked.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn e19_a_thousand_addresses_are_two_dials_one_of_each_family_where_there_are_both() {
-        let many: Vec<_> = (0..1000).map(|n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes())).collect();
+        let many: Vec<_> = (0..1000)
+            .map(|n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes()))
+            .collect();
         let six: IpAddr = "2001:db8::1".parse().unwrap();
         let mixed: Vec<_> = many.iter().copied().chain([six]).collect();
         let (addresses, _) = script([(0, Ok(many.clone())), (0, Ok(mixed))]);

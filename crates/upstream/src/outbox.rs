@@ -1,10 +1,12 @@
-//! The messages that a server is sent in a session, or over a line, beside its requests: answers to what it asked, cancels and
-//! notifications. They go out in order and one at a time; those of a session take one connection together. Over a line requests go
-//! the same way, so that each message keeps its place among them.
+//! The messages that a server is sent in a session, or over a line, beside its requests: answers to
+//! what it asked, cancels and notifications. They go out in order and one at a time; those of a
+//! session take one connection together. Over a line requests go the same way, so that each message
+//! keeps its place among them.
 //!
-//! A server that does not take them makes them wait, and what waits is bounded: of what a later message outdates only the newest
-//! are kept, a cancel is given up after a second or where there is no room, and beyond the bound the session is over. An answer is
-//! never left out while the session lasts. Requests are counted by whoever makes them.
+//! A server that does not take them makes them wait, and what waits is bounded: of what a later
+//! message outdates only the newest are kept, a cancel is given up after a second or where there is
+//! no room, and beyond the bound the session is over. An answer is never left out while the session
+//! lasts. Requests are counted by whoever makes them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,11 +25,13 @@ use crate::streamable::limits;
 const MOST_WAITING: usize = 256;
 /// Bytes that may wait beside a message that is larger.
 const MOST_BYTES: usize = 8 << 20;
-/// Answers to pings that may wait, the newest: a server that pings faster than it reads has seen that weir is there.
+/// Answers to pings that may wait, the newest: a server that pings faster than it reads has seen
+/// that weir is there.
 const MOST_PONGS: usize = 8;
 /// Reports of progress that may wait, the newest.
 const MOST_REPORTS: usize = 8;
-/// The longest wait of a cancel, and the time that its post may take: a call that runs on for a second is soon over anyway.
+/// The longest wait of a cancel, and the time that its post may take: a call that runs on for a
+/// second is soon over anyway.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
 /// The messages of one session or line. `T` is what a message is sent with.
@@ -78,7 +82,8 @@ enum Kind {
 pub(crate) enum Pushed {
     /// The message waits for its turn, or another one says the same.
     Queued,
-    /// The same, and nothing was waiting: [`Outbox::run`] is to be started, or whoever calls [`Outbox::next`] to be woken.
+    /// The same, and nothing was waiting: [`Outbox::run`] is to be started, or whoever calls
+    /// [`Outbox::next`] to be woken.
     Idle,
     /// Too much waits already: with this message the session is over.
     Overflow,
@@ -88,8 +93,16 @@ pub(crate) enum Pushed {
 
 impl<T> Default for Outbox<T> {
     fn default() -> Self {
-        let state = State { waiting: VecDeque::new(), requests: 0, bytes: 0, is_posting: false };
-        Self { state: Mutex::new(state), over: CancellationToken::new() }
+        let state = State {
+            waiting: VecDeque::new(),
+            requests: 0,
+            bytes: 0,
+            is_posting: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            over: CancellationToken::new(),
+        }
     }
 }
 
@@ -119,13 +132,23 @@ impl<T> Outbox<T> {
     /// Puts a request behind all that waits.
     pub(crate) fn push_request(&self, id: u64, message: Bytes, with: T) -> Pushed {
         let mut state = self.lock();
-        if self.over.is_cancelled() { Pushed::Over } else { state.put(Kind::Request(id), message, with) }
+        if self.over.is_cancelled() {
+            Pushed::Over
+        } else {
+            state.put(Kind::Request(id), message, with)
+        }
     }
 
     /// Takes a request back; false where it was sent already.
     pub(crate) fn take_back(&self, id: u64) -> bool {
         let mut state = self.lock();
-        let Some(at) = state.waiting.iter().position(|waiting| waiting.kind == Kind::Request(id)) else { return false };
+        let Some(at) = state
+            .waiting
+            .iter()
+            .position(|waiting| waiting.kind == Kind::Request(id))
+        else {
+            return false;
+        };
         state.remove(at);
         true
     }
@@ -147,7 +170,13 @@ impl<T> Outbox<T> {
     pub(crate) fn end(&self) -> Vec<u64> {
         let mut state = self.lock();
         self.over.cancel();
-        let id = |waiting: &Waiting<T>| if let Kind::Request(id) = waiting.kind { Some(id) } else { None };
+        let id = |waiting: &Waiting<T>| {
+            if let Kind::Request(id) = waiting.kind {
+                Some(id)
+            } else {
+                None
+            }
+        };
         let unsent = state.waiting.iter().filter_map(id).collect();
         state.clear();
         unsent
@@ -158,7 +187,8 @@ impl<T> Outbox<T> {
         &self.over
     }
 
-    /// The next message; `None` where there is none, and then [`Self::push`] says when to ask again.
+    /// The next message; `None` where there is none, and then [`Self::push`] says when to ask
+    /// again.
     pub(crate) fn next(&self) -> Option<(Bytes, T)> {
         self.pop().map(|(_, message, with)| (message, with))
     }
@@ -168,7 +198,14 @@ impl<T> Outbox<T> {
         state.drop_late();
         let next = state.remove(0);
         state.is_posting = next.is_some();
-        next.map(|Waiting { kind, message, with, .. }| (kind, message, with))
+        next.map(
+            |Waiting {
+                 kind,
+                 message,
+                 with,
+                 ..
+             }| (kind, message, with),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -187,8 +224,17 @@ impl<T> State<T> {
             Kind::Request(_) => self.requests += 1,
             _ => self.bytes += message.len(),
         }
-        self.waiting.push_back(Waiting { kind, message, with, since: Instant::now() });
-        if std::mem::replace(&mut self.is_posting, true) { Pushed::Queued } else { Pushed::Idle }
+        self.waiting.push_back(Waiting {
+            kind,
+            message,
+            with,
+            since: Instant::now(),
+        });
+        if std::mem::replace(&mut self.is_posting, true) {
+            Pushed::Queued
+        } else {
+            Pushed::Idle
+        }
     }
 
     fn remove(&mut self, at: usize) -> Option<Waiting<T>> {
@@ -205,7 +251,8 @@ impl<T> State<T> {
         (self.requests, self.bytes) = (0, 0);
     }
 
-    /// Takes out what a message of this kind outdates; false where the message itself says nothing new.
+    /// Takes out what a message of this kind outdates; false where the message itself says nothing
+    /// new.
     fn make_room(&mut self, kind: Kind) -> bool {
         match kind {
             Kind::Kept | Kind::Request(_) => {}
@@ -218,15 +265,26 @@ impl<T> State<T> {
     }
 
     fn keep_newest(&mut self, kind: Kind, most: usize) {
-        while self.waiting.iter().filter(|waiting| waiting.kind == kind).count() > most {
-            let Some(oldest) = self.waiting.iter().position(|waiting| waiting.kind == kind) else { return };
+        while self
+            .waiting
+            .iter()
+            .filter(|waiting| waiting.kind == kind)
+            .count()
+            > most
+        {
+            let Some(oldest) = self.waiting.iter().position(|waiting| waiting.kind == kind) else {
+                return;
+            };
             self.remove(oldest);
         }
     }
 
     /// Gives up the oldest cancel; false where none waits.
     fn drop_cancel(&mut self) -> bool {
-        let oldest = self.waiting.iter().position(|waiting| waiting.kind == Kind::Cancel);
+        let oldest = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.kind == Kind::Cancel);
         oldest.and_then(|oldest| self.remove(oldest)).is_some()
     }
 
@@ -235,7 +293,8 @@ impl<T> State<T> {
         let now = Instant::now();
         let bytes = &mut self.bytes;
         self.waiting.retain(|waiting| {
-            let is_late = waiting.kind == Kind::Cancel && now.duration_since(waiting.since) >= CANCEL_TIME;
+            let is_late =
+                waiting.kind == Kind::Cancel && now.duration_since(waiting.since) >= CANCEL_TIME;
             if is_late {
                 *bytes -= waiting.message.len();
             }
@@ -248,7 +307,9 @@ impl Kind {
     fn of(message: &Bytes) -> Self {
         match Message::parse(message.clone(), &limits()) {
             // Of all that servers ask, a ping alone is answered with nothing.
-            Ok(Message::Response(response)) if response.outcome.as_deref() == Ok(b"{}") => Self::Pong,
+            Ok(Message::Response(response)) if response.outcome.as_deref() == Ok(b"{}") => {
+                Self::Pong
+            }
             Ok(Message::Notification(notification)) => match notification.method.known() {
                 Some(Method::Progress) => Self::Report,
                 Some(Method::RootsListChanged) => Self::RootsChanged,
@@ -283,7 +344,9 @@ mod tests {
         let all = Mutex::new(Vec::new());
         outbox
             .run(|message, ()| {
-                all.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+                all.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(message);
                 std::future::ready(())
             })
             .await;
@@ -315,7 +378,11 @@ mod tests {
             assert_ne!(outbox.push(answer(id), ()), Pushed::Overflow);
         }
         assert!(!outbox.over().is_cancelled());
-        assert_eq!(outbox.push(lower::cancelled(1), ()), Pushed::Queued, "it gives way to answers");
+        assert_eq!(
+            outbox.push(lower::cancelled(1), ()),
+            Pushed::Queued,
+            "it gives way to answers"
+        );
         assert_eq!(outbox.push(answer(0), ()), Pushed::Overflow);
         assert!(outbox.over().is_cancelled());
         assert_eq!(outbox.push(answer(0), ()), Pushed::Over);
@@ -337,7 +404,11 @@ mod tests {
         for id in 0..MOST_WAITING as u64 {
             assert_ne!(outbox.push(lower::cancelled(id), ()), Pushed::Overflow);
         }
-        assert_eq!(outbox.push(lower::cancelled(0), ()), Pushed::Queued, "the oldest gave way");
+        assert_eq!(
+            outbox.push(lower::cancelled(0), ()),
+            Pushed::Queued,
+            "the oldest gave way"
+        );
         let count = posts.clone();
         outbox
             .run(|_, ()| {
@@ -346,11 +417,19 @@ mod tests {
             })
             .await;
         assert_eq!(began.elapsed(), CANCEL_TIME);
-        assert_eq!(posts.load(Ordering::SeqCst), 1, "by then the others were too late");
+        assert_eq!(
+            posts.load(Ordering::SeqCst),
+            1,
+            "by then the others were too late"
+        );
         outbox.push(lower::cancelled(1), ());
         tokio::time::sleep(CANCEL_TIME).await;
         for id in 0..MOST_WAITING as u64 {
-            assert_ne!(outbox.push(lower::cancelled(id), ()), Pushed::Overflow, "the late one made room");
+            assert_ne!(
+                outbox.push(lower::cancelled(id), ()),
+                Pushed::Overflow,
+                "the late one made room"
+            );
         }
     }
 
@@ -365,9 +444,23 @@ mod tests {
                 outbox.push(lower::cancelled(0), ());
             }
         }
-        assert!(outbox.take_back(2) && !outbox.take_back(2), "it was not sent");
-        let sent: Vec<_> = std::iter::from_fn(|| outbox.next()).map(|(message, ())| message).collect();
-        assert_eq!(sent[..5], [request(0), request(1), answer(1), lower::cancelled(0), request(3)]);
+        assert!(
+            outbox.take_back(2) && !outbox.take_back(2),
+            "it was not sent"
+        );
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.next())
+            .map(|(message, ())| message)
+            .collect();
+        assert_eq!(
+            sent[..5],
+            [
+                request(0),
+                request(1),
+                answer(1),
+                lower::cancelled(0),
+                request(3)
+            ]
+        );
         assert_eq!(sent.len(), 2 * MOST_WAITING + 1);
         assert!(!outbox.take_back(0), "it was sent");
         assert_eq!(outbox.push_request(1, request(1), ()), Pushed::Idle);

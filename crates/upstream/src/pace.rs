@@ -1,8 +1,9 @@
-//! How often something that keeps failing is tried again: full jitter between nothing and a ceiling that doubles from
-//! 100 ms to 30 s. Sans-IO: time and randomness are arguments.
+//! How often something that keeps failing is tried again: full jitter between nothing and a ceiling
+//! that doubles from 100 ms to 30 s. Sans-IO: time and randomness are arguments.
 //!
-//! Used where an attempt is costly for the other side: opening a session, starting a process, asking for the era. A stream or a
-//! process that ended is never taken up again at once, whatever the server asks for: see [`least`].
+//! Used where an attempt is costly for the other side: opening a session, starting a process,
+//! asking for the era. A stream or a process that ended is never taken up again at once, whatever
+//! the server asks for: see [`least`].
 
 use std::time::Duration;
 
@@ -36,7 +37,11 @@ impl Pace {
     /// # Errors
     /// How long to wait.
     pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
-        if self.failures == 0 || now >= self.not_before { Ok(()) } else { Err(self.not_before - now) }
+        if self.failures == 0 || now >= self.not_before {
+            Ok(())
+        } else {
+            Err(self.not_before - now)
+        }
     }
 
     /// True if the last attempt failed.
@@ -51,7 +56,10 @@ impl Pace {
 
     /// Keeps what the last failure said.
     pub(crate) fn because(&mut self, failure: &Failure) {
-        self.why = Some(LastFailure { message: failure.message().to_owned(), cause: failure.cause() });
+        self.why = Some(LastFailure {
+            message: failure.message().to_owned(),
+            cause: failure.cause(),
+        });
     }
 
     /// It worked.
@@ -66,7 +74,8 @@ impl Pace {
         self.not_before = now + jitter(ceiling, random);
     }
 
-    /// It ended at `now`, and was begun in vain: the wait is at least half of its ceiling, and never under 100 ms.
+    /// It ended at `now`, and was begun in vain: the wait is at least half of its ceiling, and
+    /// never under 100 ms.
     pub(crate) fn ended(&mut self, now: Duration, random: &dyn Random) {
         let ceiling = least(self.failures);
         self.failed(now, random);
@@ -74,7 +83,8 @@ impl Pace {
     }
 }
 
-/// The least wait before something is taken up again that ended so many times in a row: 100 ms, doubled each time, up to 30 s.
+/// The least wait before something is taken up again that ended so many times in a row: 100 ms,
+/// doubled each time, up to 30 s.
 pub(crate) fn least(times: u32) -> Duration {
     FIRST.saturating_mul(1 << times.min(16)).min(LAST)
 }
@@ -103,12 +113,23 @@ mod tests {
         let mut ceilings = Vec::new();
         for _ in 0..11 {
             pace.failed(Duration::ZERO, &Always(255));
-            ceilings.push(pace.admit(Duration::ZERO).err().map(|wait| wait.as_millis()));
+            ceilings.push(
+                pace.admit(Duration::ZERO)
+                    .err()
+                    .map(|wait| wait.as_millis()),
+            );
         }
-        let expected = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000].map(Some);
+        let expected = [
+            100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000,
+        ]
+        .map(Some);
         assert_eq!(ceilings, expected);
         pace.failed(Duration::ZERO, &Always(0));
-        assert_eq!(pace.admit(Duration::ZERO), Ok(()), "full jitter goes down to nothing");
+        assert_eq!(
+            pace.admit(Duration::ZERO),
+            Ok(()),
+            "full jitter goes down to nothing"
+        );
         pace.succeeded();
         assert_eq!(pace.admit(Duration::ZERO), Ok(()));
     }
@@ -118,8 +139,14 @@ mod tests {
         let mut pace = Pace::default();
         let waits = [(); 5].map(|()| {
             pace.ended(Duration::ZERO, &Always(0));
-            pace.admit(Duration::ZERO).err().map(|wait| wait.as_millis())
+            pace.admit(Duration::ZERO)
+                .err()
+                .map(|wait| wait.as_millis())
         });
-        assert_eq!(waits, [100, 100, 200, 400, 800].map(Some), "half of the ceiling, also where chance says nothing");
+        assert_eq!(
+            waits,
+            [100, 100, 200, 400, 800].map(Some),
+            "half of the ceiling, also where chance says nothing"
+        );
     }
 }

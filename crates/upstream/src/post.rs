@@ -1,5 +1,5 @@
-//! Documents posted for whoever may not open sockets. It holds its connections; what is in the documents is not its
-//! business.
+//! Documents posted for whoever may not open sockets. It holds its connections; what is in the
+//! documents is not its business.
 
 use std::time::Duration;
 
@@ -23,26 +23,44 @@ impl Poster {
     async fn send(&self, form: Form, document: Bytes) -> Result<Posted, Failure> {
         let (kind, extra) = match form {
             Form::Json => ("application/json", (header::ACCEPT, "application/json")),
-            Form::Protobuf => ("application/x-protobuf", (header::ACCEPT, "application/x-protobuf")),
+            Form::Protobuf => (
+                "application/x-protobuf",
+                (header::ACCEPT, "application/x-protobuf"),
+            ),
             // What every request of gRPC says.
             Form::Grpc => ("application/grpc", (header::TE, "trailers")),
         };
-        let headers = [(header::CONTENT_TYPE, kind), extra].map(|(name, text)| (name, HeaderValue::from_static(text)));
-        let response = self.0.send(Method::POST, headers.into(), document).await.map_err(|error| match error {
-            SendError::Lost(source) => {
-                Failure::new(FailureKind::Unavailable, "The collector cannot be reached").because(source)
-            }
-            SendError::NoToken(failure) => failure,
-        })?;
+        let headers = [(header::CONTENT_TYPE, kind), extra]
+            .map(|(name, text)| (name, HeaderValue::from_static(text)));
+        let response = self
+            .0
+            .send(Method::POST, headers.into(), document)
+            .await
+            .map_err(|error| match error {
+                SendError::Lost(source) => {
+                    Failure::new(FailureKind::Unavailable, "The collector cannot be reached")
+                        .because(source)
+                }
+                SendError::NoToken(failure) => failure,
+            })?;
         let (head, body) = response.into_parts();
         match Limited::new(body, ANSWER).collect().await {
             Ok(body) => {
-                let code = body.trailers().and_then(code).or_else(|| code(&head.headers));
-                Ok(Posted { status: head.status.as_u16(), code, body: body.to_bytes() })
+                let code = body
+                    .trailers()
+                    .and_then(code)
+                    .or_else(|| code(&head.headers));
+                Ok(Posted {
+                    status: head.status.as_u16(),
+                    code,
+                    body: body.to_bytes(),
+                })
             }
-            Err(error) => {
-                Err(Failure::new(FailureKind::BadAnswer, "The answer is too large or broke off").because(error))
-            }
+            Err(error) => Err(Failure::new(
+                FailureKind::BadAnswer,
+                "The answer is too large or broke off",
+            )
+            .because(error)),
         }
     }
 }
@@ -52,11 +70,19 @@ fn code(headers: &HeaderMap) -> Option<u16> {
 }
 
 impl Post for Poster {
-    fn post(&self, form: Form, document: Bytes, within: Duration) -> Fut<'_, Result<Posted, Failure>> {
+    fn post(
+        &self,
+        form: Form,
+        document: Bytes,
+        within: Duration,
+    ) -> Fut<'_, Result<Posted, Failure>> {
         Box::pin(async move {
             match tokio::time::timeout(within, self.send(form, document)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Failure::new(FailureKind::TimedOut, "The collector did not answer in time")),
+                Err(_) => Err(Failure::new(
+                    FailureKind::TimedOut,
+                    "The collector did not answer in time",
+                )),
             }
         })
     }

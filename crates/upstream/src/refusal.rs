@@ -16,14 +16,22 @@ pub(crate) struct Refusal {
     pub(crate) unasked: bool,
     /// True if what the server is may have changed: its era is to be found out again.
     pub(crate) doubtful: bool,
-    /// True if there is no MCP endpoint of the asked kind at the URL (404 or 405): for a probe, a sign of the other era.
+    /// True if there is no MCP endpoint of the asked kind at the URL (404 or 405): for a probe, a
+    /// sign of the other era.
     pub(crate) answered: bool,
 }
 
 impl Refusal {
     /// A failure that stands: the server answered it.
     pub(crate) fn new(failure: Failure) -> Self {
-        Self { failure, proof: None, unreached: false, unasked: false, doubtful: false, answered: false }
+        Self {
+            failure,
+            proof: None,
+            unreached: false,
+            unasked: false,
+            doubtful: false,
+            answered: false,
+        }
     }
 
     /// It may be tried again.

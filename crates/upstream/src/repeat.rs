@@ -1,7 +1,9 @@
-//! Sending a request again after its connection broke, where that does no harm ([`Outbound::may_repeat`]).
+//! Sending a request again after its connection broke, where that does no harm
+//! ([`Outbound::may_repeat`]).
 //!
-//! Nobody knows whether the first was executed, so it is done once, only while nothing of the answer has gone on, and within a budget:
-//! a server that breaks every connection gets a tenth more of requests and not twice as many.
+//! Nobody knows whether the first was executed, so it is done once, only while nothing of the
+//! answer has gone on, and within a budget: a server that breaks every connection gets a tenth more
+//! of requests and not twice as many.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,15 +31,17 @@ const REASON: &str = "connection_lost";
 const CALLS: u64 = 10;
 /// Repetitions that can be saved up, in calls: those of the last thousand.
 const MOST_CALLS: u64 = 100 * CALLS;
-/// Beside what is earned there are ten at first, and one more every six seconds, so that those of a quiet server are repeated, too.
+/// Beside what is earned there are ten at first, and one more every six seconds, so that those of a
+/// quiet server are repeated, too.
 const FLOOR: u64 = 10;
 const FLOOR_EVERY: u64 = 6_000;
-/// How long a server that just ended is waited for in all, where it says when it can be asked again.
+/// How long a server that just ended is waited for in all, where it says when it can be asked
+/// again.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 
-/// How often requests to one server may be repeated: after a tenth of its calls, and a few beside. After that of tower's retry
-/// budgets.
+/// How often requests to one server may be repeated: after a tenth of its calls, and a few beside.
+/// After that of tower's retry budgets.
 #[derive(Debug, Default)]
 pub(crate) struct RepeatBudget {
     /// Calls that no repetition was taken for.
@@ -49,7 +53,8 @@ pub(crate) struct RepeatBudget {
 impl RepeatBudget {
     /// A call is made.
     pub(crate) fn earn(&self) {
-        // Most calls find it full or add to it without contention; which of two that race is counted makes no difference.
+        // Most calls find it full or add to it without contention; which of two that race is
+        // counted makes no difference.
         let calls = self.calls.load(Ordering::Relaxed);
         if calls < MOST_CALLS {
             self.calls.store(calls + 1, Ordering::Relaxed);
@@ -59,14 +64,20 @@ impl RepeatBudget {
     /// Takes one repetition at this time, in milliseconds; false where there is none.
     fn take(&self, now: u64) -> bool {
         let spend = |calls: u64| calls.checked_sub(CALLS);
-        if self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok() {
+        if self
+            .calls
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
+            .is_ok()
+        {
             return true;
         }
         let later = |whole_at: u64| {
             let whole_at = whole_at.max(now) + FLOOR_EVERY;
             (whole_at - now <= FLOOR * FLOOR_EVERY).then_some(whole_at)
         };
-        self.whole_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
+        self.whole_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
+            .is_ok()
     }
 }
 
@@ -75,30 +86,45 @@ impl Site {
     fn takes_repetition(&self) -> bool {
         let taken = self.repeats.take(self.millis());
         if taken {
-            instruments().upstream_retries.add(1, &[self.label(), KeyValue::new("reason", REASON)]);
+            instruments()
+                .upstream_retries
+                .add(1, &[self.label(), KeyValue::new("reason", REASON)]);
         }
         taken
     }
 }
 
 /// Makes a request of weir's own, and once more where it asks for a list and its connection broke.
-pub(crate) async fn asked<T, A>(site: &Site, method: Method, ask: impl Fn() -> A) -> Result<T, Refusal>
+pub(crate) async fn asked<T, A>(
+    site: &Site,
+    method: Method,
+    ask: impl Fn() -> A,
+) -> Result<T, Refusal>
 where
     A: Future<Output = Result<T, Refusal>>,
 {
     let first = ask().await;
-    if repeats(site, method, &first) { ask().await } else { first }
+    if repeats(site, method, &first) {
+        ask().await
+    } else {
+        first
+    }
 }
 
 fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool {
-    if ListKind::ALL.into_iter().all(|kind| kind.method() != method) {
+    if ListKind::ALL
+        .into_iter()
+        .all(|kind| kind.method() != method)
+    {
         return false;
     }
     site.repeats.earn();
-    matches!(outcome, Err(refusal) if refusal.failure.is_connection_lost()) && site.takes_repetition()
+    matches!(outcome, Err(refusal) if refusal.failure.is_connection_lost())
+        && site.takes_repetition()
 }
 
-/// Makes a call, and once more where its connection breaks before anything of the answer has gone on.
+/// Makes a call, and once more where its connection breaks before anything of the answer has gone
+/// on.
 pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
     server.site.repeats.earn();
     let mut used = Vec::new();
@@ -109,8 +135,16 @@ pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
     if !outbound.may_repeat() {
         return first;
     }
-    let call = Repeated { server: server.clone(), outbound: Arc::new(outbound), used };
-    begun(Repeating { call: Some(call), stage: Stage::Replying(first) }).await
+    let call = Repeated {
+        server: server.clone(),
+        outbound: Arc::new(outbound),
+        used,
+    };
+    begun(Repeating {
+        call: Some(call),
+        stage: Stage::Replying(first),
+    })
+    .await
 }
 
 /// A call that may be made again.
@@ -122,7 +156,8 @@ struct Repeated {
 }
 
 impl Repeated {
-    /// Makes the call again. `lost` is the end of the first, which stands where the second reaches nobody.
+    /// Makes the call again. `lost` is the end of the first, which stands where the second reaches
+    /// nobody.
     async fn again(mut self, lost: End) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
@@ -134,8 +169,14 @@ impl Repeated {
                 return Reply::ended(refusal.failure);
             }
             // A process that ended is not started again in the same moment.
-            let wait = refusal.failure.wait().filter(|_| refusal.unasked).map(|wait| wait.max(SHORTEST_WAIT));
-            let Some(wait) = wait.filter(|wait| waited + *wait <= LONGEST_WAIT) else { return Reply::ended(lost) };
+            let wait = refusal
+                .failure
+                .wait()
+                .filter(|_| refusal.unasked)
+                .map(|wait| wait.max(SHORTEST_WAIT));
+            let Some(wait) = wait.filter(|wait| waited + *wait <= LONGEST_WAIT) else {
+                return Reply::ended(lost);
+            };
             waited += wait;
             tokio::time::sleep(wait).await;
         }
@@ -166,10 +207,17 @@ impl ReplySource for Repeating {
             };
             match ready!(next(reply, cx)) {
                 // It tells the client nothing.
-                Event::Note(note) if note.kind == NoteKind::Waiting => return Poll::Ready(Event::Note(note)),
+                Event::Note(note) if note.kind == NoteKind::Waiting => {
+                    return Poll::Ready(Event::Note(note));
+                }
                 Event::End(End::Failed(failure)) if failure.is_connection_lost() => {
-                    let call = self.call.take().filter(|call| call.server.site.takes_repetition());
-                    let Some(call) = call else { return Poll::Ready(Event::End(End::Failed(failure))) };
+                    let call = self
+                        .call
+                        .take()
+                        .filter(|call| call.server.site.takes_repetition());
+                    let Some(call) = call else {
+                        return Poll::Ready(Event::End(End::Failed(failure)));
+                    };
                     self.stage = Stage::Calling(Box::pin(call.again(End::Failed(failure))));
                 }
                 event => {
@@ -192,12 +240,20 @@ mod tests {
         assert_eq!(take(0), 10, "a few at first");
         assert_eq!(take(FLOOR_EVERY - 1), 0);
         assert_eq!(take(FLOOR_EVERY), 1, "one every six seconds");
-        assert_eq!(take(1000 * FLOOR_EVERY), 10, "no more than at first are kept");
+        assert_eq!(
+            take(1000 * FLOOR_EVERY),
+            10,
+            "no more than at first are kept"
+        );
         for calls in [9, 1, 500] {
             (0..calls).for_each(|_| budget.earn());
         }
         assert_eq!(take(1000 * FLOOR_EVERY), 51, "a tenth of the calls");
         (0..1_000_000).for_each(|_| budget.earn());
-        assert_eq!(take(1000 * FLOOR_EVERY), 100, "of the last thousand at most");
+        assert_eq!(
+            take(1000 * FLOOR_EVERY),
+            100,
+            "of the last thousand at most"
+        );
     }
 }

@@ -10,7 +10,9 @@ use weir_core::call::{Call, Trace};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::upstream::{ExportedSession, Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch};
+use weir_core::upstream::{
+    ExportedSession, Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch,
+};
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::hop::Proof;
 
@@ -22,7 +24,8 @@ use crate::stdio::StdioServer;
 use crate::streamable::HttpServer;
 use crate::tasks;
 
-/// How long the last tasks of a retired upstream may take: they say goodbye to servers and children.
+/// How long the last tasks of a retired upstream may take: they say goodbye to servers and
+/// children.
 const FAREWELL: Duration = Duration::from_secs(6);
 
 /// One upstream.
@@ -41,7 +44,8 @@ pub(crate) struct Server {
     followed: Arc<Semaphore>,
 }
 
-/// Tasks of which a server is asked to tell at the same time: each is a stream. Of others nothing is told.
+/// Tasks of which a server is asked to tell at the same time: each is a stream. Of others nothing
+/// is told.
 const MOST_FOLLOWED: usize = 256;
 
 /// How the server is reached.
@@ -53,7 +57,11 @@ pub(crate) enum Line {
 
 impl Line {
     /// Makes one attempt at a call. `again` is the proof that the attempt before gave.
-    pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(
+        &self,
+        outbound: &Outbound,
+        again: Option<Proof>,
+    ) -> Result<Reply, Refusal> {
         match self {
             Self::Http(server) => server.call(outbound, again).await,
             Self::Stdio(server) => server.call(outbound).await,
@@ -97,7 +105,15 @@ impl Server {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
         let held = tasks::Desk::new(site.clone());
         let followed = Arc::new(Semaphore::new(MOST_FOLLOWED));
-        Self { site, line, breaker: Breaker::default(), places, baggage, held, followed }
+        Self {
+            site,
+            line,
+            breaker: Breaker::default(),
+            places,
+            baggage,
+            held,
+            followed,
+        }
     }
 
     /// The call with what its client may say to this server.
@@ -105,8 +121,17 @@ impl Server {
         if self.baggage || outbound.call.trace.baggage.is_none() {
             return outbound;
         }
-        let trace = Trace { baggage: None, ..outbound.call.trace.clone() };
-        Outbound { call: Arc::new(Call { trace, ..(*outbound.call).clone() }), ..outbound }
+        let trace = Trace {
+            baggage: None,
+            ..outbound.call.trace.clone()
+        };
+        Outbound {
+            call: Arc::new(Call {
+                trace,
+                ..(*outbound.call).clone()
+            }),
+            ..outbound
+        }
     }
 
     /// Takes note of how an attempt went.
@@ -135,7 +160,9 @@ impl Server {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
         let failure = self.site.fail(FailureKind::TimedOut, text);
-        self.record(Some(&Refusal::new(self.site.fail(FailureKind::TimedOut, text)).unreached()));
+        self.record(Some(
+            &Refusal::new(self.site.fail(FailureKind::TimedOut, text)).unreached(),
+        ));
         failure
     }
 
@@ -170,7 +197,10 @@ impl Upstream for Server {
         Box::pin(column::call(self, outbound))
     }
 
-    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+    fn watch(
+        self: Arc<Self>,
+        class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
         Box::pin(async move { self.open_watch(class).await })
     }
 
@@ -179,10 +209,12 @@ impl Upstream for Server {
     }
 
     fn welcome(self: Arc<Self>, outbound: Outbound) {
-        // A child is for a principal and not for a session: its first call starts it. A place keeps many clients that begin at
-        // once from opening more connections than calls may.
+        // A child is for a principal and not for a session: its first call starts it. A place keeps
+        // many clients that begin at once from opening more connections than calls may.
         let Line::Http(_) = &self.line else { return };
-        let Ok(place) = self.places.clone().try_acquire_owned() else { return };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return;
+        };
         if self.breaker.is_open() {
             return;
         }
@@ -211,7 +243,10 @@ impl Upstream for Server {
     }
 
     fn progress(&self, principal: &Principal, native: &str) -> Option<Reports> {
-        let ear = self.site.tracks.listen((principal.clone(), native.into()))?;
+        let ear = self
+            .site
+            .tracks
+            .listen((principal.clone(), native.into()))?;
         Some(Box::pin(ear))
     }
 
@@ -274,7 +309,11 @@ impl Upstream for Server {
             last_error_at,
             starting,
             last_lines: self.site.last_lines(),
-            in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),
+            in_flight: self
+                .site
+                .bounds
+                .in_flight
+                .saturating_sub(self.places.available_permits()),
             sessions,
         }
     }

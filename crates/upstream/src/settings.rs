@@ -1,4 +1,5 @@
-//! What the operator says about one upstream server. Already checked: nothing here can be wrong, only unreachable.
+//! What the operator says about one upstream server. Already checked: nothing here can be wrong,
+//! only unreachable.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use weir_core::upstream::Deadlines;
 
 use crate::credential::OAuth;
 
-/// One upstream. Two equal settings describe the same server, so a reload keeps what was built from them.
+/// One upstream. Two equal settings describe the same server, so a reload keeps what was built from
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Its configured id.
@@ -25,10 +27,11 @@ pub struct Settings {
     pub session: Sharing,
     /// What the server may ask of clients in the middle of their calls.
     pub asks: CapabilityClass,
-    /// Whether it may send callers to pages of the web (elicitation by URL). A server that cannot tell callers apart would take
-    /// one caller's visit for another's.
+    /// Whether it may send callers to pages of the web (elicitation by URL). A server that cannot
+    /// tell callers apart would take one caller's visit for another's.
     pub visits: bool,
-    /// Whether the `baggage` (W3C) of its callers goes on to it. It says of them what they want their own side to know.
+    /// Whether the `baggage` (W3C) of its callers goes on to it. It says of them what they want
+    /// their own side to know.
     pub baggage: bool,
     /// Bounds of what it may make weir hold.
     pub bounds: Bounds,
@@ -43,14 +46,18 @@ pub struct Settings {
 pub struct OwnDeadlines {
     /// Of a page of a list, and of every other request than a probe.
     pub list: Duration,
-    /// Of a probe: of each request that finds out what the server speaks or opens a session, and of the greeting of a server of HTTP+SSE. How long
-    /// a process may take is [`StdioSettings::start`].
+    /// Of a probe: of each request that finds out what the server speaks or opens a session, and of
+    /// the greeting of a server of HTTP+SSE. How long a process may take is
+    /// [`StdioSettings::start`].
     pub probe: Duration,
 }
 
 impl Default for OwnDeadlines {
     fn default() -> Self {
-        Self { list: Deadlines::LIST.hard, probe: Deadlines::LIST.hard }
+        Self {
+            list: Deadlines::LIST.hard,
+            probe: Deadlines::LIST.hard,
+        }
     }
 }
 
@@ -89,10 +96,11 @@ pub struct StdioSettings {
     pub env: Vec<(String, SecretText)>,
     /// Where it runs; weir's own directory where not given.
     pub cwd: Option<PathBuf>,
-    /// How many processes may run at once where each principal has its own. One more is refused as busy, unless one was idle for
-    /// [`Bounds::session_idle`].
+    /// How many processes may run at once where each principal has its own. One more is refused as
+    /// busy, unless one was idle for [`Bounds::session_idle`].
     pub max_processes: usize,
-    /// How long it may take until it has answered the first message. Package runners download on their first start.
+    /// How long it may take until it has answered the first message. Package runners download on
+    /// their first start.
     pub start: Duration,
 }
 
@@ -106,7 +114,8 @@ pub enum Protocol {
     Modern,
     /// `initialize`, without a probe.
     Legacy,
-    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such thing: it is greeted as a legacy one.
+    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such thing:
+    /// it is greeted as a legacy one.
     Sse,
 }
 
@@ -115,13 +124,14 @@ pub enum Protocol {
 pub enum Sharing {
     /// Everybody: the operator says that nothing of one client shows to another.
     Shared,
-    /// One for each principal and class of what it can be asked, and over HTTP for each session of a legacy client.
+    /// One for each principal and class of what it can be asked, and over HTTP for each session of
+    /// a legacy client.
     Principal,
 }
 
 impl Sharing {
-    /// What a server may ask of clients where nothing else is said: a session that everybody shares has nobody to ask, and
-    /// its server would have to have others beside it.
+    /// What a server may ask of clients where nothing else is said: a session that everybody shares
+    /// has nobody to ask, and its server would have to have others beside it.
     #[must_use]
     pub fn asks(self) -> CapabilityClass {
         match self {
@@ -142,7 +152,8 @@ pub struct Bounds {
     pub sessions: usize,
     /// How long an unused session or child process stays.
     pub session_idle: Duration,
-    /// Sessions over Streamable HTTP in which a stream stays open so that changes of their own lists are heard.
+    /// Sessions over Streamable HTTP in which a stream stays open so that changes of their own
+    /// lists are heard.
     pub standing: usize,
 }
 
@@ -162,7 +173,13 @@ impl Settings {
     /// Settings for a URL, everything else by default.
     #[must_use]
     pub fn http(id: UpstreamId, url: Uri) -> Self {
-        let http = HttpSettings { url, headers: Vec::new(), auth: None, ca_file: None, h2c: false };
+        let http = HttpSettings {
+            url,
+            headers: Vec::new(),
+            auth: None,
+            ca_file: None,
+            h2c: false,
+        };
         Self::with(id, Transport::Http(http), Sharing::Principal)
     }
 
@@ -180,8 +197,8 @@ impl Settings {
         Self::with(id, Transport::Stdio(stdio), Sharing::Shared)
     }
 
-    /// Processes of one server at once where nothing else is said: one each for as many callers as come in five minutes to a
-    /// machine that starts its servers itself.
+    /// Processes of one server at once where nothing else is said: one each for as many callers as
+    /// come in five minutes to a machine that starts its servers itself.
     pub const MOST_PROCESSES: usize = 64;
 
     fn with(id: UpstreamId, transport: Transport, session: Sharing) -> Self {
@@ -254,10 +271,16 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let mut settings = Settings::http(UpstreamId::new("a").unwrap(), Uri::from_static("http://127.0.0.1/mcp"));
-        let Transport::Http(http) = &mut settings.transport else { panic!("built as HTTP") };
+        let mut settings = Settings::http(
+            UpstreamId::new("a").unwrap(),
+            Uri::from_static("http://127.0.0.1/mcp"),
+        );
+        let Transport::Http(http) = &mut settings.transport else {
+            panic!("built as HTTP")
+        };
         let header = SecretHeader::new(HeaderValue::from_static("canary-1"));
-        http.headers.push((HeaderName::from_static("x-key"), header));
+        http.headers
+            .push((HeaderName::from_static("x-key"), header));
         assert!(!format!("{settings:?}").contains("canary"));
         assert!(!format!("{:?}", SecretText::new("canary-2")).contains("canary"));
     }

@@ -1,4 +1,5 @@
-//! Requests of weir's own: only their result counts, whole, within the deadline of lists or of probes.
+//! Requests of weir's own: only their result counts, whole, within the deadline of lists or of
+//! probes.
 
 use std::future::{Future, poll_fn};
 use std::time::Duration;
@@ -19,12 +20,19 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
         match reply.next().await {
             // Nobody stands behind weir's own requests who could be asked.
             Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. }))) => {
+            Some(Event::End(End::Complete(
+                Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. },
+            ))) => {
                 return Ok(bytes);
             }
-            Some(Event::End(End::Complete(Payload::Stream(stream)))) => return gather(site, stream).await,
+            Some(Event::End(End::Complete(Payload::Stream(stream)))) => {
+                return gather(site, stream).await;
+            }
             Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
-                return Err(site.fail(FailureKind::BadAnswer, "The upstream asks for input where it must not"));
+                return Err(site.fail(
+                    FailureKind::BadAnswer,
+                    "The upstream asks for input where it must not",
+                ));
             }
             Some(Event::End(End::Failed(failure))) => return Err(*failure),
             None => return Err(Failure::internal("a reply ended without an end")),
@@ -36,7 +44,10 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
 ///
 /// # Errors
 /// The request's own, or `TimedOut`.
-pub(crate) async fn in_time<T>(site: &Site, request: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+pub(crate) async fn in_time<T>(
+    site: &Site,
+    request: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
     within(site, site.own.list, request).await
 }
 

@@ -1,4 +1,5 @@
-//! What every part of one upstream shares: its id, its bounds, the ports, and where it records what happens.
+//! What every part of one upstream shares: its id, its bounds, the ports, and where it records what
+//! happens.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -58,7 +59,8 @@ pub(crate) struct Site {
     visits: bool,
     /// The secrets that the config gives it.
     pub(crate) mask: SecretMask,
-    /// What a caller is told to do where the server refuses weir's credentials; `None` where that is the operator's matter.
+    /// What a caller is told to do where the server refuses weir's credentials; `None` where that
+    /// is the operator's matter.
     pub(crate) credential_advice: Option<String>,
     /// Set once the log has a line of its processes that is no message.
     pub(crate) prints_other_lines: OnceLock<()>,
@@ -105,7 +107,11 @@ impl Site {
         client_info: Bytes,
     ) -> Self {
         let meter = UpstreamMeter::of(&id);
-        let no_visits = if visits { CapabilityClass::BASE } else { CapabilityClass::ELICITATION_URL };
+        let no_visits = if visits {
+            CapabilityClass::BASE
+        } else {
+            CapabilityClass::ELICITATION_URL
+        };
         Self {
             id,
             bounds,
@@ -159,7 +165,8 @@ impl Site {
         self.asks
     }
 
-    /// A request id never used before towards this server: unique in every session and among all that is in flight.
+    /// A request id never used before towards this server: unique in every session and among all
+    /// that is in flight.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -179,11 +186,13 @@ impl Site {
         Failure::new(kind, text).at(&self.id)
     }
 
-    /// A server's error to a call as the call's failure. What asks of a client that it declare more, or visit a page, passes
-    /// only where the config lets the server ask that.
+    /// A server's error to a call as the call's failure. What asks of a client that it declare
+    /// more, or visit a page, passes only where the config lets the server ask that.
     pub(crate) fn refused(&self, error: &Bytes) -> Failure {
         let failure = hop::failure(error).at(&self.id);
-        let FailureKind::Upstream(said) = failure.kind() else { return failure };
+        let FailureKind::Upstream(said) = failure.kind() else {
+            return failure;
+        };
         let text = match said.code {
             code::URL_ELICITATION_REQUIRED if !self.visits => {
                 "The upstream wants a URL visited first, which the config does not let it ask for"
@@ -198,16 +207,26 @@ impl Site {
 
     /// Whether all that a server misses can be asked of clients here.
     fn asks_for_no_more(&self, said: &UpstreamError) -> bool {
-        let needed = said.data.as_ref().and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));
+        let needed = said
+            .data
+            .as_ref()
+            .and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));
         let needed = needed.map(capabilities::class_of).unwrap_or_default();
         self.asks.with(carry::EXTENSIONS).has(needed)
     }
 
-    /// The failure of an attempt that is not made before so much time has passed. Clients hear the message of the last one, or `usual` where
-    /// none was kept; operators its cause.
-    pub(crate) fn not_yet(&self, last: Option<LastFailure>, usual: &'static str, wait: Duration) -> Refusal {
+    /// The failure of an attempt that is not made before so much time has passed. Clients hear the
+    /// message of the last one, or `usual` where none was kept; operators its cause.
+    pub(crate) fn not_yet(
+        &self,
+        last: Option<LastFailure>,
+        usual: &'static str,
+        wait: Duration,
+    ) -> Refusal {
         let failure = match last {
-            Some(LastFailure { message, cause }) => self.fail(FailureKind::Unavailable, message).with_cause(cause),
+            Some(LastFailure { message, cause }) => self
+                .fail(FailureKind::Unavailable, message)
+                .with_cause(cause),
             None => self.fail(FailureKind::Unavailable, usual),
         };
         Refusal::new(failure.retry_after(wait)).unasked()
@@ -228,20 +247,29 @@ impl Site {
     }
 
     /// Runs a task without an end of its own: a retired upstream ends it at once.
-    pub(crate) fn background(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    pub(crate) fn background(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
         self.run(self.closing.clone(), task)
     }
 
     /// Keeps something open for a task that may still need it, for as long as the task is kept.
     pub(crate) fn keep(&self, held: impl Send + 'static, ttl: Option<u64>) {
-        let time = ttl.map_or(LONGEST_KEPT, Duration::from_millis).min(LONGEST_KEPT);
+        let time = ttl
+            .map_or(LONGEST_KEPT, Duration::from_millis)
+            .min(LONGEST_KEPT);
         self.background(async move {
             tokio::time::sleep(time).await;
             drop(held);
         });
     }
 
-    fn run(&self, until: CancellationToken, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    fn run(
+        &self,
+        until: CancellationToken,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
         // A reply may be dropped when the runtime is already gone: then nobody is left to be told.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let task = async move {
@@ -275,7 +303,8 @@ impl Site {
         instruments().list_changed_in.add(1, &[self.label()]);
     }
 
-    /// Somebody heard, on a stream that is not a watch's own, that these lists changed; none where weir has a reason of its own to look.
+    /// Somebody heard, on a stream that is not a watch's own, that these lists changed; none where
+    /// weir has a reason of its own to look.
     pub(crate) fn list_changed(&self, kinds: Kinds) {
         self.count_change();
         self.changed.send_modify(|news| news.tell(kinds));
@@ -289,10 +318,13 @@ impl Site {
     /// Counts a message that was dropped as invalid.
     pub(crate) fn dropped(&self, why: &'static str) {
         tracing::debug!(upstream = %self.id, why, "a message of the upstream was dropped");
-        instruments().upstream_protocol_errors.add(1, &[self.label(), KeyValue::new("reason", why)]);
+        instruments()
+            .upstream_protocol_errors
+            .add(1, &[self.label(), KeyValue::new("reason", why)]);
     }
 
-    /// Counts a session or a child that is ended because the server does not take the messages it is sent.
+    /// Counts a session or a child that is ended because the server does not take the messages it
+    /// is sent.
     pub(crate) fn takes_no_messages(&self) {
         tracing::warn!(upstream = %self.id, "session ended: the upstream does not take the messages it is sent");
         let labels = [self.label(), KeyValue::new("reason", "posts_waiting")];
@@ -311,20 +343,32 @@ impl Site {
 
     /// Keeps a failure's cause for operators.
     pub(crate) fn note_error(&self, failure: &Failure) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some((failure.cause(), self.clock.wall()));
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((failure.cause(), self.clock.wall()));
     }
 
     pub(crate) fn last_error(&self) -> Option<(String, SystemTime)> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Keeps the last lines of a process whose start failed.
     pub(crate) fn note_lines(&self, lines: Vec<String>) {
-        *self.last_lines.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+        *self
+            .last_lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = lines;
     }
 
     pub(crate) fn last_lines(&self) -> Vec<String> {
-        self.last_lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn label(&self) -> KeyValue {

@@ -1,5 +1,6 @@
-//! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the one unused longest
-//! makes room, if it was unused for long enough. An owner of many places leaves some to others.
+//! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the
+//! one unused longest makes room, if it was unused for long enough. An owner of many places leaves
+//! some to others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,7 +11,8 @@ use arc_swap::ArcSwapOption;
 
 use crate::pace::Pace;
 
-/// An owner may have this many times the places that are left for others, as with the budgets of the process.
+/// An owner may have this many times the places that are left for others, as with the budgets of
+/// the process.
 const OWN_TO_FREE: usize = 3;
 /// Fewer places than this have no shares: whoever comes first may have all of them.
 const LEAST_SHARED: usize = 8;
@@ -38,20 +40,31 @@ pub(crate) struct Slot<T> {
 pub(crate) type Place<T> = (Arc<Slot<T>>, Option<Arc<T>>);
 
 impl<K: Eq + Hash + Clone, T> Slots<K, T> {
-    /// At most `most` places. One makes room for another after it was unused for so many milliseconds.
+    /// At most `most` places. One makes room for another after it was unused for so many
+    /// milliseconds.
     pub(crate) fn new(most: usize, idle: u64) -> Self {
-        Self { map: RwLock::default(), most: most.max(1), idle }
+        Self {
+            map: RwLock::default(),
+            most: most.max(1),
+            idle,
+        }
     }
 
-    /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so a short while ago.
+    /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so
+    /// a short while ago.
     pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
         self.place(key, now, true, |_| false)
     }
 
-    /// The same for an owner, whose other places are those of the keys that `is_own` names. An owner who has half of eight or more
-    /// places gets a further one while a third as many are left for others; after that, one of its own that was unused for long enough
-    /// has to go for it.
-    pub(crate) fn slot_of(&self, key: &K, now: u64, is_own: impl Fn(&K) -> bool) -> Option<Place<T>> {
+    /// The same for an owner, whose other places are those of the keys that `is_own` names. An
+    /// owner who has half of eight or more places gets a further one while a third as many are left
+    /// for others; after that, one of its own that was unused for long enough has to go for it.
+    pub(crate) fn slot_of(
+        &self,
+        key: &K,
+        now: u64,
+        is_own: impl Fn(&K) -> bool,
+    ) -> Option<Place<T>> {
         self.place(key, now, true, is_own)
     }
 
@@ -60,7 +73,13 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         self.place(key, now, false, |_| false).map(|(slot, _)| slot)
     }
 
-    fn place(&self, key: &K, now: u64, makes_room: bool, is_own: impl Fn(&K) -> bool) -> Option<Place<T>> {
+    fn place(
+        &self,
+        key: &K,
+        now: u64,
+        makes_room: bool,
+        is_own: impl Fn(&K) -> bool,
+    ) -> Option<Place<T>> {
         if let Some(slot) = self.read().get(key) {
             slot.used.store(now, Ordering::Relaxed);
             return Some((slot.clone(), None));
@@ -68,17 +87,26 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = None;
         let is_new = !map.contains_key(key);
-        let own = if is_new { map.keys().filter(|other| is_own(other)).count() } else { 0 };
+        let own = if is_new {
+            map.keys().filter(|other| is_own(other)).count()
+        } else {
+            0
+        };
         let left = self.most.saturating_sub(map.len() + 1);
-        let has_its_share = self.most >= LEAST_SHARED && own * 2 >= self.most && own + 1 > left * OWN_TO_FREE;
+        let has_its_share =
+            self.most >= LEAST_SHARED && own * 2 >= self.most && own + 1 > left * OWN_TO_FREE;
         if is_new && (map.len() >= self.most || has_its_share) {
             if !makes_room {
                 return None;
             }
             let before = now.saturating_sub(self.idle);
             let is_long_unused = |slot: &Slot<T>| self.idle == 0 || slot.last_use() <= before;
-            let may_go = |other: &K, slot: &Slot<T>| is_long_unused(slot) && (!has_its_share || is_own(other));
-            let unused = map.iter().filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
+            let may_go = |other: &K, slot: &Slot<T>| {
+                is_long_unused(slot) && (!has_its_share || is_own(other))
+            };
+            let unused = map
+                .iter()
+                .filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
             let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
             let oldest = oldest.map(|(key, _)| key.clone())?;
             gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
@@ -92,37 +120,49 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
     pub(crate) fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let old = map.extract_if(|_, slot| slot.is_unused() && slot.last_use() <= before);
-        old.filter_map(|(_, slot)| slot.current.swap(None)).collect()
+        old.filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
     }
 
     /// What the places of these keys hold.
     pub(crate) fn those(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let map = self.read();
-        map.iter().filter(|(key, _)| wanted(key)).filter_map(|(_, slot)| slot.current.load_full()).collect()
+        map.iter()
+            .filter(|(key, _)| wanted(key))
+            .filter_map(|(_, slot)| slot.current.load_full())
+            .collect()
     }
 
     /// The keys of the places that hold something, and what they hold.
     pub(crate) fn all(&self) -> Vec<(K, Arc<T>)> {
         let map = self.read();
-        map.iter().filter_map(|(key, slot)| Some((key.clone(), slot.current.load_full()?))).collect()
+        map.iter()
+            .filter_map(|(key, slot)| Some((key.clone(), slot.current.load_full()?)))
+            .collect()
     }
 
     /// Takes out the places of these keys.
     pub(crate) fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let gone = map.extract_if(|key, _| wanted(key));
-        gone.filter_map(|(_, slot)| slot.current.swap(None)).collect()
+        gone.filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
     }
 
     /// Takes out everything.
     pub(crate) fn take_all(&self) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        map.drain().filter_map(|(_, slot)| slot.current.swap(None)).collect()
+        map.drain()
+            .filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
     }
 
     /// How many places hold something.
     pub(crate) fn len(&self) -> usize {
-        self.read().values().filter(|slot| slot.current.load().is_some()).count()
+        self.read()
+            .values()
+            .filter(|slot| slot.current.load().is_some())
+            .count()
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<K, Arc<Slot<T>>>> {
@@ -132,7 +172,12 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { current: ArcSwapOption::empty(), opening: Arc::default(), pace: Mutex::default(), used: Arc::default() }
+        Self {
+            current: ArcSwapOption::empty(),
+            opening: Arc::default(),
+            pace: Mutex::default(),
+            used: Arc::default(),
+        }
     }
 }
 
@@ -140,12 +185,16 @@ impl<T> Slot<T> {
     /// Takes `gone` out. Another one may already stand in its place: that one stays.
     pub(crate) fn forget(&self, gone: &Arc<T>) {
         let current = self.current.load();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, gone)) {
+        if current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, gone))
+        {
             self.current.compare_and_swap(&*current, None);
         }
     }
 
-    /// Where whoever uses what is in the place notes when, in milliseconds of the clock that [`Slots::slot`] is given.
+    /// Where whoever uses what is in the place notes when, in milliseconds of the clock that
+    /// [`Slots::slot`] is given.
     pub(crate) fn last_used(&self) -> Arc<AtomicU64> {
         self.used.clone()
     }
@@ -177,10 +226,17 @@ mod tests {
         }
         let held = slots.slot(&1, 1).unwrap().0.current.load_full().unwrap();
         let (slot, gone) = slots.slot(&3, 3).unwrap();
-        assert_eq!(gone.as_deref().map(String::as_str), Some("2"), "1 is older, and in use");
+        assert_eq!(
+            gone.as_deref().map(String::as_str),
+            Some("2"),
+            "1 is older, and in use"
+        );
         assert!(slots.slot(&4, 4).is_none(), "1 is held, 3 is being opened");
         drop((slot, held));
-        assert_eq!(slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str), Some("1"));
+        assert_eq!(
+            slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str),
+            Some("1")
+        );
         assert_eq!(slots.take_unused(3).len(), 0, "3 held nothing, 4 is newer");
         assert_eq!(slots.len(), 0);
     }
@@ -201,9 +257,14 @@ mod tests {
     #[test]
     fn an_owner_of_many_places_leaves_some_to_others() {
         let slots: Slots<(u8, u8), u8> = Slots::new(64, 1000);
-        let place_at = |owner: u8, nth: u8, now: u64| slots.slot_of(&(owner, nth), now, |other| other.0 == owner);
+        let place_at = |owner: u8, nth: u8, now: u64| {
+            slots.slot_of(&(owner, nth), now, |other| other.0 == owner)
+        };
         let place = |owner: u8, nth: u8| place_at(owner, nth, 100);
-        let mut held: Vec<_> = (0..64).filter_map(|nth| place(1, nth)).map(|(slot, _)| slot).collect();
+        let mut held: Vec<_> = (0..64)
+            .filter_map(|nth| place(1, nth))
+            .map(|(slot, _)| slot)
+            .collect();
         assert_eq!(held.len(), 48);
         let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
         assert_eq!(others.len(), 16, "each finds one, until all are in use");
@@ -216,7 +277,9 @@ mod tests {
         assert_eq!(slots.those(|_| true).len() + slots.read().len(), 48);
         // Few places have no shares.
         let few: Slots<(u8, u8), u8> = Slots::new(3, 1000);
-        let all: Vec<_> = (0..4).filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1)).collect();
+        let all: Vec<_> = (0..4)
+            .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))
+            .collect();
         assert_eq!(all.len(), 3);
     }
 

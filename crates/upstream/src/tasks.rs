@@ -1,7 +1,9 @@
-//! Tasks as core asks after them, in the words of the extension, at servers of either form. A modern server is asked as it is.
+//! Tasks as core asks after them, in the words of the extension, at servers of either form. A
+//! modern server is asked as it is.
 //!
-//! At one of 2025-11-25 a state is put together: its result is fetched apart (`tasks/result`), and on that request's stream
-//! such a server asks its client, so it is held open while the task waits for input.
+//! At one of 2025-11-25 a state is put together: its result is fetched apart (`tasks/result`), and
+//! on that request's stream such a server asks its client, so it is held open while the task waits
+//! for input.
 
 mod held;
 
@@ -23,10 +25,14 @@ pub(crate) use held::Desk;
 
 /// Whether a call is about a task.
 pub(crate) const fn is_about_task(method: Method) -> bool {
-    matches!(method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+    matches!(
+        method,
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel
+    )
 }
 
-/// Asks after a task, answers what it asks, or cancels it. Dropping the future takes the question back, never the task.
+/// Asks after a task, answers what it asks, or cancels it. Dropping the future takes the question
+/// back, never the task.
 pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     let looking = Looking { server, outbound };
     let done = match looking.outbound.call.method {
@@ -51,15 +57,24 @@ impl Looking {
         let state = self.ask(Method::TasksGet).await?;
         if self.is_modern() == Some(true) {
             let tongue = Tongue::new(Revision::MODERN);
-            let class = self.outbound.call.capabilities.class.cut(self.server.site.carries(tongue));
+            let class = self
+                .outbound
+                .call
+                .capabilities
+                .class
+                .cut(self.server.site.carries(tongue));
             if tongue.may_ask(class, &state) {
                 return Ok(state);
             }
             let text = "The upstream's task asks for input that the client did not say it can give";
             return Err(self.server.site.fail(FailureKind::BadAnswer, text));
         }
-        let bad =
-            || self.server.site.fail(FailureKind::BadAnswer, "The upstream's answer about the task has no status");
+        let bad = || {
+            self.server.site.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer about the task has no status",
+            )
+        };
         let status = Status::of(&state).ok_or_else(bad)?;
         if status.is_final() {
             self.server.held.forget(&self.key());
@@ -69,7 +84,11 @@ impl Looking {
             Status::Cancelled => Ok(tasks::lifted(&state, status)),
             Status::Completed | Status::Failed => self.outcome(&state).await,
             Status::InputRequired => {
-                self.questions(&state, self.server.held.take(&self.key(), || self.result())?).await
+                self.questions(
+                    &state,
+                    self.server.held.take(&self.key(), || self.result())?,
+                )
+                .await
             }
             Status::Working => match self.server.held.find(&self.key()) {
                 Some(held) => self.questions(&state, held).await,
@@ -85,14 +104,22 @@ impl Looking {
             Err(failure) => match failure.kind() {
                 FailureKind::Upstream(error) => {
                     let data = error.data.clone();
-                    Ok(tasks::failed(state, &ErrorObject { code: error.code, message: error.message.clone(), data }))
+                    Ok(tasks::failed(
+                        state,
+                        &ErrorObject {
+                            code: error.code,
+                            message: error.message.clone(),
+                            data,
+                        },
+                    ))
                 }
                 _ => Err(failure),
             },
         }
     }
 
-    /// The state of a task that may wait for its client: what it asks is in it, as far as it has said so.
+    /// The state of a task that may wait for its client: what it asks is in it, as far as it has
+    /// said so.
     async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
         if Status::of(state) == Some(Status::InputRequired) {
             held.asked().await;
@@ -101,14 +128,21 @@ impl Looking {
         if open.is_empty() {
             return Ok(tasks::lifted(state, Status::Working));
         }
-        Ok(tasks::asking(state, open.iter().map(|(key, question)| (key.as_str(), question))))
+        Ok(tasks::asking(
+            state,
+            open.iter().map(|(key, question)| (key.as_str(), question)),
+        ))
     }
 
     async fn answer(&self) -> Result<Bytes, Failure> {
         let call = &self.outbound.call;
-        let given = call.params.input_responses().map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let given = call
+            .params
+            .input_responses()
+            .map_err(|error| Failure::invalid_params(error.to_string()))?;
         let answers = call.answers.clone().or(given);
-        let answers = answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
+        let answers =
+            answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
         if let Some(held) = self.server.held.find(&self.key()) {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
@@ -117,8 +151,13 @@ impl Looking {
             // Nothing is known of the server yet: it has to be found first.
             self.ask(Method::TasksGet).await?;
         }
-        // An older server has no such method. It waits for nothing, as far as is known; but the task is to be one that is.
-        let method = if self.is_modern() == Some(true) { Method::TasksUpdate } else { Method::TasksGet };
+        // An older server has no such method. It waits for nothing, as far as is known; but the
+        // task is to be one that is.
+        let method = if self.is_modern() == Some(true) {
+            Method::TasksUpdate
+        } else {
+            Method::TasksGet
+        };
         self.ask(method).await
     }
 
@@ -130,7 +169,8 @@ impl Looking {
             }
             Err(failure) => failure,
         };
-        // Older servers refuse to cancel what is over. In the words of the extension that is no error.
+        // Older servers refuse to cancel what is over. In the words of the extension that is no
+        // error.
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
             let state = self.ask(Method::TasksGet).await?;
@@ -143,18 +183,38 @@ impl Looking {
 
     /// Makes one request about the task, and gives its whole result.
     async fn ask(&self, method: Method) -> Result<Bytes, Failure> {
-        let reply = column::call(self.server.clone(), self.about(method, self.outbound.deadlines)).await;
+        let reply = column::call(
+            self.server.clone(),
+            self.about(method, self.outbound.deadlines),
+        )
+        .await;
         settle::result(&self.server.site, reply).await
     }
 
     /// The request whose answer is the result, and on whose stream the server asks.
     fn result(&self) -> weir_core::port::Fut<'static, Reply> {
-        Box::pin(column::call(self.server.clone(), self.about(Method::TasksResult, Deadlines::CALL)))
+        Box::pin(column::call(
+            self.server.clone(),
+            self.about(Method::TasksResult, Deadlines::CALL),
+        ))
     }
 
     fn about(&self, method: Method, deadlines: Deadlines) -> Outbound {
-        let Outbound { principal, token, call, native, .. } = &self.outbound;
-        let call = if call.method == method { call.clone() } else { Arc::new(Call { method, ..Call::clone(call) }) };
+        let Outbound {
+            principal,
+            token,
+            call,
+            native,
+            ..
+        } = &self.outbound;
+        let call = if call.method == method {
+            call.clone()
+        } else {
+            Arc::new(Call {
+                method,
+                ..Call::clone(call)
+            })
+        };
         Outbound {
             principal: principal.clone(),
             token: token.clone(),
@@ -172,11 +232,17 @@ impl Looking {
     fn is_modern(&self) -> Option<bool> {
         // A task is in the era that its call was made in: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
-        self.server.line.revision_for(class).map(|revision| revision == Revision::MODERN.as_str())
+        self.server
+            .line
+            .revision_for(class)
+            .map(|revision| revision == Revision::MODERN.as_str())
     }
 
     fn key(&self) -> (Principal, Arc<str>) {
-        (self.outbound.principal.clone(), self.outbound.native.clone())
+        (
+            self.outbound.principal.clone(),
+            self.outbound.native.clone(),
+        )
     }
 }
 

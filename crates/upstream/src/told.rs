@@ -1,4 +1,5 @@
-//! Updates of single resources that a server told of and that nobody has taken yet: each resource once.
+//! Updates of single resources that a server told of and that nobody has taken yet: each resource
+//! once.
 //!
 //! Written by whoever reads a server's messages, taken by its one line for updates.
 
@@ -94,6 +95,10 @@ mod tests {
         assert_eq!(told.next().await, Updated::Any);
         let long = "x".repeat(MOST_BYTES / 4);
         (0..=4).for_each(|n| told.one(&format!("{n}{long}")));
-        assert_eq!(told.next().await, Updated::Any, "long names count by their bytes");
+        assert_eq!(
+            told.next().await,
+            Updated::Any,
+            "long names count by their bytes"
+        );
     }
 }

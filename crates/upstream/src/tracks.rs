@@ -1,6 +1,7 @@
-//! Progress of tasks. A call's token holds until the task that it became is over (2025-11-25, tasks, "Task Progress"), and what
-//! comes under it then belongs to no request any more: it is told where the task's result is waited for, else to the client
-//! itself, on its own standing stream. Where nobody is, the newest waits for the next who asks for the result.
+//! Progress of tasks. A call's token holds until the task that it became is over (2025-11-25,
+//! tasks, "Task Progress"), and what comes under it then belongs to no request any more: it is told
+//! where the task's result is waited for, else to the client itself, on its own standing stream.
+//! Where nobody is, the newest waits for the next who asks for the result.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -58,7 +59,8 @@ pub(crate) struct Tracked {
     id: u64,
 }
 
-/// Hears `params` of progress of one task, under its client's own token, until somebody else listens.
+/// Hears `params` of progress of one task, under its client's own token, until somebody else
+/// listens.
 #[derive(Debug)]
 pub(crate) struct Ear {
     tracks: Arc<Tracks>,
@@ -66,38 +68,76 @@ pub(crate) struct Ear {
 }
 
 impl Tracks {
-    /// Begins to lead the progress of a call that is to become a task; `None` where its client did not ask for any, or cannot
-    /// be told.
+    /// Begins to lead the progress of a call that is to become a task; `None` where its client did
+    /// not ask for any, or cannot be told.
     pub(crate) fn begin(self: &Arc<Self>, id: u64, outbound: &Outbound) -> Option<Tracked> {
         let call = &outbound.call;
-        let client = call.session.filter(|_| call.wants_progress && matches!(call.as_task, AsTask::Wanted { .. }))?;
-        let token = call.params.meta().ok().flatten()?.progress_token().ok().flatten()?;
+        let client = call
+            .session
+            .filter(|_| call.wants_progress && matches!(call.as_task, AsTask::Wanted { .. }))?;
+        let token = call
+            .params
+            .meta()
+            .ok()
+            .flatten()?
+            .progress_token()
+            .ok()
+            .flatten()?;
         let mut state = self.lock();
         if state.tracks.len() >= MOST {
             return None;
         }
         let owner = outbound.principal.clone();
-        let track = Track { client, owner, token, last: f64::NEG_INFINITY, task: None, unheard: None };
+        let track = Track {
+            client,
+            owner,
+            token,
+            last: f64::NEG_INFINITY,
+            task: None,
+            unheard: None,
+        };
         state.tracks.insert(id, track);
-        Some(Tracked { tracks: self.clone(), id })
+        Some(Tracked {
+            tracks: self.clone(),
+            id,
+        })
     }
 
     /// Takes what belongs to no request; false where it is no progress of a task.
     pub(crate) fn take(&self, site: &Site, message: &Message) -> bool {
-        let Message::Notification(told) = message else { return false };
-        let (Some(Method::Progress), Some(params)) = (told.method.known(), &told.params) else { return false };
-        let at = scan::find(params, "progress")
-            .and_then(|range| std::str::from_utf8(&params[range]).ok()?.trim().parse::<f64>().ok());
+        let Message::Notification(told) = message else {
+            return false;
+        };
+        let (Some(Method::Progress), Some(params)) = (told.method.known(), &told.params) else {
+            return false;
+        };
+        let at = scan::find(params, "progress").and_then(|range| {
+            std::str::from_utf8(&params[range])
+                .ok()?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        });
         let mut state = self.lock();
-        let Some(id) = hop::addressee(message) else { return false };
-        let Some(track) = state.tracks.get_mut(&id) else { return false };
-        let Some(at) = at.filter(|at| *at > track.last) else { return true };
+        let Some(id) = hop::addressee(message) else {
+            return false;
+        };
+        let Some(track) = state.tracks.get_mut(&id) else {
+            return false;
+        };
+        let Some(at) = at.filter(|at| *at > track.last) else {
+            return true;
+        };
         track.last = at;
         let (client, report) = (track.client, asks::report(params, &track.token));
         if let Some(report) = report.filter(|report| !state.tell(id, report)) {
             // The lines have a lock of their own, and one is held at a time.
             drop(state);
-            if site.bells.ring(&client, Ring::Said(asks::reported(&report))).is_err() {
+            if site
+                .bells
+                .ring(&client, Ring::Said(asks::reported(&report)))
+                .is_err()
+            {
                 self.lock().keep(id, report);
             }
         }
@@ -112,17 +152,27 @@ impl Tracks {
             return None;
         }
         let own = |track: &&mut Track| track.task.as_ref() == Some(&task);
-        if let Some(unheard) = state.tracks.values_mut().find(own).and_then(|track| track.unheard.take()) {
+        if let Some(unheard) = state
+            .tracks
+            .values_mut()
+            .find(own)
+            .and_then(|track| track.unheard.take())
+        {
             // There is room: it is the first.
             let _full = sender.try_send(unheard);
         }
         state.ears.insert(task, sender);
-        Some(Ear { tracks: self.clone(), reports })
+        Some(Ear {
+            tracks: self.clone(),
+            reports,
+        })
     }
 
     /// Nothing is told of a task that is over.
     pub(crate) fn over(&self, task: &Name) {
-        self.lock().tracks.retain(|_, track| track.task.as_ref() != Some(task));
+        self.lock()
+            .tracks
+            .retain(|_, track| track.task.as_ref() != Some(task));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -134,7 +184,12 @@ impl State {
     /// Tells whoever waits for the result; false where nobody does.
     fn tell(&self, id: u64, report: &Bytes) -> bool {
         let task = self.tracks.get(&id).and_then(|track| track.task.as_ref());
-        let Some(ear) = task.and_then(|task| self.ears.get(task)).filter(|ear| !ear.is_closed()) else { return false };
+        let Some(ear) = task
+            .and_then(|task| self.ears.get(task))
+            .filter(|ear| !ear.is_closed())
+        else {
+            return false;
+        };
         // Who does not read what it was told is told of a later one.
         let _full = ear.try_send(report.clone());
         true

@@ -1,7 +1,7 @@
 //! Error codes: the numbers that stand in `error.code`.
 //!
-//! One table, so that a number never appears twice in the code base. It holds no rule about who may send which code; that is the
-//! bridge's business.
+//! One table, so that a number never appears twice in the code base. It holds no rule about who may
+//! send which code; that is the bridge's business.
 
 /// The bytes are not JSON (JSON-RPC 2.0).
 pub const PARSE_ERROR: i64 = -32700;
@@ -43,7 +43,8 @@ pub const BUSY: i64 = 1006;
 /// weir: a rule refuses it to this principal.
 pub const DENIED: i64 = 1007;
 
-/// Whether 2026-07-28 lets a peer send this code: inside -32020..=-32099 only the three it defines, and never the two retired legacy ones.
+/// Whether 2026-07-28 lets a peer send this code: inside -32020..=-32099 only the three it defines,
+/// and never the two retired legacy ones.
 #[must_use]
 pub const fn is_allowed_to_modern(code: i64) -> bool {
     match code {
@@ -60,7 +61,11 @@ mod tests {
     #[test]
     fn r049_undefined_codes_of_the_reserved_band_are_not_for_modern_peers() {
         for code in -32099..=-32020 {
-            assert_eq!(is_allowed_to_modern(code), (-32022..=-32020).contains(&code), "{code}");
+            assert_eq!(
+                is_allowed_to_modern(code),
+                (-32022..=-32020).contains(&code),
+                "{code}"
+            );
         }
         assert!(!is_allowed_to_modern(RESOURCE_NOT_FOUND));
         for code in [
@@ -82,7 +87,15 @@ mod tests {
 
     #[test]
     fn own_codes_stay_out_of_the_json_rpc_band() {
-        for code in [TIMED_OUT, UNAVAILABLE, BAD_ANSWER, RESULT_UNKNOWN, LIMIT, BUSY, DENIED] {
+        for code in [
+            TIMED_OUT,
+            UNAVAILABLE,
+            BAD_ANSWER,
+            RESULT_UNKNOWN,
+            LIMIT,
+            BUSY,
+            DENIED,
+        ] {
             assert!(!(-32768..=-32000).contains(&code));
         }
     }

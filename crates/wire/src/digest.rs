@@ -1,13 +1,15 @@
 //! Comparing JSON texts by value, while their bytes pass and without keeping either.
 //!
-//! [`JsonDigest`] gives one number for a text. White space, the order of members and the spelling of strings and numbers make no
-//! difference to it. Two values that differ have the same number by chance alone, once in 2^64: enough to leave out what would be said
-//! twice, and no proof of anything.
+//! [`JsonDigest`] gives one number for a text. White space, the order of members and the spelling
+//! of strings and numbers make no difference to it. Two values that differ have the same number by
+//! chance alone, once in 2^64: enough to leave out what would be said twice, and no proof of
+//! anything.
 
 use crate::lexer::{Event, Lexer};
 use crate::scan::{Limits, ScanError, lone_surrogate};
 
-/// Digests one JSON text whose bytes come in chunks. The input must be UTF-8; this is not checked here.
+/// Digests one JSON text whose bytes come in chunks. The input must be UTF-8; this is not checked
+/// here.
 #[derive(Debug)]
 pub(crate) struct JsonDigest {
     lexer: Lexer,
@@ -45,7 +47,13 @@ impl Default for JsonDigest {
     /// A digest of a text within [`Limits::upstream`].
     fn default() -> Self {
         let lexer = Lexer::new(Limits::upstream(), u32::MAX);
-        Self { lexer, open: Vec::new(), scalar: Scalar::None, is_object: false, digest: None }
+        Self {
+            lexer,
+            open: Vec::new(),
+            scalar: Scalar::None,
+            is_object: false,
+            digest: None,
+        }
     }
 }
 
@@ -86,11 +94,18 @@ impl JsonDigest {
     fn react(&mut self, event: Event) {
         match event {
             Event::Open => {
-                self.open.push(Container { is_object: self.is_object, count: 0, sum: 0, key: 0 });
+                self.open.push(Container {
+                    is_object: self.is_object,
+                    count: 0,
+                    sum: 0,
+                    key: 0,
+                });
             }
             Event::KeyStart => self.scalar = Scalar::text(),
             Event::KeyEnd => {
-                let key = std::mem::replace(&mut self.scalar, Scalar::None).digest().unwrap_or_default();
+                let key = std::mem::replace(&mut self.scalar, Scalar::None)
+                    .digest()
+                    .unwrap_or_default();
                 if let Some(container) = self.open.last_mut() {
                     container.key = key;
                 }
@@ -111,7 +126,10 @@ impl JsonDigest {
 
     fn value_ends(&mut self) {
         let scalar = std::mem::replace(&mut self.scalar, Scalar::None).digest();
-        let Some(value) = scalar.or_else(|| self.open.pop().map(|container| container.digest())) else { return };
+        let Some(value) = scalar.or_else(|| self.open.pop().map(|container| container.digest()))
+        else {
+            return;
+        };
         match self.open.last_mut() {
             Some(container) => container.add(value),
             None => self.digest = Some(value),
@@ -131,13 +149,19 @@ impl Container {
     }
 
     fn digest(&self) -> u64 {
-        Hash::of(if self.is_object { b'{' } else { b'[' }, &[self.count, self.sum])
+        Hash::of(
+            if self.is_object { b'{' } else { b'[' },
+            &[self.count, self.sum],
+        )
     }
 }
 
 impl Scalar {
     fn text() -> Self {
-        Self::Text { unescape: Unescape::default(), hash: Hash::new(b'"') }
+        Self::Text {
+            unescape: Unescape::default(),
+            hash: Hash::new(b'"'),
+        }
     }
 
     /// `None` where there is no scalar.
@@ -156,14 +180,27 @@ impl Scalar {
 
 /// The digest of a number by its exact decimal value: `27`, `27.0` and `2.7e1` have the same one.
 fn number(text: &[u8]) -> u64 {
-    let (is_negative, text) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
+    let (is_negative, text) = text
+        .strip_prefix(b"-")
+        .map_or((false, text), |rest| (true, rest));
     let e = text.iter().position(|byte| matches!(byte, b'e' | b'E'));
     let (mantissa, exponent) = e.map_or((text, &b"0"[..]), |e| (&text[..e], &text[e + 1..]));
-    let point = mantissa.iter().position(|byte| *byte == b'.').unwrap_or(mantissa.len());
-    let digits: Vec<u8> = mantissa.iter().copied().filter(u8::is_ascii_digit).collect();
+    let point = mantissa
+        .iter()
+        .position(|byte| *byte == b'.')
+        .unwrap_or(mantissa.len());
+    let digits: Vec<u8> = mantissa
+        .iter()
+        .copied()
+        .filter(u8::is_ascii_digit)
+        .collect();
     let fraction = digits.len() - point;
     let leading = digits.iter().take_while(|digit| **digit == b'0').count();
-    let trailing = digits[leading..].iter().rev().take_while(|digit| **digit == b'0').count();
+    let trailing = digits[leading..]
+        .iter()
+        .rev()
+        .take_while(|digit| **digit == b'0')
+        .count();
     let significant = &digits[leading..digits.len() - trailing];
     let mut hash = Hash::new(b'0');
     if significant.is_empty() {
@@ -171,9 +208,13 @@ fn number(text: &[u8]) -> u64 {
     }
     hash.write(&[u8::from(is_negative)]);
     hash.write(significant);
-    let power =
-        std::str::from_utf8(exponent).ok().and_then(|exponent| exponent.parse::<i64>().ok()).and_then(|power| {
-            let moved = i64::try_from(trailing).ok()?.checked_sub(i64::try_from(fraction).ok()?)?;
+    let power = std::str::from_utf8(exponent)
+        .ok()
+        .and_then(|exponent| exponent.parse::<i64>().ok())
+        .and_then(|power| {
+            let moved = i64::try_from(trailing)
+                .ok()?
+                .checked_sub(i64::try_from(fraction).ok()?)?;
             power.checked_add(moved)
         });
     match power {
@@ -197,7 +238,9 @@ impl Hash {
 
     fn of(kind: u8, parts: &[u64]) -> u64 {
         let mut hash = Self::new(kind);
-        parts.iter().for_each(|part| hash.write(&part.to_le_bytes()));
+        parts
+            .iter()
+            .for_each(|part| hash.write(&part.to_le_bytes()));
         hash.finish()
     }
 
@@ -215,8 +258,8 @@ impl Hash {
     }
 }
 
-/// Resolves the escapes of one JSON string whose bytes come in chunks, with or without its quotes. A lone surrogate becomes the three
-/// bytes that it would have.
+/// Resolves the escapes of one JSON string whose bytes come in chunks, with or without its quotes.
+/// A lone surrogate becomes the three bytes that it would have.
 #[derive(Debug, Default)]
 pub(crate) struct Unescape {
     state: Escape,
@@ -258,7 +301,10 @@ impl Unescape {
                 }
                 Escape::Hex { unit, left } => {
                     let unit = unit << 4 | char::from(byte).to_digit(16).unwrap_or_default();
-                    self.state = Escape::Hex { unit, left: left - 1 };
+                    self.state = Escape::Hex {
+                        unit,
+                        left: left - 1,
+                    };
                     if left == 1 {
                         self.state = Escape::None;
                         self.unit(unit, &mut out);
@@ -296,7 +342,8 @@ impl Unescape {
     fn unit(&mut self, unit: u32, out: &mut impl FnMut(&[u8])) {
         if let (Some(high), 0xdc00..0xe000) = (self.high, unit) {
             self.high = None;
-            let character = char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (unit - 0xdc00)).unwrap_or_default();
+            let character = char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (unit - 0xdc00))
+                .unwrap_or_default();
             return out(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
         self.end_pair(out);
@@ -381,14 +428,22 @@ mod tests {
             .collect();
         for (one, first) in &all {
             for (other, second) in &all {
-                assert_eq!(first == second, one == other, "{:?} {:?}", groups[*one], groups[*other]);
+                assert_eq!(
+                    first == second,
+                    one == other,
+                    "{:?} {:?}",
+                    groups[*one],
+                    groups[*other]
+                );
             }
         }
     }
 
     #[test]
     fn what_is_no_json_text_has_no_digest() {
-        for text in ["", " ", "1 2", "[1", "{\"a\":", "nul", "Hello", "{'a':1}", "-", "\"a", "[1],"] {
+        for text in [
+            "", " ", "1 2", "[1", "{\"a\":", "nul", "Hello", "{'a':1}", "-", "\"a", "[1],",
+        ] {
             assert_eq!(digest(text), None, "{text}");
         }
     }
@@ -422,7 +477,9 @@ mod tests {
     fn has_objects(value: &Value) -> bool {
         match value {
             Value::Array(items) => items.iter().any(has_objects),
-            other => other.as_object().is_some_and(|members: &Map<_, _>| !members.is_empty()),
+            other => other
+                .as_object()
+                .is_some_and(|members: &Map<_, _>| !members.is_empty()),
         }
     }
 

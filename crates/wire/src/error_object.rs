@@ -25,13 +25,20 @@ impl ErrorObject {
     /// An error without `data`.
     #[must_use]
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
     }
 
     /// The same error with `data`, which must be one JSON value.
     #[must_use]
     pub fn with_data(self, data: Bytes) -> Self {
-        Self { data: Some(data), ..self }
+        Self {
+            data: Some(data),
+            ..self
+        }
     }
 
     /// Reads a checked JSON object. Unknown members are dropped.
@@ -49,13 +56,19 @@ impl ErrorObject {
                 data = Some(raw.slice(member.value));
             }
         }
-        Ok(Self { code: code.ok_or(ErrorObjectError)?, message: message.ok_or(ErrorObjectError)?, data })
+        Ok(Self {
+            code: code.ok_or(ErrorObjectError)?,
+            message: message.ok_or(ErrorObjectError)?,
+            data,
+        })
     }
 
     /// Appends the object as JSON.
     pub fn write(&self, out: &mut BytesMut) {
         let mut object = ObjectWriter::new(out);
-        object.integer("code", self.code).string("message", &self.message);
+        object
+            .integer("code", self.code)
+            .string("message", &self.message);
         if let Some(data) = &self.data {
             object.raw("data", data);
         }
@@ -79,11 +92,16 @@ mod tests {
 
     #[test]
     fn parts_survive_and_data_stays_raw() {
-        let raw = Bytes::from_static(br#"{"data":{"n":1e0, "x":[ ]},"message":"a\nb","code":-32022,"extra":1}"#);
+        let raw = Bytes::from_static(
+            br#"{"data":{"n":1e0, "x":[ ]},"message":"a\nb","code":-32022,"extra":1}"#,
+        );
         let error = ErrorObject::parse(&raw).unwrap();
         assert_eq!((error.code, error.message.as_str()), (-32022, "a\nb"));
         assert_eq!(error.data.as_deref(), Some(&br#"{"n":1e0, "x":[ ]}"#[..]));
-        assert_eq!(error.to_json(), r#"{"code":-32022,"message":"a\nb","data":{"n":1e0, "x":[ ]}}"#);
+        assert_eq!(
+            error.to_json(),
+            r#"{"code":-32022,"message":"a\nb","data":{"n":1e0, "x":[ ]}}"#
+        );
     }
 
     #[test]
@@ -95,7 +113,11 @@ mod tests {
             r#"{"code":1.5,"message":"x"}"#,
             "[]",
         ] {
-            assert_eq!(ErrorObject::parse(&Bytes::from_static(raw.as_bytes())), Err(ErrorObjectError), "{raw}");
+            assert_eq!(
+                ErrorObject::parse(&Bytes::from_static(raw.as_bytes())),
+                Err(ErrorObjectError),
+                "{raw}"
+            );
         }
     }
 }

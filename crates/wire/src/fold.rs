@@ -1,8 +1,9 @@
 //! Unicode simple case folding: names that parsers without regard to case take for each other.
 //!
-//! A server that matches member names without regard to case takes `Name`, or `argument\u{17f}` with a long s, for a member that was
-//! decided on under its exact name. Two names are the same to such a parser when they are equal under simple case folding (the mappings
-//! C and S of Unicode's `CaseFolding.txt`), which folds one character to one character.
+//! A server that matches member names without regard to case takes `Name`, or `argument\u{17f}`
+//! with a long s, for a member that was decided on under its exact name. Two names are the same to
+//! such a parser when they are equal under simple case folding (the mappings C and S of Unicode's
+//! `CaseFolding.txt`), which folds one character to one character.
 
 /// The character that stands for all that are equal to `character` under simple case folding.
 #[must_use]
@@ -26,7 +27,11 @@ pub fn fold(character: char) -> char {
 
 /// The mapping's one character; `same` where it maps to several, which simple folding leaves alone.
 fn single(mut mapped: impl ExactSizeIterator<Item = char>, same: char) -> char {
-    if mapped.len() == 1 { mapped.next().unwrap_or(same) } else { same }
+    if mapped.len() == 1 {
+        mapped.next().unwrap_or(same)
+    } else {
+        same
+    }
 }
 
 /// The folded text: equal for two texts exactly where they are equal under simple case folding.
@@ -61,8 +66,11 @@ mod tests {
 
     /// The characters equal to one of these, by tables that were made of Unicode's own.
     fn orbit(characters: impl IntoIterator<Item = char>) -> ClassUnicode {
-        let mut class =
-            ClassUnicode::new(characters.into_iter().map(|character| ClassUnicodeRange::new(character, character)));
+        let mut class = ClassUnicode::new(
+            characters
+                .into_iter()
+                .map(|character| ClassUnicodeRange::new(character, character)),
+        );
         class.try_case_fold_simple().unwrap();
         class
     }
@@ -70,10 +78,17 @@ mod tests {
     #[test]
     fn every_character_folds_as_unicode_says() {
         let mut classes: BTreeMap<char, Vec<char>> = BTreeMap::new();
-        for character in ('\0'..=char::MAX).filter(|one| !NEWER.iter().any(|newer| newer.contains(one))) {
+        for character in
+            ('\0'..=char::MAX).filter(|one| !NEWER.iter().any(|newer| newer.contains(one)))
+        {
             classes.entry(fold(character)).or_default().push(character);
         }
-        let alone = || classes.iter().filter(|(_, class)| class.len() == 1).map(|(_, class)| class[0]);
+        let alone = || {
+            classes
+                .iter()
+                .filter(|(_, class)| class.len() == 1)
+                .map(|(_, class)| class[0])
+        };
         assert!(classes.iter().all(|(stands, class)| class.contains(stands)));
         assert_eq!(
             orbit(alone()).ranges(),
@@ -81,7 +96,10 @@ mod tests {
         );
         let mut several = 0;
         for class in classes.values().filter(|class| class.len() > 1) {
-            let equal: Vec<char> = orbit([class[0]]).iter().flat_map(|range| range.start()..=range.end()).collect();
+            let equal: Vec<char> = orbit([class[0]])
+                .iter()
+                .flat_map(|range| range.start()..=range.end())
+                .collect();
             assert_eq!(equal, *class);
             several += 1;
         }
@@ -90,7 +108,11 @@ mod tests {
 
     #[test]
     fn the_letters_of_names_have_these_other_forms_and_no_others() {
-        let forms = |letter: char| ('\0'..=char::MAX).filter(|other| fold(*other) == letter).collect::<String>();
+        let forms = |letter: char| {
+            ('\0'..=char::MAX)
+                .filter(|other| fold(*other) == letter)
+                .collect::<String>()
+        };
         for letter in 'a'..='z' {
             let expected = match letter {
                 'k' => "Kk\u{212a}".to_owned(),

@@ -1,9 +1,13 @@
 //! Bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the same on the committed corpus and on
-//! mutations of it, so that CI runs them without a fuzzer. Each panics when its property is broken. Not part of the API.
+//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the
+//! same on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
+//! panics when its property is broken. Not part of the API.
 #![doc(hidden)]
-#![allow(clippy::missing_panics_doc, reason = "panicking is what a fuzz target is for")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "panicking is what a fuzz target is for"
+)]
 
 use std::ops::Range;
 
@@ -24,13 +28,17 @@ const SMALL: Limits = Limits {
     ignore_case_variants: false,
 };
 
-/// Any body: no panic; what is accepted is JSON within the limits, and reads the same whoever reads it.
+/// Any body: no panic; what is accepted is JSON within the limits, and reads the same whoever reads
+/// it.
 pub fn envelope(data: &[u8]) {
     let raw = Bytes::copy_from_slice(data);
     let checked = scan::check(data, &SMALL);
     if let Ok(incoming) = Incoming::parse(raw.clone(), &SMALL) {
         // A batch may hold an item that is refused later.
-        assert!(checked.is_ok() || matches!(incoming, Incoming::Batch(_)), "parsed, but the scan refuses it");
+        assert!(
+            checked.is_ok() || matches!(incoming, Incoming::Batch(_)),
+            "parsed, but the scan refuses it"
+        );
         let tree: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
         match incoming {
             Incoming::Batch(items) => assert!(!items.is_empty() && items.len() <= SMALL.max_batch),
@@ -52,15 +60,25 @@ fn same_message(message: &Message, tree: &serde_json::Value) {
         Message::Response(_) => (None, None),
     };
     assert_eq!(method, tree["method"].as_str());
-    let Ok(params) = Params::parse(params) else { return };
+    let Ok(params) = Params::parse(params) else {
+        return;
+    };
     if let Ok(Some(name)) = params.name() {
-        assert_eq!(Some(&*name), tree["params"]["name"].as_str(), "the policy's view differs from the peer's");
+        assert_eq!(
+            Some(&*name),
+            tree["params"]["name"].as_str(),
+            "the policy's view differs from the peer's"
+        );
     }
 }
 
 /// A splitter gives the same whatever the chunks.
 fn split(raw: &Bytes) {
-    let caps = SplitCaps { max_held: 4096, max_total: 1 << 20, limits: SMALL };
+    let caps = SplitCaps {
+        max_held: 4096,
+        max_total: 1 << 20,
+        limits: SMALL,
+    };
     let run = |step: usize| {
         let (mut splitter, mut out) = (ReplySplitter::new(caps), Vec::new());
         for range in chunks(raw.len(), step) {
@@ -73,7 +91,9 @@ fn split(raw: &Bytes) {
                 text.extend_from_slice(&end.rest);
                 let given = serde_json::from_slice::<serde::de::IgnoredAny>(&text);
                 assert!(given.is_ok(), "what was given of a result is none");
-                text.extend_from_slice(format!("|{:?}{:?}", end.response.id, end.result_type).as_bytes());
+                text.extend_from_slice(
+                    format!("|{:?}{:?}", end.response.id, end.result_type).as_bytes(),
+                );
             }
         }
         Some(text)
@@ -92,7 +112,8 @@ fn rewrite(raw: &Bytes) {
         .observe("isError")
         .meta(MetaEdits::new().drop_owned().add("dev.weir/x", "1"));
     let run = |step: usize| {
-        let (mut rewriter, mut out) = (Rewriter::with_limits(edits.clone(), SMALL), BytesMut::new());
+        let (mut rewriter, mut out) =
+            (Rewriter::with_limits(edits.clone(), SMALL), BytesMut::new());
         for range in chunks(raw.len(), step) {
             rewriter.feed(&raw.slice(range), &mut out).ok()?;
         }
@@ -105,14 +126,21 @@ fn rewrite(raw: &Bytes) {
     if let Some(out) = whole
         && scan::check(raw, &SMALL).is_ok()
     {
-        assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(), "broken by editing");
+        assert!(
+            serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(),
+            "broken by editing"
+        );
     }
 }
 
-/// Header text: what decodes encodes back to the same text, what a client must send decodes to what it meant, and nothing else is equal.
+/// Header text: what decodes encodes back to the same text, what a client must send decodes to what
+/// it meant, and nothing else is equal.
 pub fn mcp_headers(data: &[u8]) {
     if let Ok(text) = header::decode(data) {
-        assert_eq!(header::decode(header::encode(&text).as_bytes()).as_deref(), Ok(&*text));
+        assert_eq!(
+            header::decode(header::encode(&text).as_bytes()).as_deref(),
+            Ok(&*text)
+        );
     }
     if let Ok(text) = std::str::from_utf8(data) {
         let value = header::encode(text);
@@ -138,7 +166,10 @@ type DataAndItem = (Vec<u8>, Option<SseItem>);
 /// Items with the data of an event joined, and whether the stream was refused.
 fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
     let raw = Bytes::copy_from_slice(data);
-    let mut decoder = Decoder::new(Caps { max_event: 64, max_field: 16 });
+    let mut decoder = Decoder::new(Caps {
+        max_event: 64,
+        max_field: 16,
+    });
     let (mut items, mut text) = (Vec::new(), Vec::new());
     for range in chunks(data.len(), step) {
         let mut input = raw.slice(range);
@@ -174,7 +205,14 @@ pub fn sse_reencode(data: &[u8]) {
     let mut input = whole.freeze();
     let id = id.replace(['\n', '\r', '\0'], "");
     let text = Bytes::from(normalized(data));
-    assert_eq!(decoder.feed(&mut input), Ok(Some(Event::Message { event: None, id: Some(id), data: text })));
+    assert_eq!(
+        decoder.feed(&mut input),
+        Ok(Some(Event::Message {
+            event: None,
+            id: Some(id),
+            data: text
+        }))
+    );
     assert_eq!(decoder.feed(&mut input), Ok(None));
     assert!(decoder.is_between_events());
 }
@@ -193,5 +231,7 @@ fn normalized(data: &[u8]) -> Vec<u8> {
 }
 
 fn chunks(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(step).map(move |start| start..len.min(start + step))
+    (0..len)
+        .step_by(step)
+        .map(move |start| start..len.min(start + step))
 }

@@ -1,7 +1,8 @@
-//! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value encoding").
+//! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value
+//! encoding").
 //!
-//! A header carries visible ASCII as it is and anything else as `=?base64?...?=`. Which header mirrors what, and what a mismatch means,
-//! is decided elsewhere.
+//! A header carries visible ASCII as it is and anything else as `=?base64?...?=`. Which header
+//! mirrors what, and what a mismatch means, is decided elsewhere.
 
 use std::borrow::Cow;
 
@@ -30,17 +31,24 @@ pub enum HeaderTextError {
     NotUtf8,
 }
 
-/// The header value for `text`: as it is where that is safe, else base64 between markers. The empty text is the empty value.
+/// The header value for `text`: as it is where that is safe, else base64 between markers. The empty
+/// text is the empty value.
 #[must_use]
 pub fn encode(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let edges = [bytes.first(), bytes.last()];
-    let plain =
-        bytes.iter().all(|byte| is_printable(*byte)) && !edges.contains(&Some(&b' ')) && marked(bytes).is_none();
-    if plain { Cow::Borrowed(text) } else { Cow::Owned(format!("=?base64?{}?=", BASE64.encode(bytes))) }
+    let plain = bytes.iter().all(|byte| is_printable(*byte))
+        && !edges.contains(&Some(&b' '))
+        && marked(bytes).is_none();
+    if plain {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("=?base64?{}?=", BASE64.encode(bytes)))
+    }
 }
 
-/// The text of a header value. Spaces and tabs around it do not count; a value without both markers, in their exact case, is literal.
+/// The text of a header value. Spaces and tabs around it do not count; a value without both
+/// markers, in their exact case, is literal.
 ///
 /// # Errors
 /// When the value is too long, not printable ASCII, or not what its markers promise.
@@ -53,10 +61,16 @@ pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderTextError> {
         return Err(HeaderTextError::NotPrintable);
     }
     let Some(encoded) = marked(value) else {
-        return std::str::from_utf8(value).map(Cow::Borrowed).map_err(|_| HeaderTextError::NotUtf8);
+        return std::str::from_utf8(value)
+            .map(Cow::Borrowed)
+            .map_err(|_| HeaderTextError::NotUtf8);
     };
-    let decoded = BASE64.decode(encoded).map_err(|_| HeaderTextError::BadBase64)?;
-    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| HeaderTextError::NotUtf8)
+    let decoded = BASE64
+        .decode(encoded)
+        .map_err(|_| HeaderTextError::BadBase64)?;
+    String::from_utf8(decoded)
+        .map(Cow::Owned)
+        .map_err(|_| HeaderTextError::NotUtf8)
 }
 
 fn marked(value: &[u8]) -> Option<&[u8]> {
@@ -109,7 +123,16 @@ mod tests {
         assert_eq!(encode(""), "");
         assert_eq!(encode("a b"), "a b");
         assert_eq!(encode("w\u{e9}"), "=?base64?d8Op?=");
-        for text in [" a", "a ", "\ta", "a\tb", "a\r\nX: y", "\0", "=?base64?SGVsbG8=?=", "=?base64??="] {
+        for text in [
+            " a",
+            "a ",
+            "\ta",
+            "a\tb",
+            "a\r\nX: y",
+            "\0",
+            "=?base64?SGVsbG8=?=",
+            "=?base64??=",
+        ] {
             let value = encode(text);
             assert!(value.starts_with("=?base64?"), "{text:?}");
             assert_eq!(decode(value.as_bytes()).unwrap(), text);
@@ -132,14 +155,24 @@ mod tests {
             "=?base64?SGVs bG8=?=",
             "=?base64?SGVsbG9=?=",
         ] {
-            assert_eq!(decode(value.as_bytes()), Err(HeaderTextError::BadBase64), "{value}");
+            assert_eq!(
+                decode(value.as_bytes()),
+                Err(HeaderTextError::BadBase64),
+                "{value}"
+            );
         }
         assert_eq!(decode(b"=?base64?/w==?="), Err(HeaderTextError::NotUtf8));
     }
 
     #[test]
     fn r020_a_value_without_both_exact_markers_is_literal() {
-        for value in ["=?base64?SGVsbG8=", "SGVsbG8=?=", "=?BASE64?SGVsbG8=?=", "=?Base64?SGVsbG8=?=", "=?base64?="] {
+        for value in [
+            "=?base64?SGVsbG8=",
+            "SGVsbG8=?=",
+            "=?BASE64?SGVsbG8=?=",
+            "=?Base64?SGVsbG8=?=",
+            "=?base64?=",
+        ] {
             assert_eq!(decode(value.as_bytes()).unwrap(), value);
         }
     }

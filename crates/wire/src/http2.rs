@@ -1,6 +1,8 @@
-//! Frames of HTTP/2 (RFC 9113) by their heads, as their bytes pass however they are cut, and the bound of those that bring nothing.
+//! Frames of HTTP/2 (RFC 9113) by their heads, as their bytes pass however they are cut, and the
+//! bound of those that bring nothing.
 //!
-//! The protocol's libraries show neither, to a server or to a client. Whoever reads or writes the bytes feeds them here.
+//! The protocol's libraries show neither, to a server or to a client. Whoever reads or writes the
+//! bytes feeds them here.
 
 use std::time::Instant;
 
@@ -60,11 +62,26 @@ pub struct FrameParser {
 }
 
 impl FrameParser {
-    /// A direction that begins with so many bytes that are no frames: [`PREFACE`] where a client writes, else 0.
+    /// A direction that begins with so many bytes that are no frames: [`PREFACE`] where a client
+    /// writes, else 0.
     #[must_use]
     pub const fn new(preface: usize) -> Self {
-        let current = FrameHead { length: 0, padding: 0, kind: 0, flags: 0, stream: 0 };
-        Self { preface, head: [0; HEAD], filled: 0, current, left: 0, entry: [0; 6], entered: 0 }
+        let current = FrameHead {
+            length: 0,
+            padding: 0,
+            kind: 0,
+            flags: 0,
+            stream: 0,
+        };
+        Self {
+            preface,
+            head: [0; HEAD],
+            filled: 0,
+            current,
+            left: 0,
+            entry: [0; 6],
+            entered: 0,
+        }
     }
 
     /// Takes the next bytes of the direction, and gives what is in them to `seen`.
@@ -94,7 +111,13 @@ impl FrameParser {
         let [a, b, c, kind, flags, s0, s1, s2, s3] = self.head;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let stream = u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff;
-        self.current = FrameHead { length, padding: 0, kind, flags, stream };
+        self.current = FrameHead {
+            length,
+            padding: 0,
+            kind,
+            flags,
+            stream,
+        };
         (self.left, self.filled, self.entered) = (length, 0, 0);
         if length == 0 || !self.is_padded_data() {
             seen(Seen::Head(self.current));
@@ -105,7 +128,8 @@ impl FrameParser {
         self.current.kind == DATA && self.current.flags & PADDED != 0
     }
 
-    /// Reads how much of a frame of data is padding, and the entries of the two types that say something about windows.
+    /// Reads how much of a frame of data is padding, and the entries of the two types that say
+    /// something about windows.
     fn payload(&mut self, bytes: &[u8], seen: &mut impl FnMut(Seen)) {
         let size = match self.current.kind {
             DATA if self.left == self.current.length && self.is_padded_data() => {
@@ -126,13 +150,17 @@ impl FrameParser {
             let [a, b, c, d, e, f] = self.entry;
             seen(match size {
                 6 => Seen::Setting(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
-                _ => Seen::Window(self.current.stream, u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff),
+                _ => Seen::Window(
+                    self.current.stream,
+                    u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff,
+                ),
             });
         }
     }
 }
 
-/// How many frames that ask for work and bring none may come at once, and how many more each second.
+/// How many frames that ask for work and bring none may come at once, and how many more each
+/// second.
 pub const IDLE_FRAMES: u32 = 1000;
 /// See [`IDLE_FRAMES`].
 pub const IDLE_FRAMES_A_SECOND: u32 = 100;
@@ -149,7 +177,10 @@ impl IdleFrames {
     /// The bound of a connection that begins at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { left: f64::from(IDLE_FRAMES), counted: now }
+        Self {
+            left: f64::from(IDLE_FRAMES),
+            counted: now,
+        }
     }
 
     /// Lets so many more come, such as for a frame of one's own.

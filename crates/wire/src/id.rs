@@ -1,7 +1,7 @@
 //! JSON-RPC request ids.
 //!
-//! An id belongs to the peer that made it: it is echoed with the very bytes it came with, and compared by value and type. It is not a
-//! key across peers; weir mints its own towards upstreams.
+//! An id belongs to the peer that made it: it is echoed with the very bytes it came with, and
+//! compared by value and type. It is not a key across peers; weir mints its own towards upstreams.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +16,8 @@ pub const MAX_LEN: usize = 256;
 
 /// A string or integer id, as its JSON text.
 ///
-/// `1` and `"1"` differ; `"a"` and `"\u0061"` are equal. Cheap to clone: integers and texts up to 36 bytes (a UUID) are kept in place, so
-/// that an id never keeps a request's body alive.
+/// `1` and `"1"` differ; `"a"` and `"\u0061"` are equal. Cheap to clone: integers and texts up to
+/// 36 bytes (a UUID) are kept in place, so that an id never keeps a request's body alive.
 #[derive(Clone)]
 pub struct RequestId(Repr);
 
@@ -59,7 +59,8 @@ impl RequestId {
         }
         match text.first() {
             Some(b'"') if scan::string(text).is_some() => {}
-            Some(b'-' | b'0'..=b'9') if text[1..].iter().all(u8::is_ascii_digit) && text != b"-" => {}
+            Some(b'-' | b'0'..=b'9')
+                if text[1..].iter().all(u8::is_ascii_digit) && text != b"-" => {}
             Some(b'-' | b'0'..=b'9') => return Err(IdError::NotInteger),
             Some(b'n') => return Err(IdError::Null),
             _ => return Err(IdError::WrongType),
@@ -67,7 +68,8 @@ impl RequestId {
         Ok(Self::from_checked(text))
     }
 
-    /// An id that is this text. Texts whose JSON is longer than [`MAX_LEN`] are for the caller to avoid; they are kept all the same.
+    /// An id that is this text. Texts whose JSON is longer than [`MAX_LEN`] are for the caller to
+    /// avoid; they are kept all the same.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let mut out = bytes::BytesMut::with_capacity(text.len() + 2);
@@ -102,7 +104,10 @@ impl RequestId {
         }
         let mut inline = [0; INLINE];
         inline[..text.len()].copy_from_slice(text);
-        Self(Repr::Inline { len: u8::try_from(text.len()).unwrap_or(0), text: inline })
+        Self(Repr::Inline {
+            len: u8::try_from(text.len()).unwrap_or(0),
+            text: inline,
+        })
     }
 
     /// What is compared: the text with its escapes resolved, or the digits.
@@ -178,7 +183,12 @@ mod tests {
             (br#""\ud800""#, IdError::WrongType),
         ];
         for (json, error) in table {
-            assert_eq!(RequestId::from_json(json), Err(error), "{}", String::from_utf8_lossy(json));
+            assert_eq!(
+                RequestId::from_json(json),
+                Err(error),
+                "{}",
+                String::from_utf8_lossy(json)
+            );
         }
     }
 
@@ -186,16 +196,28 @@ mod tests {
     fn b07_an_id_over_256_bytes_is_refused() {
         let id = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
         assert!(RequestId::from_json(id(256).as_bytes()).is_ok());
-        assert_eq!(RequestId::from_json(id(257).as_bytes()), Err(IdError::TooLong));
+        assert_eq!(
+            RequestId::from_json(id(257).as_bytes()),
+            Err(IdError::TooLong)
+        );
     }
 
     #[test]
     fn r034_b06_the_exact_text_is_kept() {
         let long = format!("\"{}\"", "y".repeat(100));
-        for json in
-            ["0", "-0", "9007199254740993", "123456789012345678901234567890", r#""a\u0062""#, r#""""#, long.as_str()]
-        {
-            assert_eq!(RequestId::from_json(json.as_bytes()).unwrap().as_json(), json.as_bytes());
+        for json in [
+            "0",
+            "-0",
+            "9007199254740993",
+            "123456789012345678901234567890",
+            r#""a\u0062""#,
+            r#""""#,
+            long.as_str(),
+        ] {
+            assert_eq!(
+                RequestId::from_json(json.as_bytes()).unwrap().as_json(),
+                json.as_bytes()
+            );
         }
     }
 
@@ -206,7 +228,13 @@ mod tests {
         assert_ne!(id("9007199254740992"), id("9007199254740993"));
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));
         assert_eq!(id("0"), id("-0"));
-        let set = HashSet::from([id(r#""a""#), id("0"), id("1"), RequestId::from(7_u64), RequestId::from(-7_i64)]);
+        let set = HashSet::from([
+            id(r#""a""#),
+            id("0"),
+            id("1"),
+            RequestId::from(7_u64),
+            RequestId::from(-7_i64),
+        ]);
         assert!(
             set.contains(&id(r#""\u0061""#))
                 && set.contains(&id("-0"))

@@ -1,7 +1,9 @@
-//! A resumable JSON lexer: strict RFC 8259, one byte at a time in theory, runs of bytes in practice.
+//! A resumable JSON lexer: strict RFC 8259, one byte at a time in theory, runs of bytes in
+//! practice.
 //!
-//! Both the whole-body scan and the streaming rewriters need the same grammar and the same limits, so there is one machine. It keeps a
-//! bit per open bracket and never recurses; it stores no text. It does not check UTF-8 (see [`crate::utf8`]) and decodes nothing.
+//! Both the whole-body scan and the streaming rewriters need the same grammar and the same limits,
+//! so there is one machine. It keeps a bit per open bracket and never recurses; it stores no text.
+//! It does not check UTF-8 (see [`crate::utf8`]) and decodes nothing.
 
 use crate::run;
 use crate::scan::{Limits, ScanError, ScanErrorKind};
@@ -82,7 +84,8 @@ enum State {
     Done,
 }
 
-/// The machine. Feed it consecutive pieces of one JSON text with [`Lexer::advance`], then call [`Lexer::finish`].
+/// The machine. Feed it consecutive pieces of one JSON text with [`Lexer::advance`], then call
+/// [`Lexer::finish`].
 #[derive(Debug)]
 pub(crate) struct Lexer {
     state: State,
@@ -99,7 +102,16 @@ impl Lexer {
     /// A lexer that reports events at depths up to `report`.
     pub(crate) fn new(limits: Limits, report: u32) -> Self {
         let objects = [0; Limits::DEPTH_CEILING as usize / 64];
-        Self { state: State::Value, depth: 0, objects, report, tokens: 0, number_len: 0, offset: 0, limits }
+        Self {
+            state: State::Value,
+            depth: 0,
+            objects,
+            report,
+            tokens: 0,
+            number_len: 0,
+            offset: 0,
+            limits,
+        }
     }
 
     /// How many brackets are open.
@@ -122,7 +134,8 @@ impl Lexer {
         self.state == State::Done
     }
 
-    /// Reads `bytes` up to the next event, or to their end: how many were consumed, and the event if there was one.
+    /// Reads `bytes` up to the next event, or to their end: how many were consumed, and the event
+    /// if there was one.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>), ScanError> {
         let mut pos = 0;
         let outcome = loop {
@@ -137,18 +150,30 @@ impl Lexer {
         self.offset += pos as u64;
         match outcome {
             Ok(event) => Ok((pos, event)),
-            Err(kind) => Err(ScanError { kind, offset: self.offset }),
+            Err(kind) => Err(ScanError {
+                kind,
+                offset: self.offset,
+            }),
         }
     }
 
     /// Ends the text. A number at the top level ends here. Fails if the value is incomplete.
     pub(crate) fn finish(&mut self) -> Result<(), ScanError> {
         if self.depth == 0
-            && let State::Number(Number::Zero | Number::Integer | Number::Fraction | Number::Exponent) = self.state
+            && let State::Number(
+                Number::Zero | Number::Integer | Number::Fraction | Number::Exponent,
+            ) = self.state
         {
             self.state = State::Done;
         }
-        if self.is_done() { Ok(()) } else { Err(ScanError { kind: ScanErrorKind::UnexpectedEnd, offset: self.offset }) }
+        if self.is_done() {
+            Ok(())
+        } else {
+            Err(ScanError {
+                kind: ScanErrorKind::UnexpectedEnd,
+                offset: self.offset,
+            })
+        }
     }
 
     fn step(&mut self, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
@@ -168,7 +193,12 @@ impl Lexer {
         }
     }
 
-    fn structure(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn structure(
+        &mut self,
+        byte: u8,
+        bytes: &[u8],
+        pos: &mut usize,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         match self.state {
             State::Value if self.depth <= self.report => {
                 self.state = State::ValueAnnounced;
@@ -185,7 +215,11 @@ impl Lexer {
                 *pos += 1;
                 self.token()?;
                 self.state = State::Text { key: true };
-                if self.depth <= self.report { Ok(Some(Event::KeyStart)) } else { self.text(bytes, pos, true) }
+                if self.depth <= self.report {
+                    Ok(Some(Event::KeyStart))
+                } else {
+                    self.text(bytes, pos, true)
+                }
             }
             State::Colon if byte == b':' => {
                 *pos += 1;
@@ -196,13 +230,20 @@ impl Lexer {
                 self.comma(pos);
                 Ok(None)
             }
-            State::CommaOrEnd | State::CloseAnnounced if matches!(byte, b'}' | b']') => self.close(byte, bytes, pos),
+            State::CommaOrEnd | State::CloseAnnounced if matches!(byte, b'}' | b']') => {
+                self.close(byte, bytes, pos)
+            }
             State::Done => Err(ScanErrorKind::TrailingBytes),
             _ => Err(ScanErrorKind::Unexpected),
         }
     }
 
-    fn value(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn value(
+        &mut self,
+        byte: u8,
+        bytes: &[u8],
+        pos: &mut usize,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         self.token()?;
         self.number_len = 1;
         let number = match byte {
@@ -233,11 +274,20 @@ impl Lexer {
         self.objects[word] = self.objects[word] & !(1 << bit) | (u64::from(object) << bit);
         self.depth += 1;
         *pos += 1;
-        self.state = if object { State::FirstKey } else { State::FirstElement };
+        self.state = if object {
+            State::FirstKey
+        } else {
+            State::FirstElement
+        };
         Ok((self.depth <= self.report).then_some(Event::Open))
     }
 
-    fn close(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn close(
+        &mut self,
+        byte: u8,
+        bytes: &[u8],
+        pos: &mut usize,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         if (byte == b'}') != self.in_object() {
             return Err(ScanErrorKind::Unexpected);
         }
@@ -250,7 +300,12 @@ impl Lexer {
         Ok(self.value_ended(bytes, pos))
     }
 
-    fn text(&mut self, bytes: &[u8], pos: &mut usize, key: bool) -> Result<Option<Event>, ScanErrorKind> {
+    fn text(
+        &mut self,
+        bytes: &[u8],
+        pos: &mut usize,
+        key: bool,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         *pos += run::plain(&bytes[*pos..]);
         match bytes.get(*pos) {
             None => Ok(None),
@@ -271,7 +326,12 @@ impl Lexer {
         }
     }
 
-    fn escape(&mut self, byte: u8, pos: &mut usize, key: bool) -> Result<Option<Event>, ScanErrorKind> {
+    fn escape(
+        &mut self,
+        byte: u8,
+        pos: &mut usize,
+        key: bool,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         self.state = match byte {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => State::Text { key },
             b'u' => State::Hex { key, left: 4 },
@@ -281,19 +341,42 @@ impl Lexer {
         Ok(None)
     }
 
-    fn hex(&mut self, byte: u8, pos: &mut usize, key: bool, left: u8) -> Result<Option<Event>, ScanErrorKind> {
+    fn hex(
+        &mut self,
+        byte: u8,
+        pos: &mut usize,
+        key: bool,
+        left: u8,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         if !byte.is_ascii_hexdigit() {
             return Err(ScanErrorKind::BadEscape);
         }
         *pos += 1;
-        self.state = if left == 1 { State::Text { key } } else { State::Hex { key, left: left - 1 } };
+        self.state = if left == 1 {
+            State::Text { key }
+        } else {
+            State::Hex {
+                key,
+                left: left - 1,
+            }
+        };
         Ok(None)
     }
 
-    fn literal(&mut self, bytes: &[u8], pos: &mut usize, word: Word, at: u8) -> Result<Option<Event>, ScanErrorKind> {
+    fn literal(
+        &mut self,
+        bytes: &[u8],
+        pos: &mut usize,
+        word: Word,
+        at: u8,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         let left = &word.text()[usize::from(at)..];
         let here = &bytes[*pos..bytes.len().min(*pos + left.len())];
-        let good = here.iter().zip(left).take_while(|(byte, letter)| byte == letter).count();
+        let good = here
+            .iter()
+            .zip(left)
+            .take_while(|(byte, letter)| byte == letter)
+            .count();
         *pos += good;
         if good < here.len() {
             return Err(ScanErrorKind::Unexpected);
@@ -301,14 +384,25 @@ impl Lexer {
         if good == left.len() {
             return Ok(self.value_ended(bytes, pos));
         }
-        self.state = State::Literal { word, at: at + u8::try_from(good).unwrap_or(0) };
+        self.state = State::Literal {
+            word,
+            at: at + u8::try_from(good).unwrap_or(0),
+        };
         Ok(None)
     }
 
-    fn number(&mut self, bytes: &[u8], pos: &mut usize, mut number: Number) -> Result<Option<Event>, ScanErrorKind> {
+    fn number(
+        &mut self,
+        bytes: &[u8],
+        pos: &mut usize,
+        mut number: Number,
+    ) -> Result<Option<Event>, ScanErrorKind> {
         while let Some(&byte) = bytes.get(*pos) {
             let Some(next) = number_next(number, byte) else {
-                if !matches!(number, Number::Zero | Number::Integer | Number::Fraction | Number::Exponent) {
+                if !matches!(
+                    number,
+                    Number::Zero | Number::Integer | Number::Fraction | Number::Exponent
+                ) {
                     return Err(ScanErrorKind::BadNumber);
                 }
                 return Ok(self.value_ended(bytes, pos));
@@ -325,7 +419,11 @@ impl Lexer {
     }
 
     fn value_ended(&mut self, bytes: &[u8], pos: &mut usize) -> Option<Event> {
-        self.state = if self.depth == 0 { State::Done } else { State::CommaOrEnd };
+        self.state = if self.depth == 0 {
+            State::Done
+        } else {
+            State::CommaOrEnd
+        };
         if self.depth <= self.report {
             return Some(Event::ValueEnd);
         }
@@ -338,12 +436,20 @@ impl Lexer {
 
     fn comma(&mut self, pos: &mut usize) {
         *pos += 1;
-        self.state = if self.in_object() { State::NextKey } else { State::Value };
+        self.state = if self.in_object() {
+            State::NextKey
+        } else {
+            State::Value
+        };
     }
 
     fn token(&mut self) -> Result<(), ScanErrorKind> {
         self.tokens += 1;
-        if self.tokens > self.limits.max_tokens { Err(ScanErrorKind::TooManyTokens) } else { Ok(()) }
+        if self.tokens > self.limits.max_tokens {
+            Err(ScanErrorKind::TooManyTokens)
+        } else {
+            Ok(())
+        }
     }
 
     fn in_object(&self) -> bool {

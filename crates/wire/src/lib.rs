@@ -1,8 +1,9 @@
 //! MCP and JSON-RPC as they are on the wire.
 //!
-//! This crate exists so that every other one can speak of messages without decoding them: what a gateway need not understand stays raw
-//! bytes, and what it must understand is read once, by a bounded, non-recursive scan. It does no IO, holds no clock, draws no random
-//! numbers and knows nothing about who sends what to whom.
+//! This crate exists so that every other one can speak of messages without decoding them: what a
+//! gateway need not understand stays raw bytes, and what it must understand is read once, by a
+//! bounded, non-recursive scan. It does no IO, holds no clock, draws no random numbers and knows
+//! nothing about who sends what to whom.
 
 pub mod code;
 mod digest;

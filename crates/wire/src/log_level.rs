@@ -1,4 +1,5 @@
-//! Log levels of `logging/setLevel` and `notifications/message`: those of RFC 5424, least severe first.
+//! Log levels of `logging/setLevel` and `notifications/message`: those of RFC 5424, least severe
+//! first.
 //!
 //! These are what a tool server says to its client; weir's own log has levels of its own.
 

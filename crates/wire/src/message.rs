@@ -1,7 +1,8 @@
 //! JSON-RPC messages: the envelope read once, everything inside left as bytes.
 //!
-//! A message is sorted into request, notification and response by its members alone; what a method or a result means is for others.
-//! Parsing touches each byte once ([`crate::scan`]) and copies none.
+//! A message is sorted into request, notification and response by its members alone; what a method
+//! or a result means is for others. Parsing touches each byte once ([`crate::scan`]) and copies
+//! none.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ use crate::{RequestId, code};
 pub enum Incoming {
     /// A single message.
     One(Message),
-    /// A batch (2025-03-26): each item unparsed, so that one bad item does not spoil the others; give each to [`Message::parse`].
+    /// A batch (2025-03-26): each item unparsed, so that one bad item does not spoil the others;
+    /// give each to [`Message::parse`].
     Batch(Vec<Bytes>),
 }
 
@@ -61,7 +63,8 @@ pub struct Notification {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// The id of the request that it answers; `None` only for an error to a request whose id could not be read.
+    /// The id of the request that it answers; `None` only for an error to a request whose id could
+    /// not be read.
     pub id: Option<RequestId>,
     /// The `result` object or the `error` object, as it came.
     pub outcome: Result<Bytes, Bytes>,
@@ -74,7 +77,8 @@ impl Response {
     /// When the error object has no integer `code` or no string `message`.
     pub fn error(&self) -> Option<Result<ErrorObject, MessageError>> {
         self.outcome.as_ref().err().map(|raw| {
-            ErrorObject::parse(raw).map_err(|error| MessageError::invalid(error.to_string(), self.id.clone()))
+            ErrorObject::parse(raw)
+                .map_err(|error| MessageError::invalid(error.to_string(), self.id.clone()))
         })
     }
 }
@@ -83,8 +87,8 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MessageError {
-    /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name that differs from a known one in case
-    /// alone.
+    /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name
+    /// that differs from a known one in case alone.
     pub code: i64,
     /// What is wrong and what to send instead; safe to show to the peer.
     pub text: String,
@@ -94,18 +98,35 @@ pub struct MessageError {
 
 impl MessageError {
     fn invalid(text: impl Into<String>, id: Option<RequestId>) -> Self {
-        Self { code: code::INVALID_REQUEST, text: text.into(), id }
+        Self {
+            code: code::INVALID_REQUEST,
+            text: text.into(),
+            id,
+        }
     }
 
     fn case_variant(name: &'static str, id: Option<RequestId>) -> Self {
-        Self { code: code::INVALID_PARAMS, text: ParamsError::case_variant(name).to_string(), id }
+        Self {
+            code: code::INVALID_PARAMS,
+            text: ParamsError::case_variant(name).to_string(),
+            id,
+        }
     }
 
     fn scan(error: ScanError, raw: &[u8]) -> Self {
-        let code = if error.kind.is_json() { code::INVALID_REQUEST } else { code::PARSE_ERROR };
-        // A text that breaks only a limit of ours still has a readable id, unless the id itself is what occurs twice.
+        let code = if error.kind.is_json() {
+            code::INVALID_REQUEST
+        } else {
+            code::PARSE_ERROR
+        };
+        // A text that breaks only a limit of ours still has a readable id, unless the id itself is
+        // what occurs twice.
         let id = error.kind.is_json().then(|| sole_id(raw)).flatten();
-        Self { code, text: error.to_string(), id }
+        Self {
+            code,
+            text: error.to_string(),
+            id,
+        }
     }
 }
 
@@ -113,18 +134,28 @@ impl Incoming {
     /// Reads a whole body. Upstream replies take [`Limits::upstream`].
     ///
     /// # Errors
-    /// -32700 for text that is not JSON; -32600 for JSON beyond `limits`, an empty or too long batch, or a message with a wrong shape.
+    /// -32700 for text that is not JSON; -32600 for JSON beyond `limits`, an empty or too long
+    /// batch, or a message with a wrong shape.
     pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
         if scan::trim(&raw).first() != Some(&b'[') {
             return Message::parse(raw, limits).map(Self::One);
         }
         scan::check_grammar(&raw, limits).map_err(|error| MessageError::scan(error, &raw))?;
-        let items: Vec<Bytes> = scan::elements(&raw).take(limits.max_batch + 1).map(|range| raw.slice(range)).collect();
+        let items: Vec<Bytes> = scan::elements(&raw)
+            .take(limits.max_batch + 1)
+            .map(|range| raw.slice(range))
+            .collect();
         if items.is_empty() {
-            return Err(MessageError::invalid("the batch is empty: send at least one message", None));
+            return Err(MessageError::invalid(
+                "the batch is empty: send at least one message",
+                None,
+            ));
         }
         if items.len() > limits.max_batch {
-            let text = format!("the batch has more than {} messages: send smaller ones", limits.max_batch);
+            let text = format!(
+                "the batch has more than {} messages: send smaller ones",
+                limits.max_batch
+            );
             return Err(MessageError::invalid(text, None));
         }
         Ok(Self::Batch(items))
@@ -137,14 +168,25 @@ impl Message {
     /// # Errors
     /// As [`Incoming::parse`]; an array is refused.
     pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
-        let mut envelope = Envelope { ignores_variants: limits.ignore_case_variants, ..Envelope::default() };
+        let mut envelope = Envelope {
+            ignores_variants: limits.ignore_case_variants,
+            ..Envelope::default()
+        };
         let base = raw.as_ref();
         scan::check_members(base, limits, |member| envelope.note(&member))
             .map_err(|error| MessageError::scan(error, base))?;
         if !scan::is_object(base) {
-            return Err(MessageError::invalid("the message is not a JSON object: send one JSON-RPC message", None));
+            return Err(MessageError::invalid(
+                "the message is not a JSON object: send one JSON-RPC message",
+                None,
+            ));
         }
-        if limits.null_params && envelope.params.as_ref().is_some_and(|range| &base[range.clone()] == b"null") {
+        if limits.null_params
+            && envelope
+                .params
+                .as_ref()
+                .is_some_and(|range| &base[range.clone()] == b"null")
+        {
             envelope.params = None;
         }
         envelope.sort(raw)
@@ -154,7 +196,8 @@ impl Message {
 /// The members of the envelope.
 const NAMES: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// Where the members JSON-RPC knows stand. All others are unknown and ignored; a client's must not differ from these in case alone.
+/// Where the members JSON-RPC knows stand. All others are unknown and ignored; a client's must not
+/// differ from these in case alone.
 #[derive(Default)]
 struct Envelope {
     ignores_variants: bool,
@@ -170,9 +213,19 @@ struct Envelope {
 
 impl Envelope {
     fn note(&mut self, member: &scan::Member<'_>) {
-        let slots =
-            [&mut self.jsonrpc, &mut self.id, &mut self.method, &mut self.params, &mut self.result, &mut self.error];
-        if let Some((_, slot)) = NAMES.into_iter().zip(slots).find(|(name, _)| member.key.eq_str(name)) {
+        let slots = [
+            &mut self.jsonrpc,
+            &mut self.id,
+            &mut self.method,
+            &mut self.params,
+            &mut self.result,
+            &mut self.error,
+        ];
+        if let Some((_, slot)) = NAMES
+            .into_iter()
+            .zip(slots)
+            .find(|(name, _)| member.key.eq_str(name))
+        {
             *slot = Some(member.value.clone());
         } else if !self.ignores_variants && self.variant.is_none() {
             self.variant = member.key.variant_of(&NAMES);
@@ -180,40 +233,75 @@ impl Envelope {
     }
 
     fn sort(self, raw: Bytes) -> Result<Message, MessageError> {
-        let id = self.id.clone().map(|range| RequestId::from_json(&raw[range])).transpose();
+        let id = self
+            .id
+            .clone()
+            .map(|range| RequestId::from_json(&raw[range]))
+            .transpose();
         let known = id.as_ref().ok().cloned().flatten();
         if let Some(name) = self.variant {
             return Err(MessageError::case_variant(name, known));
         }
         let refuse = |text: &str| Err(MessageError::invalid(text, known.clone()));
-        let version = self.jsonrpc.clone().and_then(|range| scan::string(&raw[range]));
+        let version = self
+            .jsonrpc
+            .clone()
+            .and_then(|range| scan::string(&raw[range]));
         if version.as_deref() != Some("2.0") {
             return refuse("`jsonrpc` is not \"2.0\": send JSON-RPC 2.0");
         }
         match (&self.method, &self.result, &self.error) {
             (Some(_), None, None) => self.call(id, raw),
             (None, Some(_), None) | (None, None, Some(_)) => self.response(id, &raw),
-            (None, None, None) => refuse("the message has neither `method` nor `result` nor `error`"),
-            _ => refuse("the message has more than one of `method`, `result` and `error`: send one of them"),
+            (None, None, None) => {
+                refuse("the message has neither `method` nor `result` nor `error`")
+            }
+            _ => refuse(
+                "the message has more than one of `method`, `result` and `error`: send one of them",
+            ),
         }
     }
 
-    fn call(self, id: Result<Option<RequestId>, IdError>, raw: Bytes) -> Result<Message, MessageError> {
+    fn call(
+        self,
+        id: Result<Option<RequestId>, IdError>,
+        raw: Bytes,
+    ) -> Result<Message, MessageError> {
         let id = id.map_err(|error| MessageError::invalid(error.to_string(), None))?;
         let refuse = |text: &str| MessageError::invalid(text, id.clone());
-        let name = self.method.and_then(|range| scan::string(&raw[range]).map(|name| MethodName::new(&name)));
+        let name = self
+            .method
+            .and_then(|range| scan::string(&raw[range]).map(|name| MethodName::new(&name)));
         let method = name.ok_or_else(|| refuse("`method` is not a string"))?;
         let params = self.params.map(|range| raw.slice(range));
-        if params.as_ref().is_some_and(|params| !scan::is_object(params)) {
-            return Err(refuse("`params` is not an object: send an object or leave it out"));
+        if params
+            .as_ref()
+            .is_some_and(|params| !scan::is_object(params))
+        {
+            return Err(refuse(
+                "`params` is not an object: send an object or leave it out",
+            ));
         }
         Ok(match id {
-            Some(id) => Message::Request(Request { id, method, params, raw }),
-            None => Message::Notification(Notification { method, params, raw }),
+            Some(id) => Message::Request(Request {
+                id,
+                method,
+                params,
+                raw,
+            }),
+            None => Message::Notification(Notification {
+                method,
+                params,
+                raw,
+            }),
         })
     }
 
-    fn response(self, id: Result<Option<RequestId>, IdError>, raw: &Bytes) -> Result<Message, MessageError> {
+    fn response(
+        self,
+        id: Result<Option<RequestId>, IdError>,
+        raw: &Bytes,
+    ) -> Result<Message, MessageError> {
         let id = match id {
             // JSON-RPC answers with a null id what it could not read.
             Err(IdError::Null) if self.error.is_some() => None,
@@ -221,21 +309,32 @@ impl Envelope {
             Ok(id) => id,
         };
         let outcome = match (self.result, self.error) {
-            (Some(_), _) if id.is_none() => return Err(MessageError::invalid("the response has no `id`", None)),
+            (Some(_), _) if id.is_none() => {
+                return Err(MessageError::invalid("the response has no `id`", None));
+            }
             (Some(range), _) => Ok(raw.slice(range)),
             (None, Some(range)) => Err(raw.slice(range)),
-            (None, None) => return Err(MessageError::invalid("the response has neither `result` nor `error`", id)),
+            (None, None) => {
+                return Err(MessageError::invalid(
+                    "the response has neither `result` nor `error`",
+                    id,
+                ));
+            }
         };
         let (Ok(value) | Err(value)) = &outcome;
         if !scan::is_object(value) {
-            return Err(MessageError::invalid("`result` or `error` is not an object", id));
+            return Err(MessageError::invalid(
+                "`result` or `error` is not an object",
+                id,
+            ));
         }
         Ok(Message::Response(Response { id, outcome }))
     }
 }
 
-/// The id of JSON that failed a limit, if there is exactly one. What stands behind the place of the failure was not checked: an id
-/// from there is looked at by itself, since it goes into the answer as it is.
+/// The id of JSON that failed a limit, if there is exactly one. What stands behind the place of the
+/// failure was not checked: an id from there is looked at by itself, since it goes into the answer
+/// as it is.
 fn sole_id(raw: &[u8]) -> Option<RequestId> {
     let mut ids = scan::members(raw).filter(|member| member.key.eq_str("id"));
     let id = ids.next()?;

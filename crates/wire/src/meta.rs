@@ -1,6 +1,7 @@
 //! Names of the `_meta` keys weir reads, writes or keeps to itself.
 //!
-//! The typed view of a `_meta` object is [`crate::params::Meta`]; here are the names, and the rule which of them belong to one hop.
+//! The typed view of a `_meta` object is [`crate::params::Meta`]; here are the names, and the rule
+//! which of them belong to one hop.
 
 use crate::fold;
 
@@ -36,8 +37,9 @@ pub const WEIR_CLEANED: &str = "dev.weir/cleaned";
 const OWNED_PREFIXES: [&str; 2] = ["io.modelcontextprotocol/", "dev.weir/"];
 const OWNED_KEYS: [&str; 4] = [PROGRESS_TOKEN, TRACEPARENT, TRACESTATE, BAGGAGE];
 
-/// Whether this key describes one hop, so that weir takes it off and sets its own: `io.modelcontextprotocol/*`, `progressToken`, the
-/// trace keys and `dev.weir/*`. Everything else passes as it is.
+/// Whether this key describes one hop, so that weir takes it off and sets its own:
+/// `io.modelcontextprotocol/*`, `progressToken`, the trace keys and `dev.weir/*`. Everything else
+/// passes as it is.
 #[must_use]
 pub fn is_owned_by_weir(key: &str) -> bool {
     OWNED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || OWNED_KEYS.contains(&key)
@@ -61,14 +63,21 @@ const NAMES: [&str; 14] = [
     WEIR_CLEANED,
 ];
 
-/// The key of one hop, or the prefix of such keys, that `key` differs from in case alone ([`crate::fold`]). A server without regard to
-/// case would take it for a key that weir sets itself.
+/// The key of one hop, or the prefix of such keys, that `key` differs from in case alone
+/// ([`crate::fold`]). A server without regard to case would take it for a key that weir sets
+/// itself.
 #[must_use]
 pub fn variant_of_owned(key: &str) -> Option<&'static str> {
-    let name = NAMES.into_iter().find(|name| *name != key && fold::equal(name, key));
+    let name = NAMES
+        .into_iter()
+        .find(|name| *name != key && fold::equal(name, key));
     name.or_else(|| {
         OWNED_PREFIXES.into_iter().find(|prefix| {
-            let end = key.char_indices().map(|(at, _)| at).chain([key.len()]).nth(prefix.len());
+            let end = key
+                .char_indices()
+                .map(|(at, _)| at)
+                .chain([key.len()])
+                .nth(prefix.len());
             let head = end.map_or("", |end| &key[..end]);
             head != *prefix && fold::equal(prefix, head)
         })
@@ -98,8 +107,15 @@ mod tests {
             WEIR_CLEANED,
         ];
         assert!(ours.iter().all(|key| is_owned_by_weir(key)));
-        for key in ["ui", "com.example/x", "progresstoken", "Traceparent", "io.modelcontextprotocol", "dev.weird/x", ""]
-        {
+        for key in [
+            "ui",
+            "com.example/x",
+            "progresstoken",
+            "Traceparent",
+            "io.modelcontextprotocol",
+            "dev.weird/x",
+            "",
+        ] {
             assert!(!is_owned_by_weir(key), "{key}");
         }
     }
@@ -109,16 +125,40 @@ mod tests {
         for name in NAMES {
             assert_eq!(variant_of_owned(name), None, "{name}");
             assert_eq!(variant_of_owned(&name.to_uppercase()), Some(name), "{name}");
-            assert_eq!(variant_of_owned(&name.replace('s', "\u{17f}")), name.contains('s').then_some(name), "{name}");
-            assert_eq!(variant_of_owned(&name.replace('k', "\u{212a}")), name.contains('k').then_some(name), "{name}");
-            assert_eq!(variant_of_owned(&name.replace('i', "\u{131}")), None, "{name}: a dotless i is another letter");
+            assert_eq!(
+                variant_of_owned(&name.replace('s', "\u{17f}")),
+                name.contains('s').then_some(name),
+                "{name}"
+            );
+            assert_eq!(
+                variant_of_owned(&name.replace('k', "\u{212a}")),
+                name.contains('k').then_some(name),
+                "{name}"
+            );
+            assert_eq!(
+                variant_of_owned(&name.replace('i', "\u{131}")),
+                None,
+                "{name}: a dotless i is another letter"
+            );
             assert_eq!(variant_of_owned(&format!("{}x", name.to_uppercase())), {
-                OWNED_PREFIXES.into_iter().find(|prefix| name.starts_with(prefix))
+                OWNED_PREFIXES
+                    .into_iter()
+                    .find(|prefix| name.starts_with(prefix))
             });
         }
-        assert_eq!(variant_of_owned("IO.modelcontextprotocol/new"), Some("io.modelcontextprotocol/"));
+        assert_eq!(
+            variant_of_owned("IO.modelcontextprotocol/new"),
+            Some("io.modelcontextprotocol/")
+        );
         assert_eq!(variant_of_owned("dev.weir/anything"), None);
-        for other in ["", "ui", "com.example/ProgressToken", "Dev.weir", "dev.weiR\u{301}/x", "progress_token"] {
+        for other in [
+            "",
+            "ui",
+            "com.example/ProgressToken",
+            "Dev.weir",
+            "dev.weiR\u{301}/x",
+            "progress_token",
+        ] {
             assert_eq!(variant_of_owned(other), None, "{other}");
         }
     }

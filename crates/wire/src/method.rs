@@ -1,12 +1,14 @@
 //! Every method and notification of every revision, as one table.
 //!
-//! It says which names exist where and which params member the `Mcp-Name` header mirrors. What a method does is not its business.
+//! It says which names exist where and which params member the `Mcp-Name` header mirrors. What a
+//! method does is not its business.
 
 use std::fmt;
 
 use crate::{Revision, fold};
 
-/// Stands for a method that no revision knows: one of an extension, or of a server's own. It is in no table itself.
+/// Stands for a method that no revision knows: one of an extension, or of a server's own. It is in
+/// no table itself.
 pub const OF_EXTENSION: Method = Method::Extension;
 
 /// The most bytes in the name of such a method: names are kept in records and labels.
@@ -138,8 +140,9 @@ impl Method {
         self.as_str().starts_with("notifications/")
     }
 
-    /// Whether `revision` defines this as a message of its own in `direction`. What 2026-07-28 only embeds in `inputRequests`
-    /// (sampling, elicitation, roots) does not exist there; methods of the tasks extension do.
+    /// Whether `revision` defines this as a message of its own in `direction`. What 2026-07-28 only
+    /// embeds in `inputRequests` (sampling, elicitation, roots) does not exist there; methods of
+    /// the tasks extension do.
     #[must_use]
     pub fn exists_in(self, revision: Revision, direction: Direction) -> bool {
         let (up, down) = self.spans();
@@ -202,13 +205,21 @@ impl MethodName {
         }
     }
 
-    /// The name, if no revision defines it and a server may get it: up to 128 visible ASCII characters, and no name of the table in
-    /// other letters. A server that finds methods without regard to case would take `Tasks/get` for `tasks/get`.
+    /// The name, if no revision defines it and a server may get it: up to 128 visible ASCII
+    /// characters, and no name of the table in other letters. A server that finds methods without
+    /// regard to case would take `Tasks/get` for `tasks/get`.
     #[must_use]
     pub fn extension(&self) -> Option<&str> {
-        let Self::Unknown(name) = self else { return None };
-        let is_plain = (1..=LONGEST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
-        let is_variant = || Method::ALL.iter().any(|method| fold::equal(method.as_str(), name));
+        let Self::Unknown(name) = self else {
+            return None;
+        };
+        let is_plain =
+            (1..=LONGEST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_variant = || {
+            Method::ALL
+                .iter()
+                .any(|method| fold::equal(method.as_str(), name))
+        };
         (is_plain && !is_variant()).then_some(name)
     }
 }
@@ -233,7 +244,11 @@ mod tests {
     fn names_parse_back_and_case_matters() {
         for &method in Method::ALL {
             assert_eq!(Method::parse(method.as_str()), Some(method));
-            assert_eq!(Method::parse(&method.as_str().to_uppercase()), None, "r014: {method}");
+            assert_eq!(
+                Method::parse(&method.as_str().to_uppercase()),
+                None,
+                "r014: {method}"
+            );
         }
         assert_eq!(MethodName::new("nope/x").known(), None);
     }
@@ -241,15 +256,32 @@ mod tests {
     #[test]
     fn methods_of_no_revision_are_told_from_the_known_ones_in_any_letters() {
         for &method in Method::ALL {
-            assert_eq!(MethodName::new(method.as_str()).extension(), None, "{method}");
-            assert_eq!(MethodName::new(&method.as_str().to_uppercase()).extension(), None, "{method}");
+            assert_eq!(
+                MethodName::new(method.as_str()).extension(),
+                None,
+                "{method}"
+            );
+            assert_eq!(
+                MethodName::new(&method.as_str().to_uppercase()).extension(),
+                None,
+                "{method}"
+            );
         }
         let long = "x".repeat(LONGEST);
         for name in ["acme/stars", "tools/calls", "$/x", "rpc.x", &long] {
             assert_eq!(MethodName::new(name).extension(), Some(name));
         }
         let longer = format!("{long}x");
-        for name in ["", " ", "a b", "tools/call ", "a\n", "a\u{e4}", "ta\u{17f}ks/get", &longer] {
+        for name in [
+            "",
+            " ",
+            "a b",
+            "tools/call ",
+            "a\n",
+            "a\u{e4}",
+            "ta\u{17f}ks/get",
+            &longer,
+        ] {
             assert_eq!(MethodName::new(name).extension(), None, "{name:?}");
         }
     }
@@ -267,8 +299,14 @@ mod tests {
         ];
         for name in removed {
             let method = Method::parse(name).expect("the table has it");
-            assert!(!method.exists_in(Revision::V2026_07_28, Direction::ClientToServer), "{name}");
-            assert!(method.exists_in(Revision::V2025_11_25, Direction::ClientToServer), "{name}");
+            assert!(
+                !method.exists_in(Revision::V2026_07_28, Direction::ClientToServer),
+                "{name}"
+            );
+            assert!(
+                method.exists_in(Revision::V2025_11_25, Direction::ClientToServer),
+                "{name}"
+            );
         }
     }
 
@@ -282,8 +320,10 @@ mod tests {
 
     #[test]
     fn r016_mcp_name_mirrors_these_members() {
-        let with: Vec<_> =
-            Method::ALL.iter().filter_map(|m| m.name_header().member().map(|member| (m.as_str(), member))).collect();
+        let with: Vec<_> = Method::ALL
+            .iter()
+            .filter_map(|m| m.name_header().member().map(|member| (m.as_str(), member)))
+            .collect();
         assert_eq!(
             with,
             [

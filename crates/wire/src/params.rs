@@ -1,7 +1,8 @@
-//! A view of a `params` object and of its `_meta`: one pass over the members, nothing decoded until asked for.
+//! A view of a `params` object and of its `_meta`: one pass over the members, nothing decoded until
+//! asked for.
 //!
-//! It knows names, not methods: whether a member is required, or allowed, is the caller's rule. A member of the wrong type is an error
-//! that names it, raised by its accessor.
+//! It knows names, not methods: whether a member is required, or allowed, is the caller's rule. A
+//! member of the wrong type is an error that names it, raised by its accessor.
 
 mod meta;
 mod slot;
@@ -58,9 +59,13 @@ pub struct ParamsError {
 }
 
 impl ParamsError {
-    /// Another member's name differs from this one's in case alone: a server without regard to case would take it for this one.
+    /// Another member's name differs from this one's in case alone: a server without regard to case
+    /// would take it for this one.
     pub(crate) const fn case_variant(member: &'static str) -> Self {
-        Self { member, expected: "written exactly so: a member's name differs from it in case alone" }
+        Self {
+            member,
+            expected: "written exactly so: a member's name differs from it in case alone",
+        }
     }
 }
 
@@ -91,21 +96,30 @@ impl Params {
     /// Views a checked JSON object. Absent `params` are the same as empty ones: pass `None`.
     ///
     /// # Errors
-    /// When the value is not an object, or a name in it or in its `_meta` differs from a known one in case alone.
+    /// When the value is not an object, or a name in it or in its `_meta` differs from a known one
+    /// in case alone.
     pub fn parse(raw: Option<&Bytes>) -> Result<Self, ParamsError> {
         Self::checked(raw, &NAMES)
     }
 
-    /// The same for the `params` of a message with this method. Those of an extension's method have no known names but in `_meta`; those
-    /// of a completion have some more in `ref`.
+    /// The same for the `params` of a message with this method. Those of an extension's method have
+    /// no known names but in `_meta`; those of a completion have some more in `ref`.
     ///
     /// # Errors
     /// As [`Params::parse`].
     pub fn of(method: &MethodName, raw: Option<&Bytes>) -> Result<Self, ParamsError> {
-        let params = Self::checked(raw, if method.known().is_some() { &NAMES } else { &[] })?;
+        let params = Self::checked(
+            raw,
+            if method.known().is_some() {
+                &NAMES
+            } else {
+                &[]
+            },
+        )?;
         if method.known() == Some(Method::CompletionComplete)
             && let Some(range) = scan::find(&params.raw, "ref")
-            && let Some(name) = scan::members(&params.raw[range]).find_map(|member| member.key.variant_of(&REF_NAMES))
+            && let Some(name) = scan::members(&params.raw[range])
+                .find_map(|member| member.key.variant_of(&REF_NAMES))
         {
             return Err(ParamsError::case_variant(name));
         }
@@ -115,7 +129,10 @@ impl Params {
     fn checked(raw: Option<&Bytes>, names: &[&'static str]) -> Result<Self, ParamsError> {
         let raw = raw.cloned().unwrap_or_else(|| Bytes::from_static(b"{}"));
         if !scan::is_object(&raw) {
-            return Err(ParamsError { member: "params", expected: "an object" });
+            return Err(ParamsError {
+                member: "params",
+                expected: "an object",
+            });
         }
         let (view, variant) = Self::view(raw, names);
         match variant.or_else(|| view.view.as_ref()?.variant()) {
@@ -130,8 +147,9 @@ impl Params {
         Self::view(write::task(name), &[]).0
     }
 
-    /// The view, and the first of `names` that a member's name differs from in case alone. Only members that are not in the table are
-    /// compared without regard to case: an ordinary request has none.
+    /// The view, and the first of `names` that a member's name differs from in case alone. Only
+    /// members that are not in the table are compared without regard to case: an ordinary request
+    /// has none.
     fn view(raw: Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
         let (mut view, mut variant) = (Self::empty(raw.clone()), None);
         for member in scan::members(&raw) {
@@ -192,7 +210,8 @@ impl Params {
         &self.raw
     }
 
-    /// Whether `_meta` has `io.modelcontextprotocol/protocolVersion`, of whatever type: the mark of a modern request.
+    /// Whether `_meta` has `io.modelcontextprotocol/protocolVersion`, of whatever type: the mark of
+    /// a modern request.
     ///
     /// # Errors
     /// When `_meta` is not an object.
@@ -330,7 +349,10 @@ impl Params {
     /// When it is not an object.
     pub fn meta(&self) -> Result<Option<&Meta>, ParamsError> {
         if self.meta.is_there() && self.view.is_none() {
-            return Err(ParamsError { member: "_meta", expected: "an object" });
+            return Err(ParamsError {
+                member: "_meta",
+                expected: "an object",
+            });
         }
         Ok(self.view.as_deref())
     }

@@ -1,7 +1,7 @@
 //! The protocol revisions, and what each can say.
 //!
-//! Code asks a revision about a feature by name, never by comparing dates, so that a new revision is one new row here. Which revision a
-//! peer speaks is decided elsewhere.
+//! Code asks a revision about a feature by name, never by comparing dates, so that a new revision
+//! is one new row here. Which revision a peer speaks is decided elsewhere.
 
 use std::fmt;
 
@@ -22,10 +22,20 @@ pub enum Revision {
 
 impl Revision {
     /// Every revision, oldest first.
-    pub const ALL: [Self; 5] =
-        [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    pub const ALL: [Self; 5] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+        Self::V2026_07_28,
+    ];
     /// The revisions that open a session with `initialize`, oldest first.
-    pub const LEGACY: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+    pub const LEGACY: [Self; 4] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+    ];
     /// What an `initialize` for an unknown version is offered instead.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
     /// The revision without sessions.
@@ -34,7 +44,9 @@ impl Revision {
     /// The revision with exactly this date, or `None`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
+        Self::ALL
+            .into_iter()
+            .find(|revision| revision.as_str() == text)
     }
 
     /// The date as it stands on the wire.
@@ -61,7 +73,8 @@ impl Revision {
         matches!(self, Self::V2025_03_26)
     }
 
-    /// Whether events have ids, by which a client takes a stream up again (2025-03-26 to 2025-11-25).
+    /// Whether events have ids, by which a client takes a stream up again (2025-03-26 to
+    /// 2025-11-25).
     #[must_use]
     pub const fn has_event_ids(self) -> bool {
         self.at_least(Self::V2025_03_26) && !self.is_modern()
@@ -121,7 +134,8 @@ impl Revision {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether clients ask for tasks by a parameter of their calls (2025-11-25 alone; later they are an extension).
+    /// Whether clients ask for tasks by a parameter of their calls (2025-11-25 alone; later they
+    /// are an extension).
     #[must_use]
     pub const fn has_task_param(self) -> bool {
         matches!(self, Self::V2025_11_25)
@@ -157,19 +171,22 @@ impl Revision {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether bad tool arguments are an `isError` result that the model can read, and not -32602 (2025-11-25 and later).
+    /// Whether bad tool arguments are an `isError` result that the model can read, and not -32602
+    /// (2025-11-25 and later).
     #[must_use]
     pub const fn has_tool_error_for_bad_arguments(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether a stream opens with an empty event that has an id, and may be polled (2025-11-25 alone).
+    /// Whether a stream opens with an empty event that has an id, and may be polled (2025-11-25
+    /// alone).
     #[must_use]
     pub const fn has_stream_polling(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether an error to an unreadable request leaves `id` out instead of sending null (2025-11-25 and later).
+    /// Whether an error to an unreadable request leaves `id` out instead of sending null
+    /// (2025-11-25 and later).
     #[must_use]
     pub const fn has_optional_error_id(self) -> bool {
         self.at_least(Self::V2025_11_25)
@@ -207,7 +224,14 @@ mod tests {
         for revision in Revision::ALL {
             assert_eq!(Revision::parse(revision.as_str()), Some(revision));
         }
-        for text in ["", "2026-07-28 ", "2024-10-07", "v999", "2026-07-29", "2026-7-28"] {
+        for text in [
+            "",
+            "2026-07-28 ",
+            "2024-10-07",
+            "v999",
+            "2026-07-29",
+            "2026-7-28",
+        ] {
             assert_eq!(Revision::parse(text), None, "{text}");
         }
     }
@@ -216,7 +240,10 @@ mod tests {
     fn order_is_by_age_and_one_is_modern() {
         assert!(Revision::ALL.is_sorted());
         assert_eq!(
-            Revision::ALL.into_iter().filter(|revision| revision.is_modern()).collect::<Vec<_>>(),
+            Revision::ALL
+                .into_iter()
+                .filter(|revision| revision.is_modern())
+                .collect::<Vec<_>>(),
             [Revision::MODERN]
         );
         assert_eq!(Revision::LEGACY.last(), Some(&Revision::NEWEST_LEGACY));
@@ -224,7 +251,10 @@ mod tests {
 
     #[test]
     fn r032_batches_belong_to_one_revision() {
-        let with: Vec<_> = Revision::ALL.into_iter().filter(|revision| revision.has_batches()).collect();
+        let with: Vec<_> = Revision::ALL
+            .into_iter()
+            .filter(|revision| revision.has_batches())
+            .collect();
         assert_eq!(with, [Revision::V2025_03_26]);
     }
 }

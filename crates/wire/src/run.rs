@@ -1,7 +1,7 @@
 //! Runs of plain characters in a JSON string: what neither ends it nor has to be escaped.
 //!
-//! Most strings of a message are short, so the search works in registers, eight bytes at a time, before it calls for the
-//! vector unit.
+//! Most strings of a message are short, so the search works in registers, eight bytes at a time,
+//! before it calls for the vector unit.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -13,7 +13,8 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
     run::<true>(bytes)
 }
 
-/// How many bytes at the beginning of `bytes` are neither `"` nor `\`: a string of JSON that has been checked has no control characters.
+/// How many bytes at the beginning of `bytes` are neither `"` nor `\`: a string of JSON that has
+/// been checked has no control characters.
 pub(crate) fn unescaped(bytes: &[u8]) -> usize {
     run::<false>(bytes)
 }
@@ -38,7 +39,11 @@ const fn special<const CONTROLS: bool>(word: u64) -> u64 {
     let quote = word ^ (ONES * b'"' as u64);
     let slash = word ^ (ONES * b'\\' as u64);
     let zero = (quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash);
-    let control = if CONTROLS { word.wrapping_sub(ONES * 0x20) & !word } else { 0 };
+    let control = if CONTROLS {
+        word.wrapping_sub(ONES * 0x20) & !word
+    } else {
+        0
+    };
     (zero | control) & HIGH
 }
 
@@ -46,7 +51,11 @@ fn long<const CONTROLS: bool>(bytes: &[u8]) -> usize {
     let bytes = &bytes[..memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len())];
     // The least byte, without an early exit, is what the vector unit finds fastest.
     let control = CONTROLS && bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < 0x20;
-    if control { first_special::<true>(bytes) } else { bytes.len() }
+    if control {
+        first_special::<true>(bytes)
+    } else {
+        bytes.len()
+    }
 }
 
 fn first_special<const CONTROLS: bool>(bytes: &[u8]) -> usize {
@@ -81,8 +90,16 @@ mod tests {
                 for around in [b'!', 0x7f, 0x80, 0xff, 0x21, 0x23, 0x5b, 0x5d] {
                     let mut bytes = [around; 20];
                     bytes[place] = byte;
-                    assert_eq!(plain(&bytes), first_special::<true>(&bytes), "{byte} at {place} among {around}");
-                    assert_eq!(unescaped(&bytes), first_special::<false>(&bytes), "{byte} at {place} among {around}");
+                    assert_eq!(
+                        plain(&bytes),
+                        first_special::<true>(&bytes),
+                        "{byte} at {place} among {around}"
+                    );
+                    assert_eq!(
+                        unescaped(&bytes),
+                        first_special::<false>(&bytes),
+                        "{byte} at {place} among {around}"
+                    );
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! The linear scan that stands before everything else, and cheap access to members of checked JSON.
 //!
-//! [`check`] bounds what later code may meet: valid UTF-8, strict JSON, depth, tokens, number length, and no duplicate keys in the levels
-//! a gateway decides by. [`members`], [`elements`], [`find`] and [`string`] then read single members without building a tree. They expect
-//! checked input; on anything else they stop early, but never panic, recurse or loop.
+//! [`check`] bounds what later code may meet: valid UTF-8, strict JSON, depth, tokens, number
+//! length, and no duplicate keys in the levels a gateway decides by. [`members`], [`elements`],
+//! [`find`] and [`string`] then read single members without building a tree. They expect checked
+//! input; on anything else they stop early, but never panic, recurse or loop.
 
 mod keys;
 mod quick;
@@ -15,7 +16,8 @@ use keys::KeySet;
 pub(crate) use view::lone_surrogate;
 
 pub use view::{
-    Elements, Key, Member, Members, contains, elements, find, integer, is_object, members, skip_value, string, trim,
+    Elements, Key, Member, Members, contains, elements, find, integer, is_object, members,
+    skip_value, string, trim,
 };
 
 /// Bounds of one JSON text. The defaults suit a client's request.
@@ -31,8 +33,8 @@ pub struct Limits {
     pub max_batch: usize,
     /// Whether `"params": null` counts as no params: servers in languages with null send it.
     pub null_params: bool,
-    /// Whether members of the envelope whose names differ from those of JSON-RPC in case alone are ignored like other unknown members,
-    /// instead of refused.
+    /// Whether members of the envelope whose names differ from those of JSON-RPC in case alone are
+    /// ignored like other unknown members, instead of refused.
     pub ignore_case_variants: bool,
 }
 
@@ -46,7 +48,12 @@ impl Limits {
     /// Bounds for what a configured upstream answers: as deep, but with room for very long lists.
     #[must_use]
     pub fn upstream() -> Self {
-        Self { max_tokens: 20_000_000, null_params: true, ignore_case_variants: true, ..Self::default() }
+        Self {
+            max_tokens: 20_000_000,
+            null_params: true,
+            ignore_case_variants: true,
+            ..Self::default()
+        }
     }
 }
 
@@ -105,10 +112,14 @@ pub enum ScanErrorKind {
 }
 
 impl ScanErrorKind {
-    /// Whether the text is JSON (so the fault is a limit of ours, -32600) rather than not JSON at all (-32700).
+    /// Whether the text is JSON (so the fault is a limit of ours, -32600) rather than not JSON at
+    /// all (-32700).
     #[must_use]
     pub const fn is_json(self) -> bool {
-        matches!(self, Self::TooDeep | Self::TooManyTokens | Self::DuplicateKey)
+        matches!(
+            self,
+            Self::TooDeep | Self::TooManyTokens | Self::DuplicateKey
+        )
     }
 }
 
@@ -122,12 +133,15 @@ pub struct ScanError {
     pub offset: u64,
 }
 
-/// Duplicate keys are refused in objects up to this depth: the envelope, `params` or `result`, and their `_meta` and `arguments`.
+/// Duplicate keys are refused in objects up to this depth: the envelope, `params` or `result`, and
+/// their `_meta` and `arguments`.
 const UNIQUE_DEPTH: usize = 3;
 
-/// Checks one JSON text in one pass, without recursion and, up to sixteen keys an object, without allocation.
+/// Checks one JSON text in one pass, without recursion and, up to sixteen keys an object, without
+/// allocation.
 ///
-/// Lone surrogate escapes (`\ud800`) are legal in RFC 8259 and pass; [`string`] refuses to decode them.
+/// Lone surrogate escapes (`\ud800`) are legal in RFC 8259 and pass; [`string`] refuses to decode
+/// them.
 ///
 /// # Errors
 /// The first fault, with its byte offset.
@@ -135,8 +149,9 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, UNIQUE_DEPTH, |_| {})
 }
 
-/// Like [`check`], and refuses duplicate keys at every depth. For values that a policy or a validator reads as a tree: what it sees must
-/// be what the upstream sees, whichever of two equal keys that one prefers.
+/// Like [`check`], and refuses duplicate keys at every depth. For values that a policy or a
+/// validator reads as a tree: what it sees must be what the upstream sees, whichever of two equal
+/// keys that one prefers.
 ///
 /// # Errors
 /// The first fault, with its byte offset.
@@ -144,12 +159,14 @@ pub fn check_unique(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, Limits::DEPTH_CEILING as usize, |_| {})
 }
 
-/// [`check`] without a look at duplicate keys: for a batch, whose items are checked one by one later.
+/// [`check`] without a look at duplicate keys: for a batch, whose items are checked one by one
+/// later.
 pub(crate) fn check_grammar(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, 0, |_| {})
 }
 
-/// [`check`], handing each member of the top-level object to `visit` on the way; perhaps twice, the same both times.
+/// [`check`], handing each member of the top-level object to `visit` on the way; perhaps twice, the
+/// same both times.
 pub(crate) fn check_members<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -178,10 +195,16 @@ fn judge<'a>(
     mut visit: impl FnMut(Member<'a>),
 ) -> Result<(), ScanError> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err(ScanError { kind: ScanErrorKind::ByteOrderMark, offset: 0 });
+        return Err(ScanError {
+            kind: ScanErrorKind::ByteOrderMark,
+            offset: 0,
+        });
     }
     if let Err(error) = std::str::from_utf8(bytes) {
-        return Err(ScanError { kind: ScanErrorKind::NotUtf8, offset: error.valid_up_to() as u64 });
+        return Err(ScanError {
+            kind: ScanErrorKind::NotUtf8,
+            offset: error.valid_up_to() as u64,
+        });
     }
     let mut lexer = Lexer::new(*limits, u32::try_from(unique).unwrap_or(u32::MAX));
     let mut seen = Seen::default();
@@ -197,7 +220,10 @@ fn judge<'a>(
             Event::KeyEnd => {
                 let key = Key::new(&bytes[key_start..pos - 1]);
                 if !seen.insert(depth, key) {
-                    return Err(ScanError { kind: ScanErrorKind::DuplicateKey, offset: key_start as u64 });
+                    return Err(ScanError {
+                        kind: ScanErrorKind::DuplicateKey,
+                        offset: key_start as u64,
+                    });
                 }
                 if depth == 1 {
                     member = Some((key, pos));
@@ -207,7 +233,10 @@ fn judge<'a>(
             // Elements of a top-level array have no key and are nobody's member.
             Event::ValueEnd if depth == 1 => {
                 if let Some((key, start)) = member.take() {
-                    visit(Member { key, value: Range { start, end: pos } });
+                    visit(Member {
+                        key,
+                        value: Range { start, end: pos },
+                    });
                 }
             }
             Event::ValueStart(_) | Event::ValueEnd | Event::Closing => {}
@@ -216,7 +245,8 @@ fn judge<'a>(
     lexer.finish()
 }
 
-/// The keys met so far in each open object: the outer levels in place, deeper ones (only where asked for) on the heap.
+/// The keys met so far in each open object: the outer levels in place, deeper ones (only where
+/// asked for) on the heap.
 #[derive(Default)]
 struct Seen<'a> {
     outer: [KeySet<'a>; UNIQUE_DEPTH],

@@ -1,9 +1,11 @@
 //! Editing one JSON object while its bytes pass.
 //!
-//! A gateway changes a few members of a message and must leave the rest alone, byte for byte, whatever its size. [`Edits`] says what to
-//! change at the top level and inside `_meta`; [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it
-//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] and
-//! [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings wherever they stand.
+//! A gateway changes a few members of a message and must leave the rest alone, byte for byte,
+//! whatever its size. [`Edits`] says what to change at the top level and inside `_meta`;
+//! [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it to a
+//! whole object at once. Nothing deeper is touched, and values are replaced, never interpreted;
+//! [`Blocks`] and [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings
+//! wherever they stand.
 
 mod blocks;
 mod edits;

@@ -1,9 +1,11 @@
 //! Taking the `result` out of one large JSON-RPC response while its bytes pass.
 //!
-//! Replies are small, except for the few that are huge. [`ReplySplitter`] gives the result's bytes as they come, so that 50 MiB can
-//! pass in bounded memory, and says what it has seen of the message so far: whose answer it is, and of which type. Members come in
-//! any order, so either may be known only at the end; whether bytes may go on before that is the caller's decision. The members
-//! that decide what a client does with a result ([`WITHHELD`]) are never given with the others but at the end, when all is known.
+//! Replies are small, except for the few that are huge. [`ReplySplitter`] gives the result's bytes
+//! as they come, so that 50 MiB can pass in bounded memory, and says what it has seen of the
+//! message so far: whose answer it is, and of which type. Members come in any order, so either may
+//! be known only at the end; whether bytes may go on before that is the caller's decision. The
+//! members that decide what a client does with a result ([`WITHHELD`]) are never given with the
+//! others but at the end, when all is known.
 
 mod withholding;
 
@@ -16,7 +18,13 @@ use crate::{Message, MessageError, RequestId, Response};
 use withholding::Withholding;
 
 /// The members of a result that are kept to its end.
-pub const WITHHELD: [&str; 5] = ["resultType", "requestState", "inputRequests", "taskId", "_meta"];
+pub const WITHHELD: [&str; 5] = [
+    "resultType",
+    "requestState",
+    "inputRequests",
+    "taskId",
+    "_meta",
+];
 
 /// Bounds of a splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +39,19 @@ pub struct SplitCaps {
 
 impl Default for SplitCaps {
     fn default() -> Self {
-        Self { max_held: 4 * 1024 * 1024, max_total: 64 * 1024 * 1024, limits: Limits::upstream() }
+        Self {
+            max_held: 4 * 1024 * 1024,
+            max_total: 64 * 1024 * 1024,
+            limits: Limits::upstream(),
+        }
     }
 }
 
 /// A message that is over.
 #[derive(Clone, Debug)]
 pub enum Split {
-    /// A message without a `result` object, of which nothing was given: parse it with [`Message::parse`].
+    /// A message without a `result` object, of which nothing was given: parse it with
+    /// [`Message::parse`].
     Whole(Bytes),
     /// A response, and what belongs behind the bytes of its result that were given.
     Response(Box<ResponseEnd>),
@@ -175,7 +188,11 @@ impl ReplySplitter {
             result.flush(chunk, out);
         }
         self.envelope.push(chunk.slice(kept_to..pos));
-        if self.held() > self.caps.max_held { Err(SplitError::TooLong) } else { Ok(()) }
+        if self.held() > self.caps.max_held {
+            Err(SplitError::TooLong)
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the message.
@@ -186,12 +203,18 @@ impl ReplySplitter {
         self.utf8.finish()?;
         self.lexer.finish()?;
         let envelope = self.envelope.take();
-        let Some(result) = self.result else { return Ok(Split::Whole(envelope)) };
+        let Some(result) = self.result else {
+            return Ok(Split::Whole(envelope));
+        };
         // What was kept is the message with an empty result, so the ordinary rules check it.
         match Message::parse(envelope, &self.caps.limits)? {
             Message::Response(response) if response.outcome.is_ok() => {
                 let result_type = result.result_type().map(Bytes::copy_from_slice);
-                Ok(Split::Response(Box::new(ResponseEnd { response, result_type, rest: result.rest() })))
+                Ok(Split::Response(Box::new(ResponseEnd {
+                    response,
+                    result_type,
+                    rest: result.rest(),
+                })))
             }
             _ => Err(SplitError::NotAResponse),
         }
@@ -199,7 +222,11 @@ impl ReplySplitter {
 
     /// Keeps keys and the id.
     fn read(&mut self, bytes: &[u8]) {
-        let held = self.key.as_mut().map(|key| (key, KEY_MAX)).or(self.id_text.as_mut().map(|id| (id, ID_MAX)));
+        let held = self
+            .key
+            .as_mut()
+            .map(|key| (key, KEY_MAX))
+            .or(self.id_text.as_mut().map(|id| (id, ID_MAX)));
         if let Some((text, most)) = held {
             let room = most.saturating_sub(text.len());
             text.extend(bytes.iter().take(room));
@@ -232,7 +259,9 @@ impl ReplySplitter {
                 self.lexer.set_report(2);
                 return Ok(true);
             }
-            Event::ValueStart(_) if depth == 1 && self.member == Member::Id => self.id_text = Some(Vec::new()),
+            Event::ValueStart(_) if depth == 1 && self.member == Member::Id => {
+                self.id_text = Some(Vec::new())
+            }
             Event::ValueEnd if depth == 1 => {
                 if let Some(text) = self.id_text.take() {
                     if self.id.is_some() {
@@ -249,10 +278,14 @@ impl ReplySplitter {
 }
 
 fn duplicate(lexer: &Lexer) -> SplitError {
-    SplitError::Scan(ScanError { kind: ScanErrorKind::DuplicateKey, offset: lexer.offset() })
+    SplitError::Scan(ScanError {
+        kind: ScanErrorKind::DuplicateKey,
+        offset: lexer.offset(),
+    })
 }
 
-/// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to tell longer keys apart.
+/// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to
+/// tell longer keys apart.
 const KEY_MAX: usize = 6 * 6 + 2;
 /// A longer id is none of weir's, and cut off it is none at all.
 const ID_MAX: usize = 256;
@@ -273,13 +306,18 @@ impl Kept {
         if self.len() == 0 {
             self.first = bytes;
         } else if !bytes.is_empty() {
-            self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+            self.rest
+                .extend_from_slice(&std::mem::take(&mut self.first));
             self.rest.extend_from_slice(&bytes);
         }
     }
 
     fn take(&mut self) -> Bytes {
-        if self.rest.is_empty() { std::mem::take(&mut self.first) } else { self.rest.split().freeze() }
+        if self.rest.is_empty() {
+            std::mem::take(&mut self.first)
+        } else {
+            self.rest.split().freeze()
+        }
     }
 }
 

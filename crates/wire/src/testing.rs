@@ -1,4 +1,5 @@
-//! Random JSON for the property tests: texts, not trees, so that white space, escapes and spelling vary too.
+//! Random JSON for the property tests: texts, not trees, so that white space, escapes and spelling
+//! vary too.
 
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -19,7 +20,10 @@ pub(crate) fn spell(text: &str, escaped: bool) -> String {
     if !escaped {
         return serde_json::to_string(text).expect("a string is JSON");
     }
-    let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+    let units: String = text
+        .encode_utf16()
+        .map(|unit| format!("\\u{unit:04X}"))
+        .collect();
     format!("\"{units}\"")
 }
 
@@ -32,14 +36,26 @@ pub(crate) fn value() -> impl Strategy<Value = String> {
             .prop_map(|number| format!("{number:e}")),
         Just("-0.0E+10".to_owned()),
     ];
-    let leaf = prop_oneof![Just("null".to_owned()), Just("true".to_owned()), Just("false".to_owned()), number, text()];
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        Just("false".to_owned()),
+        number,
+        text()
+    ];
     leaf.prop_recursive(5, 48, 6, |inner| {
         let array = (vec((gap(), inner.clone(), gap()), 0..6), gap()).prop_map(|(items, end)| {
-            let items: Vec<_> = items.into_iter().map(|(before, item, after)| before + &item + &after).collect();
+            let items: Vec<_> = items
+                .into_iter()
+                .map(|(before, item, after)| before + &item + &after)
+                .collect();
             format!("[{}{end}]", items.join(","))
         });
         let object = vec((any::<String>(), inner), 0..6).prop_flat_map(|members| {
-            let members = members.into_iter().enumerate().map(|(index, (key, value))| (format!("{index}{key}"), value));
+            let members = members
+                .into_iter()
+                .enumerate()
+                .map(|(index, (key, value))| (format!("{index}{key}"), value));
             object(members.collect())
         });
         prop_oneof![array, object]
@@ -49,12 +65,21 @@ pub(crate) fn value() -> impl Strategy<Value = String> {
 /// An object of these members in this order, with random white space and spelling of the keys.
 pub(crate) fn object(members: Vec<(String, String)>) -> impl Strategy<Value = String> {
     let len = members.len();
-    (vec((gap(), prop::bool::weighted(0.2), gap(), gap(), gap()), len), gap()).prop_map(move |(styles, end)| {
-        let members = members.iter().zip(styles).map(|((key, value), (before, escaped, colon, start, after))| {
-            format!("{before}{}{colon}:{start}{value}{after}", spell(key, escaped))
-        });
-        format!("{{{}{end}}}", members.collect::<Vec<_>>().join(","))
-    })
+    (
+        vec((gap(), prop::bool::weighted(0.2), gap(), gap(), gap()), len),
+        gap(),
+    )
+        .prop_map(move |(styles, end)| {
+            let members = members.iter().zip(styles).map(
+                |((key, value), (before, escaped, colon, start, after))| {
+                    format!(
+                        "{before}{}{colon}:{start}{value}{after}",
+                        spell(key, escaped)
+                    )
+                },
+            );
+            format!("{{{}{end}}}", members.collect::<Vec<_>>().join(","))
+        })
 }
 
 /// An object whose keys are drawn from `names`, each at most once, in random order, among others.
@@ -65,16 +90,24 @@ pub(crate) fn object_of(
     let known = prop::sample::subsequence(names, 0..=names.len()).prop_shuffle();
     known.prop_flat_map(move |names| {
         let len = names.len();
-        (Just(names), vec(values.clone(), len))
-            .prop_flat_map(|(names, values)| object(names.into_iter().map(String::from).zip(values).collect()))
+        (Just(names), vec(values.clone(), len)).prop_flat_map(|(names, values)| {
+            object(names.into_iter().map(String::from).zip(values).collect())
+        })
     })
 }
 
 /// Cuts `raw` into pieces at these places.
 pub(crate) fn cut(raw: &Bytes, cuts: &[prop::sample::Index]) -> Vec<Bytes> {
-    let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(raw.len() + 1)).chain([0, raw.len()]).collect();
+    let mut places: Vec<usize> = cuts
+        .iter()
+        .map(|cut| cut.index(raw.len() + 1))
+        .chain([0, raw.len()])
+        .collect();
     places.sort_unstable();
-    places.windows(2).map(|pair| raw.slice(pair[0]..pair[1])).collect()
+    places
+        .windows(2)
+        .map(|pair| raw.slice(pair[0]..pair[1]))
+        .collect()
 }
 
 /// Places for [`cut`].

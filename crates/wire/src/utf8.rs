@@ -42,10 +42,17 @@ impl Utf8 {
 
     /// Fails if a character is incomplete.
     pub(crate) fn finish(&self) -> Result<(), ScanError> {
-        if self.len == 0 { Ok(()) } else { Err(self.error()) }
+        if self.len == 0 {
+            Ok(())
+        } else {
+            Err(self.error())
+        }
     }
 
     fn error(&self) -> ScanError {
-        ScanError { kind: ScanErrorKind::NotUtf8, offset: self.offset }
+        ScanError {
+            kind: ScanErrorKind::NotUtf8,
+            offset: self.offset,
+        }
     }
 }

@@ -31,7 +31,8 @@ pub fn escaped(out: &mut BytesMut, text: &str) {
     out.put_slice(rest);
 }
 
-/// Appends a string that needs no escapes, with what stands around it, in one step: an object is made of many such.
+/// Appends a string that needs no escapes, with what stands around it, in one step: an object is
+/// made of many such.
 fn quoted(out: &mut BytesMut, comma: bool, plain: &[u8], colon: bool) {
     let start = out.len() + usize::from(comma);
     let end = start + plain.len() + 2;
@@ -56,14 +57,22 @@ fn escape(out: &mut BytesMut, byte: u8) {
         12 => b'f',
         _ => {
             const HEX: &[u8; 16] = b"0123456789abcdef";
-            out.put_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            out.put_slice(&[
+                b'\\',
+                b'u',
+                b'0',
+                b'0',
+                HEX[usize::from(byte >> 4)],
+                HEX[usize::from(byte & 15)],
+            ]);
             return;
         }
     };
     out.put_slice(&[b'\\', short]);
 }
 
-/// Writes one JSON object member by member. Keys are the caller's to keep unique. Nothing closes the object but [`ObjectWriter::end`].
+/// Writes one JSON object member by member. Keys are the caller's to keep unique. Nothing closes
+/// the object but [`ObjectWriter::end`].
 #[derive(Debug)]
 pub struct ObjectWriter<'a> {
     out: &'a mut BytesMut,
@@ -105,7 +114,8 @@ impl<'a> ObjectWriter<'a> {
         self
     }
 
-    /// A member as it stands in other JSON: `key` is the bytes between its quotes, escapes and all ([`crate::scan::Key::raw`]).
+    /// A member as it stands in other JSON: `key` is the bytes between its quotes, escapes and all
+    /// ([`crate::scan::Key::raw`]).
     pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.raw_with(key, |out| out.put_slice(value))
     }
@@ -144,7 +154,8 @@ pub fn request(id: &RequestId, method: &str, params: Option<&[u8]>) -> Bytes {
     call(Some(id), method, params)
 }
 
-/// The object that names a task: the params of requests about it, and what messages say it belongs to.
+/// The object that names a task: the params of requests about it, and what messages say it belongs
+/// to.
 #[must_use]
 pub fn task(name: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(name.len() + 16);
@@ -152,13 +163,15 @@ pub fn task(name: &str) -> Bytes {
     out.freeze()
 }
 
-/// A message as one line, as standard streams carry it: line breaks between its tokens become blanks, and inside strings they are
-/// escaped.
+/// A message as one line, as standard streams carry it: line breaks between its tokens become
+/// blanks, and inside strings they are escaped.
 #[must_use]
 pub fn line(message: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(message.len() + 1);
     line.put_slice(message);
-    line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    line.iter_mut()
+        .filter(|byte| matches!(byte, b'\n' | b'\r'))
+        .for_each(|byte| *byte = b' ');
     line.put_u8(b'\n');
     line.freeze()
 }
@@ -194,16 +207,21 @@ pub fn response(id: &RequestId, result: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The beginning of a response message up to where the bytes of its result follow; `}` ends it. For results that are streamed.
+/// The beginning of a response message up to where the bytes of its result follow; `}` ends it. For
+/// results that are streamed.
 #[must_use]
 pub fn response_head(id: &RequestId) -> Bytes {
     let mut out = BytesMut::with_capacity(64);
     let mut object = ObjectWriter::new(&mut out);
-    object.raw("jsonrpc", b"\"2.0\"").raw("id", id.as_json()).key("result");
+    object
+        .raw("jsonrpc", b"\"2.0\"")
+        .raw("id", id.as_json())
+        .key("result");
     out.freeze()
 }
 
-/// A whole error response message. Without an id the member is left out, or null where `null_id` (revisions before 2025-11-25) says so.
+/// A whole error response message. Without an id the member is left out, or null where `null_id`
+/// (revisions before 2025-11-25) says so.
 #[must_use]
 pub fn error_response(id: Option<&RequestId>, null_id: bool, error: &ErrorObject) -> Bytes {
     let mut out = BytesMut::with_capacity(128 + error.message.len());
@@ -242,12 +260,23 @@ mod tests {
     fn r034_envelopes_echo_the_id_with_its_type() {
         for json in ["7", r#""7""#] {
             let id = RequestId::from_json(json.as_bytes()).unwrap();
-            assert_eq!(response(&id, b"{}"), format!(r#"{{"jsonrpc":"2.0","id":{json},"result":{{}}}}"#));
+            assert_eq!(
+                response(&id, b"{}"),
+                format!(r#"{{"jsonrpc":"2.0","id":{json},"result":{{}}}}"#)
+            );
             let error = error_response(Some(&id), false, &ErrorObject::new(-32601, "no"));
-            assert_eq!(error, format!(r#"{{"jsonrpc":"2.0","id":{json},"error":{{"code":-32601,"message":"no"}}}}"#));
+            assert_eq!(
+                error,
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{json},"error":{{"code":-32601,"message":"no"}}}}"#
+                )
+            );
         }
         let error = ErrorObject::new(-32700, "x");
-        assert_eq!(error_response(None, false, &error), r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}"#);
+        assert_eq!(
+            error_response(None, false, &error),
+            r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}"#
+        );
         assert_eq!(
             error_response(None, true, &error),
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#
@@ -256,6 +285,9 @@ mod tests {
             notification("notifications/x", Some(b"{}")),
             r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#
         );
-        assert_eq!(request(&RequestId::from(1_u64), "ping", None), r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        assert_eq!(
+            request(&RequestId::from(1_u64), "ping", None),
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#
+        );
     }
 }

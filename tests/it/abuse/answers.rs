@@ -1,4 +1,5 @@
-//! The form of modern answers, and what is on their streams (R037 to R044, R207, R215, R216, B21, E21).
+//! The form of modern answers, and what is on their streams (R037 to R044, R207, R215, R216, B21,
+//! E21).
 
 use std::time::Duration;
 
@@ -14,27 +15,51 @@ use super::stage::{in_time, usual_tools};
 
 /// Every message obeys the official schema, where this run has it.
 pub fn obeys(answered: &str, messages: &[Value]) {
-    let Some(schemas) = Schemas::from_environment() else { return };
+    let Some(schemas) = Schemas::from_environment() else {
+        return;
+    };
     for message in messages {
-        schemas.check(Revision::MODERN, Sender::Server, answered, message).unwrap();
+        schemas
+            .check(Revision::MODERN, Sender::Server, answered, message)
+            .unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_it() {
     let upstream = usual_tools(Mockup::modern()).tool("steps", Behaviour::progress(3));
-    let mut stage = Stage::over(upstream, json!({ "limits": { "progress_interval": "0ms" } })).await;
+    let mut stage = Stage::over(
+        upstream,
+        json!({ "limits": { "progress_interval": "0ms" } }),
+    )
+    .await;
     let plain = stage.modern().call("echo", json!({})).await.unwrap();
-    assert_eq!(plain.header("content-type").unwrap().split(';').next(), Some("application/json"));
+    assert_eq!(
+        plain.header("content-type").unwrap().split(';').next(),
+        Some("application/json")
+    );
     assert_eq!(plain.messages.len(), 1);
-    let exchange = stage.modern().start_call("steps", json!({}), json!("token")).await.unwrap();
+    let exchange = stage
+        .modern()
+        .start_call("steps", json!({}), json!("token"))
+        .await
+        .unwrap();
     assert!(exchange.is_stream() && exchange.status == 200);
     assert_eq!(exchange.headers.get("x-accel-buffering").unwrap(), "no");
     // It ends by itself, at the answer.
-    let streamed = in_time("the end of the stream", exchange.finish()).await.unwrap();
+    let streamed = in_time("the end of the stream", exchange.finish())
+        .await
+        .unwrap();
     assert_eq!(streamed.notes("notifications/progress").count(), 3);
     assert_eq!(streamed.last()["result"]["resultType"], "complete");
-    assert!(streamed.events.iter().all(|event| event.id.is_none() && event.retry.is_none()), "{:?}", streamed.events);
+    assert!(
+        streamed
+            .events
+            .iter()
+            .all(|event| event.id.is_none() && event.retry.is_none()),
+        "{:?}",
+        streamed.events
+    );
     obeys("tools/call", &streamed.messages);
     assert_eq!(stage.heard().len(), 2);
 }
@@ -42,18 +67,38 @@ async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_
 #[tokio::test(flavor = "multi_thread")]
 async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
     let upstream = usual_tools(Mockup::modern()).tool("hang", Behaviour::hang_after_progress());
-    let mut stage = Stage::over(upstream, json!({ "limits": { "keep_alive": "50ms", "stream_after": "50ms" } })).await;
-    let listening = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
-    let calling = stage.modern().start_call("hang", json!({}), json!(1)).await.unwrap();
+    let mut stage = Stage::over(
+        upstream,
+        json!({ "limits": { "keep_alive": "50ms", "stream_after": "50ms" } }),
+    )
+    .await;
+    let listening = stage
+        .modern()
+        .listen(json!({ "toolsListChanged": true }))
+        .await
+        .unwrap();
+    let calling = stage
+        .modern()
+        .start_call("hang", json!({}), json!(1))
+        .await
+        .unwrap();
     for mut exchange in [listening, calling] {
         let mut comments = 0;
         while comments < 3 {
-            let event = in_time("a comment", exchange.next_event()).await.unwrap().unwrap();
+            let event = in_time("a comment", exchange.next_event())
+                .await
+                .unwrap()
+                .unwrap();
             assert_eq!(event.id, None, "r041");
             comments += usize::from(event.data.is_empty() && !event.comments.is_empty());
         }
     }
-    stage.up.until("the call to be given up", |up| up.counts("hang").abandoned == 1).await;
+    stage
+        .up
+        .until("the call to be given up", |up| {
+            up.counts("hang").abandoned == 1
+        })
+        .await;
     stage.heard();
     stage.is_well("quiet streams").await;
 }
@@ -74,10 +119,17 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
     }
     let stage = Stage::over(upstream, json!({})).await;
     for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
-        let call =
-            stage.modern().start_call(&method.replace('/', "_"), json!({ "a": 1 }), json!("token")).await.unwrap();
+        let call = stage
+            .modern()
+            .start_call(&method.replace('/', "_"), json!({ "a": 1 }), json!("token"))
+            .await
+            .unwrap();
         let answer = in_time("the end of the call", call.finish()).await.unwrap();
-        assert_eq!(answer.text(), json!({ "a": 1 }).to_string(), "{method}: the call goes on");
+        assert_eq!(
+            answer.text(),
+            json!({ "a": 1 }).to_string(),
+            "{method}: the call goes on"
+        );
         let requests: Vec<_> = answer
             .messages
             .iter()
@@ -87,7 +139,12 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
     }
     let declined: Vec<_> = stage.up.answers();
     assert_eq!(declined.len(), 3);
-    assert!(declined.iter().all(|answer| answer["error"]["code"].is_i64()), "{declined:?}");
+    assert!(
+        declined
+            .iter()
+            .all(|answer| answer["error"]["code"].is_i64()),
+        "{declined:?}"
+    );
 }
 
 /// Two calls at once, with the same token: each stream tells of its own call alone.
@@ -95,42 +152,78 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
 async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
     let gate = Gate::new();
     let told = |total| {
-        Behaviour::steps([Step::Progress(1, total), Step::Gate(gate.clone()), Step::Progress(2, total), Step::Echo])
-            .as_events()
+        Behaviour::steps([
+            Step::Progress(1, total),
+            Step::Gate(gate.clone()),
+            Step::Progress(2, total),
+            Step::Echo,
+        ])
+        .as_events()
     };
-    let upstream = usual_tools(Mockup::modern()).tool("ten", told(10)).tool("twenty", told(20));
-    let mut stage = Stage::over(upstream, json!({ "limits": { "progress_interval": "0ms" } })).await;
+    let upstream = usual_tools(Mockup::modern())
+        .tool("ten", told(10))
+        .tool("twenty", told(20));
+    let mut stage = Stage::over(
+        upstream,
+        json!({ "limits": { "progress_interval": "0ms" } }),
+    )
+    .await;
     let client = stage.modern();
     let mut streams = Vec::new();
     for tool in ["ten", "twenty", "ten", "twenty"] {
-        streams.push((tool, client.start_call(tool, json!({ "is": tool }), json!("same")).await.unwrap()));
+        streams.push((
+            tool,
+            client
+                .start_call(tool, json!({ "is": tool }), json!("same"))
+                .await
+                .unwrap(),
+        ));
     }
-    stage.up.until("all calls to run", |up| up.total_executions() == 5).await;
+    stage
+        .up
+        .until("all calls to run", |up| up.total_executions() == 5)
+        .await;
     gate.open();
     for (tool, stream) in streams {
-        let answer = in_time("the end of the call", stream.finish()).await.unwrap();
+        let answer = in_time("the end of the call", stream.finish())
+            .await
+            .unwrap();
         let total = if tool == "ten" { 10 } else { 20 };
-        let notes: Vec<_> = answer.notes("notifications/progress").map(|note| note["params"].clone()).collect();
-        let expected = |progress| json!({ "progressToken": "same", "progress": progress, "total": total });
+        let notes: Vec<_> = answer
+            .notes("notifications/progress")
+            .map(|note| note["params"].clone())
+            .collect();
+        let expected =
+            |progress| json!({ "progressToken": "same", "progress": progress, "total": total });
         assert_eq!(notes, [expected(1), expected(2)], "{tool}");
         assert_eq!(answer.text(), json!({ "is": tool }).to_string());
     }
-    let tokens: std::collections::HashSet<_> =
-        stage.heard().iter().map(|call| call.meta()["progressToken"].to_string()).collect();
-    assert_eq!(tokens.len(), 4, "weir's tokens are all different: {tokens:?}");
+    let tokens: std::collections::HashSet<_> = stage
+        .heard()
+        .iter()
+        .map(|call| call.meta()["progressToken"].to_string())
+        .collect();
+    assert_eq!(
+        tokens.len(),
+        4,
+        "weir's tokens are all different: {tokens:?}"
+    );
     assert!(!tokens.contains("\"same\""), "and its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
-    let missing =
-        json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
+    let missing = json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
     let unknown = json!({ "code": -32602, "message": "no" });
     let at_once = |error: &Value| Behaviour::steps([Step::Error(error.clone())]);
     // A head and a comment come first, as from a server that means to stream.
     let late = |error: &Value| {
-        Behaviour::steps([Step::Comment, Step::Wait(Duration::from_millis(100)), Step::Error(error.clone())])
-            .as_events()
+        Behaviour::steps([
+            Step::Comment,
+            Step::Wait(Duration::from_millis(100)),
+            Step::Error(error.clone()),
+        ])
+        .as_events()
     };
     let upstream = usual_tools(Mockup::modern())
         .with(Tool::new("missing").does(at_once(&missing).with_status(400)))
@@ -149,7 +242,10 @@ async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
         let answer = letter.post(&stage).await;
         refused(tool, &answer, status, code, &json!(tool));
         if code == -32021 {
-            assert_eq!(answer.error()["data"]["requiredCapabilities"], json!({ "sampling": {} }));
+            assert_eq!(
+                answer.error()["data"]["requiredCapabilities"],
+                json!({ "sampling": {} })
+            );
         }
         stage.heard();
         stage.is_well(tool).await;
@@ -158,11 +254,16 @@ async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r215_r216_no_log_message_without_a_level() {
-    let upstream =
-        usual_tools(Mockup::legacy(Revision::V2025_11_25)).tool("chatty", Behaviour::unasked_log(LogLevel::Error));
+    let upstream = usual_tools(Mockup::legacy(Revision::V2025_11_25))
+        .tool("chatty", Behaviour::unasked_log(LogLevel::Error));
     let mut stage = Stage::over(upstream, json!({})).await;
     let answer = stage.modern().call("chatty", json!({})).await.unwrap();
-    assert_eq!(answer.notes("notifications/message").count(), 0, "{:?}", answer.messages);
+    assert_eq!(
+        answer.notes("notifications/message").count(),
+        0,
+        "{:?}",
+        answer.messages
+    );
     assert_eq!(stage.heard().len(), 1);
 }
 
@@ -171,7 +272,11 @@ async fn every_answer_names_its_request() {
     let mut stage = Stage::new().await;
     let mut ids = std::collections::HashSet::new();
     for _ in 0..20 {
-        let answer = stage.modern().ask("server/discover", json!({})).await.unwrap();
+        let answer = stage
+            .modern()
+            .ask("server/discover", json!({}))
+            .await
+            .unwrap();
         ids.insert(answer.header("x-request-id").unwrap().to_owned());
         let mut letter = stage.call();
         // A client's own id is not weir's.

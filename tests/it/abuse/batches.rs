@@ -12,7 +12,11 @@ use super::stage::{in_time, usual_tools};
 const REVISION: Revision = Revision::V2025_03_26;
 
 async fn send(stage: &Stage, client: &RawClient, items: &[Value]) -> Answer {
-    in_time("the batch's answer", stage.post_as(client, &[], json!(items).to_string())).await
+    in_time(
+        "the batch's answer",
+        stage.post_as(client, &[], json!(items).to_string()),
+    )
+    .await
 }
 
 fn ping(id: impl Into<Value>) -> Value {
@@ -30,7 +34,11 @@ fn note() -> Value {
 
 /// The answer to this id. There is exactly one.
 fn to<'a>(answer: &'a Answer, id: &Value) -> &'a Value {
-    let all: Vec<_> = answer.messages.iter().filter(|message| message["id"] == *id).collect();
+    let all: Vec<_> = answer
+        .messages
+        .iter()
+        .filter(|message| message["id"] == *id)
+        .collect();
     assert_eq!(all.len(), 1, "{id}: {:?}", answer.body);
     all[0]
 }
@@ -40,14 +48,29 @@ async fn r099_requests_notifications_and_responses_come_mixed() {
     let mut stage = Stage::new().await;
     let client = stage.legacy(REVISION).await;
     let response = json!({ "jsonrpc": "2.0", "id": 77, "result": {} });
-    let items = [ping(1), note(), call("one", "echo"), response, call(2, "echo"), call(3, "nobody"), note()];
+    let items = [
+        ping(1),
+        note(),
+        call("one", "echo"),
+        response,
+        call(2, "echo"),
+        call(3, "nobody"),
+        note(),
+    ];
     let answer = send(&stage, &client, &items).await;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     let whole: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(whole.as_array().map(Vec::len), Some(4), "one array: {whole}");
+    assert_eq!(
+        whole.as_array().map(Vec::len),
+        Some(4),
+        "one array: {whole}"
+    );
     assert_eq!(to(&answer, &json!(1))["result"], json!({}));
     for id in [json!("one"), json!(2)] {
-        assert_eq!(to(&answer, &id)["result"]["content"][0]["text"], json!({ "of": id }).to_string());
+        assert_eq!(
+            to(&answer, &id)["result"]["content"][0]["text"],
+            json!({ "of": id }).to_string()
+        );
     }
     assert_eq!(to(&answer, &json!(3))["error"]["code"], -32602);
     assert_eq!(stage.heard().len(), 2);
@@ -59,9 +82,19 @@ async fn r100_a_batch_without_requests_is_202_and_empty() {
     let mut stage = Stage::new().await;
     let client = stage.legacy(REVISION).await;
     let response = json!({ "jsonrpc": "2.0", "id": 77, "result": {} });
-    for items in [vec![note()], vec![note(), note()], vec![response.clone()], vec![response, note()]] {
+    for items in [
+        vec![note()],
+        vec![note(), note()],
+        vec![response.clone()],
+        vec![response, note()],
+    ] {
         let answer = send(&stage, &client, &items).await;
-        assert_eq!((answer.status.as_u16(), answer.body.len()), (202, 0), "{items:?}: {:?}", answer.body);
+        assert_eq!(
+            (answer.status.as_u16(), answer.body.len()),
+            (202, 0),
+            "{items:?}: {:?}",
+            answer.body
+        );
         stage.is_well("a batch without requests").await;
     }
 }
@@ -70,16 +103,23 @@ async fn r100_a_batch_without_requests_is_202_and_empty() {
 async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
     let mut stage = Stage::new().await;
     let client = stage.legacy(REVISION).await;
-    let params =
-        json!({ "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
-    let initialize = json!({ "jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params });
+    let params = json!({ "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let initialize =
+        json!({ "jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params });
     for items in [vec![initialize.clone()], vec![ping(1), initialize.clone()]] {
         let answer = send(&stage, &client, &items).await;
         // The whole batch, or this item of it.
-        let codes: Vec<_> = answer.messages.iter().filter_map(|message| message["error"]["code"].as_i64()).collect();
+        let codes: Vec<_> = answer
+            .messages
+            .iter()
+            .filter_map(|message| message["error"]["code"].as_i64())
+            .collect();
         assert_eq!(codes, [-32600], "{:?}", answer.body);
         assert!(
-            answer.messages.iter().all(|message| message["result"].get("protocolVersion").is_none()),
+            answer
+                .messages
+                .iter()
+                .all(|message| message["result"].get("protocolVersion").is_none()),
             "{:?}",
             answer.body
         );
@@ -87,7 +127,12 @@ async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
     }
     // Without a session it does not open one either.
     let answer = stage.post(&[], json!([initialize]).to_string()).await;
-    assert_eq!((answer.status.as_u16(), answer.header("mcp-session-id")), (400, None), "{:?}", answer.body);
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("mcp-session-id")),
+        (400, None),
+        "{:?}",
+        answer.body
+    );
     stage.is_well("initialize in a batch").await;
 }
 
@@ -117,21 +162,50 @@ async fn b05_a_bad_item_spoils_only_itself() {
         ("an array", json!([ping(9)]), Value::Null),
         ("an empty object", json!({}), Value::Null),
         ("no jsonrpc", json!({ "id": 9, "method": "ping" }), json!(9)),
-        ("a null id", json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }), Value::Null),
-        ("params that are a list", json!({ "jsonrpc": "2.0", "id": 9, "method": "ping", "params": [] }), json!(9)),
+        (
+            "a null id",
+            json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }),
+            Value::Null,
+        ),
+        (
+            "params that are a list",
+            json!({ "jsonrpc": "2.0", "id": 9, "method": "ping", "params": [] }),
+            json!(9),
+        ),
     ] {
         let answer = send(&stage, &client, &[call("good", "echo"), bad, ping("too")]).await;
-        assert_eq!((answer.status.as_u16(), answer.messages.len()), (200, 3), "{name}: {:?}", answer.body);
-        assert!(to(&answer, &json!("good")).get("result").is_some(), "{name}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.messages.len()),
+            (200, 3),
+            "{name}: {:?}",
+            answer.body
+        );
+        assert!(
+            to(&answer, &json!("good")).get("result").is_some(),
+            "{name}"
+        );
         assert!(to(&answer, &json!("too")).get("result").is_some(), "{name}");
         assert_eq!(to(&answer, &id)["error"]["code"], -32600, "{name}");
         assert_eq!(stage.heard().len(), 1, "{name}");
     }
     // A key that occurs twice in one item is that item's fault.
-    let text = format!(r#"[{},{{"jsonrpc":"2.0","id":9,"method":"ping","method":"tools/list"}}]"#, ping("good"));
+    let text = format!(
+        r#"[{},{{"jsonrpc":"2.0","id":9,"method":"ping","method":"tools/list"}}]"#,
+        ping("good")
+    );
     let answer = stage.post_as(&client, &[], text).await;
-    assert_eq!(to(&answer, &json!("good"))["result"], json!({}), "{:?}", answer.body);
-    assert_eq!(to(&answer, &json!(9))["error"]["code"], -32600, "{:?}", answer.body);
+    assert_eq!(
+        to(&answer, &json!("good"))["result"],
+        json!({}),
+        "{:?}",
+        answer.body
+    );
+    assert_eq!(
+        to(&answer, &json!(9))["error"]["code"],
+        -32600,
+        "{:?}",
+        answer.body
+    );
     stage.is_well("bad items").await;
 }
 
@@ -145,7 +219,10 @@ async fn b05_items_run_beside_each_other() {
     let sending = send(&stage, &client, &items);
     let watching = async {
         // All ten are under way before one has ended.
-        stage.up.until("ten calls at once", |up| up.executions("gated") == 10).await;
+        stage
+            .up
+            .until("ten calls at once", |up| up.executions("gated") == 10)
+            .await;
         gate.open();
     };
     let (answer, ()) = tokio::join!(sending, watching);

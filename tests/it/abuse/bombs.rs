@@ -10,14 +10,18 @@ use super::raw::{Line, exchange, good, head};
 use super::stage::usual_tools;
 use super::{Letter, Stage};
 
-/// What weir may grow by for a body that it refuses. Its own limit is 1 MiB; the rest is what allocators and thread
-/// stacks take for themselves.
+/// What weir may grow by for a body that it refuses. Its own limit is 1 MiB; the rest is what
+/// allocators and thread stacks take for themselves.
 const ROOM: u64 = 24 << 20;
 
 /// The most memory that weir ever had, in bytes.
 fn peak(stage: &Stage) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", stage.weir.process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", stage.weir.process.id())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
@@ -31,16 +35,31 @@ async fn a05_a_body_over_the_limit_is_413_whatever_its_framing() {
     let mut stage = Stage::limited(json!({ "body_bytes": "64KiB" })).await;
     let client = stage.modern();
     let over = |length: usize| {
-        let mut letter = Letter::of(&client, "tools/call", json!({ "name": "smuggled", "arguments": {} }));
+        let mut letter = Letter::of(
+            &client,
+            "tools/call",
+            json!({ "name": "smuggled", "arguments": {} }),
+        );
         let padding = length - letter.body.to_string().len() - "\"pad\":\"\",".len();
         letter.params()["arguments"] = json!({ "pad": "x".repeat(padding + 1) });
         letter
     };
     for (name, http2) in [("h1", false), ("h2", true)] {
         let letter = over((64 << 10) + 100);
-        let client = if http2 { stage.bare().with_http2() } else { stage.bare() };
-        let exchange = client.send(http::Method::POST, letter.headers, letter.body.to_string()).await.unwrap();
-        turned_away(name, &exchange.finish().await.unwrap(), StatusCode::PAYLOAD_TOO_LARGE);
+        let client = if http2 {
+            stage.bare().with_http2()
+        } else {
+            stage.bare()
+        };
+        let exchange = client
+            .send(http::Method::POST, letter.headers, letter.body.to_string())
+            .await
+            .unwrap();
+        turned_away(
+            name,
+            &exchange.finish().await.unwrap(),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        );
         stage.is_well(name).await;
     }
     // Under the limit it is a good call.
@@ -59,7 +78,9 @@ async fn a05_an_endless_body_is_cut_off_and_not_kept() {
         let (mut lines, _) = super::raw::modern("tools/call", Some("smuggled"), "endless");
         lines.push(framing.to_owned());
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        line.say(head(&stage, "POST /mcp HTTP/1.1", &lines).as_bytes()).await.unwrap();
+        line.say(head(&stage, "POST /mcp HTTP/1.1", &lines).as_bytes())
+            .await
+            .unwrap();
         let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
         let mut sent = 0;
         while sent < 64 << 20 && line.say(chunk.as_bytes()).await.is_ok() {
@@ -68,7 +89,10 @@ async fn a05_an_endless_body_is_cut_off_and_not_kept() {
         // What was on the way fills socket buffers at most; nobody read 64 MiB.
         assert!(sent < 64 << 20, "{framing}: weir went on reading");
         let replies = line.replies().await;
-        assert!(replies.len() <= 1 && replies.iter().all(|reply| reply.status == 413), "{framing}: {replies:?}");
+        assert!(
+            replies.len() <= 1 && replies.iter().all(|reply| reply.status == 413),
+            "{framing}: {replies:?}"
+        );
         stays_small(&stage, before, framing);
         stage.is_well(framing).await;
     }
@@ -79,9 +103,21 @@ async fn a05_a_declared_length_over_the_limit_is_413_before_any_of_it_came() {
     let mut stage = Stage::new().await;
     for length in ["1048577", "1073741824", "9223372036854775807"] {
         let length = format!("Content-Length: {length}");
-        let replies = exchange(&stage, head(&stage, "POST /mcp HTTP/1.1", &[&length]).as_bytes()).await;
-        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [413], "{length}: {replies:?}");
-        assert_eq!(replies[0].header("connection"), Some("close"), "{length}: {replies:?}");
+        let replies = exchange(
+            &stage,
+            head(&stage, "POST /mcp HTTP/1.1", &[&length]).as_bytes(),
+        )
+        .await;
+        assert_eq!(
+            replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+            [413],
+            "{length}: {replies:?}"
+        );
+        assert_eq!(
+            replies[0].header("connection"),
+            Some("close"),
+            "{length}: {replies:?}"
+        );
         stage.is_well(&length).await;
     }
 }
@@ -91,9 +127,18 @@ async fn a06_a_compressed_body_is_415_and_never_inflated() {
     let mut stage = Stage::new().await;
     // A gzip head; nobody gets as far as its content.
     let gzip = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec();
-    for encoding in
-        ["gzip", "GZIP", "x-gzip", "br", "zstd", "deflate", "compress", "gzip, identity", "identity, br", "rot13"]
-    {
+    for encoding in [
+        "gzip",
+        "GZIP",
+        "x-gzip",
+        "br",
+        "zstd",
+        "deflate",
+        "compress",
+        "gzip, identity",
+        "identity, br",
+        "rot13",
+    ] {
         for body in [gzip.clone(), stage.call().body.to_string().into_bytes()] {
             let mut letter = stage.call();
             letter.set("content-encoding", encoding);
@@ -109,35 +154,79 @@ async fn r046_an_oversized_head_is_431() {
     let mut stage = Stage::limited(json!({ "head_bytes": "16KiB" })).await;
     let long = format!("X-Long: {}", "x".repeat(1 << 20));
     let name = format!("{}: x", "X".repeat(20 << 10));
-    let many = (0..101).map(|number| format!("X-{number}: x\r\n")).collect::<String>();
-    for (case, lines) in [("a long value", long), ("a long name", name), ("101 lines", many.trim_end().to_owned())] {
-        let replies = exchange(&stage, head(&stage, "POST /mcp HTTP/1.1", &[&lines]).as_bytes()).await;
+    let many = (0..101)
+        .map(|number| format!("X-{number}: x\r\n"))
+        .collect::<String>();
+    for (case, lines) in [
+        ("a long value", long),
+        ("a long name", name),
+        ("101 lines", many.trim_end().to_owned()),
+    ] {
+        let replies = exchange(
+            &stage,
+            head(&stage, "POST /mcp HTTP/1.1", &[&lines]).as_bytes(),
+        )
+        .await;
         // The rest of a megabyte may reset the connection before the answer is read.
-        assert!(replies.len() <= 1 && replies.iter().all(|reply| reply.status == 431), "{case}: {replies:?}");
+        assert!(
+            replies.len() <= 1 && replies.iter().all(|reply| reply.status == 431),
+            "{case}: {replies:?}"
+        );
         stage.is_well(case).await;
     }
-    let replies =
-        exchange(&stage, head(&stage, "POST /mcp HTTP/1.1", &[&format!("X-A: {}", "x".repeat(17 << 10))]).as_bytes())
-            .await;
-    assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [431]);
+    let replies = exchange(
+        &stage,
+        head(
+            &stage,
+            "POST /mcp HTTP/1.1",
+            &[&format!("X-A: {}", "x".repeat(17 << 10))],
+        )
+        .as_bytes(),
+    )
+    .await;
+    assert_eq!(
+        replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+        [431]
+    );
     let path = format!("POST /mcp?{} HTTP/1.1", "x".repeat(200 << 10));
     let replies = exchange(&stage, head(&stage, &path, &[]).as_bytes()).await;
-    assert!(replies.iter().all(|reply| [414, 431].contains(&reply.status)), "{replies:?}");
+    assert!(
+        replies
+            .iter()
+            .all(|reply| [414, 431].contains(&reply.status)),
+        "{replies:?}"
+    );
     stage.is_well("a long path").await;
     // Below the limits all is well.
-    let padding = format!("X-Padding: {}\r\nConnection: close\r\n", "x".repeat(8 << 10));
-    let fits = good(&stage, "server/discover", None, false).replacen("Content-Type", &(padding + "Content-Type"), 1);
+    let padding = format!(
+        "X-Padding: {}\r\nConnection: close\r\n",
+        "x".repeat(8 << 10)
+    );
+    let fits = good(&stage, "server/discover", None, false).replacen(
+        "Content-Type",
+        &(padding + "Content-Type"),
+        1,
+    );
     let replies = exchange(&stage, fits.as_bytes()).await;
-    assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [200]);
+    assert_eq!(
+        replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+        [200]
+    );
 }
 
 /// A call of `tool` with arguments that make the whole message this deep.
 fn nested(stage: &Stage, tool: &str, depth: usize) -> (http::HeaderMap, String) {
-    let letter = stage.letter("tools/call", json!({ "name": tool, "arguments": { "deep": "HERE" } }));
+    let letter = stage.letter(
+        "tools/call",
+        json!({ "name": tool, "arguments": { "deep": "HERE" } }),
+    );
     // The message, its params and the arguments are three levels.
     let arrays = depth - 3;
     let bomb = "[".repeat(arrays) + &"]".repeat(arrays);
-    (letter.headers, letter.body.to_string().replace("\"HERE\"", &bomb))
+    (
+        letter.headers,
+        letter.body.to_string().replace("\"HERE\"", &bomb),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,13 +234,21 @@ async fn b01_depth_64_passes_and_65_does_not() {
     let mut stage = Stage::new().await;
     for depth in [63, 64] {
         let (headers, body) = nested(&stage, "echo", depth);
-        assert_eq!(stage.send(http::Method::POST, headers, body).await.status, 200, "{depth}");
+        assert_eq!(
+            stage.send(http::Method::POST, headers, body).await.status,
+            200,
+            "{depth}"
+        );
         assert_eq!(stage.heard().len(), 1, "{depth}");
     }
     for depth in [65, 66, 127, 128, 129, 1_000, 100_000, 500_000] {
         let (headers, body) = nested(&stage, "smuggled", depth);
-        let id: Value = serde_json::from_str::<Value>(&body.replace(['[', ']'], "").replace("\"deep\":", "\"deep\":0"))
-            .unwrap()["id"]
+        let id: Value = serde_json::from_str::<Value>(
+            &body
+                .replace(['[', ']'], "")
+                .replace("\"deep\":", "\"deep\":0"),
+        )
+        .unwrap()["id"]
             .clone();
         let answer = stage.send(http::Method::POST, headers, body).await;
         refused(&format!("depth {depth}"), &answer, 400, -32600, &id);
@@ -177,17 +274,24 @@ async fn b01_depth_without_a_message_is_an_error_without_an_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b01_a_deep_answer_of_an_upstream_is_its_fault_alone() {
     let deep = "[".repeat(200_000) + &"]".repeat(200_000);
-    let answer =
-        format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","content":[],"deep":{deep}}}}}"#);
+    let answer = format!(
+        r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","content":[],"deep":{deep}}}}}"#
+    );
     let bomb = Behaviour::steps([Step::Send(answer)]);
-    let upstream =
-        usual_tools(Mockup::modern()).with(Tool::new("deep").does(bomb.clone())).tool("deep_event", bomb.as_events());
+    let upstream = usual_tools(Mockup::modern())
+        .with(Tool::new("deep").does(bomb.clone()))
+        .tool("deep_event", bomb.as_events());
     let mut stage = Stage::over(upstream, json!({})).await;
     for tool in ["deep", "deep_event"] {
         let answer = stage.modern().call(tool, json!({})).await.unwrap();
         assert_eq!(answer.status, 200, "{:?}", answer.body);
         assert_eq!(answer.result()["isError"], true, "{}", answer.last());
-        assert_eq!(answer.result()["_meta"]["dev.weir/error"]["code"], 1003, "{}", answer.last());
+        assert_eq!(
+            answer.result()["_meta"]["dev.weir/error"]["code"],
+            1003,
+            "{}",
+            answer.last()
+        );
         assert_eq!(stage.heard().len(), 1);
         stage.is_well(tool).await;
     }
@@ -198,12 +302,25 @@ async fn b02_wide_bodies_are_refused_in_little_memory() {
     let mut stage = Stage::new().await;
     stage.is_well("warming up").await;
     let before = peak(&stage);
-    for (name, unit) in [("numbers", "0,"), ("objects", r#"{"":0},"#), ("arrays", "[],"), ("strings", "\"\",")] {
-        let letter = stage.letter("tools/call", json!({ "name": "smuggled", "arguments": { "wide": "HERE" } }));
+    for (name, unit) in [
+        ("numbers", "0,"),
+        ("objects", r#"{"":0},"#),
+        ("arrays", "[],"),
+        ("strings", "\"\","),
+    ] {
+        let letter = stage.letter(
+            "tools/call",
+            json!({ "name": "smuggled", "arguments": { "wide": "HERE" } }),
+        );
         let wide = unit.repeat(1_000_000 / unit.len());
-        let body = letter.body.to_string().replace("\"HERE\"", &format!("[{}]", wide.trim_end_matches(',')));
+        let body = letter
+            .body
+            .to_string()
+            .replace("\"HERE\"", &format!("[{}]", wide.trim_end_matches(',')));
         for _ in 0..4 {
-            let answer = stage.send(http::Method::POST, letter.headers.clone(), body.clone()).await;
+            let answer = stage
+                .send(http::Method::POST, letter.headers.clone(), body.clone())
+                .await;
             refused(name, &answer, 400, -32600, &letter.body["id"]);
         }
         stage.is_well(name).await;

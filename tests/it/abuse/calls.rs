@@ -17,32 +17,75 @@ fn told(answer: &Answer, name: &str) -> (u16, Vec<String>, String) {
     if let Some(data) = error.get_mut("data").and_then(Value::as_object_mut) {
         data.remove("requestId");
     }
-    (answer.status.as_u16(), headers, error.to_string().replace(name, "NAME"))
+    (
+        answer.status.as_u16(),
+        headers,
+        error.to_string().replace(name, "NAME"),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_are_unknown() {
-    let twin = || Mockup::modern().named("the same name").with(Tool::new("echo"));
-    let one = usual_tools(twin().tool("only_one", Behaviour::text("from one"))).start().await;
-    let two = twin().tool("same", Behaviour::text("from two")).start().await;
+    let twin = || {
+        Mockup::modern()
+            .named("the same name")
+            .with(Tool::new("echo"))
+    };
+    let one = usual_tools(twin().tool("only_one", Behaviour::text("from one")))
+        .start()
+        .await;
+    let two = twin()
+        .tool("same", Behaviour::text("from two"))
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "one": { "url": one.url() }, "two": { "url": two.url() }, "up": { "url": one.url() } },
         "endpoints": { "/mcp": { "upstream": "up" }, "/both": { "upstreams": ["one", "two"] } },
     });
     let stage = Stage::around(one, config).await;
     let both = weir_testkit::RawClient::new(&stage.weir.url("/both")).modern();
-    let names: Vec<_> =
-        both.list_tools().await.unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
-    assert!(names.contains(&"one__echo".to_owned()) && names.contains(&"two__echo".to_owned()), "{names:?}");
-    assert!(!names.iter().any(|name| name.contains("same name") || name == "echo"), "{names:?}");
+    let names: Vec<_> = both
+        .list_tools()
+        .await
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(
+        names.contains(&"one__echo".to_owned()) && names.contains(&"two__echo".to_owned()),
+        "{names:?}"
+    );
+    assert!(
+        !names
+            .iter()
+            .any(|name| name.contains("same name") || name == "echo"),
+        "{names:?}"
+    );
     // Bare, where exactly one has it.
-    assert_eq!(both.call("only_one", json!({})).await.unwrap().text(), "from one");
-    assert_eq!(both.call("same", json!({})).await.unwrap().text(), "from two");
-    let before = (stage.up.requests_of("tools/call").len(), two.requests_of("tools/call").len());
+    assert_eq!(
+        both.call("only_one", json!({})).await.unwrap().text(),
+        "from one"
+    );
+    assert_eq!(
+        both.call("same", json!({})).await.unwrap().text(),
+        "from two"
+    );
+    let before = (
+        stage.up.requests_of("tools/call").len(),
+        two.requests_of("tools/call").len(),
+    );
     let mut seen = Vec::new();
-    for name in
-        ["echo", "nobody", "three__echo", "one__nobody", "one_echo", "ONE__echo", "one__", "__echo", "two__only_one"]
-    {
+    for name in [
+        "echo",
+        "nobody",
+        "three__echo",
+        "one__nobody",
+        "one_echo",
+        "ONE__echo",
+        "one__",
+        "__echo",
+        "two__only_one",
+    ] {
         let answer = both.call(name, json!({})).await.unwrap();
         let id = answer.last()["id"].clone();
         assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
@@ -51,7 +94,13 @@ async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_a
     }
     // Nothing says whether a name is wrong, ambiguous or somebody else's.
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
-    assert_eq!((stage.up.requests_of("tools/call").len(), two.requests_of("tools/call").len()), before);
+    assert_eq!(
+        (
+            stage.up.requests_of("tools/call").len(),
+            two.requests_of("tools/call").len()
+        ),
+        before
+    );
 }
 
 fn strict() -> weir_testkit::mockup::Builder {
@@ -76,7 +125,11 @@ async fn b24_arguments_against_the_schema_never_reach_the_upstream() {
         json!({ "count": null }),
     ];
     for arguments in bad {
-        let modern = stage.modern().call("strict", arguments.clone()).await.unwrap();
+        let modern = stage
+            .modern()
+            .call("strict", arguments.clone())
+            .await
+            .unwrap();
         assert_eq!(
             (modern.status.as_u16(), &modern.result()["isError"]),
             (200, &json!(true)),
@@ -84,28 +137,57 @@ async fn b24_arguments_against_the_schema_never_reach_the_upstream() {
             modern.body
         );
         for revision in Revision::LEGACY {
-            let answer = stage.legacy(revision).await.call("strict", arguments.clone()).await.unwrap();
-            assert_eq!(answer.status, 200, "{revision:?} {arguments}: {:?}", answer.body);
+            let answer = stage
+                .legacy(revision)
+                .await
+                .call("strict", arguments.clone())
+                .await
+                .unwrap();
+            assert_eq!(
+                answer.status, 200,
+                "{revision:?} {arguments}: {:?}",
+                answer.body
+            );
             if revision == Revision::V2025_11_25 {
-                assert_eq!(answer.result()["isError"], true, "{arguments}: {:?}", answer.body);
+                assert_eq!(
+                    answer.result()["isError"],
+                    true,
+                    "{arguments}: {:?}",
+                    answer.body
+                );
             } else {
-                assert_eq!(answer.code(), -32602, "{revision:?} {arguments}: {:?}", answer.body);
+                assert_eq!(
+                    answer.code(),
+                    -32602,
+                    "{revision:?} {arguments}: {:?}",
+                    answer.body
+                );
             }
         }
         stage.is_well(&arguments.to_string()).await;
     }
-    let good = stage.modern().call("strict", json!({ "count": 3, "name": "x" })).await.unwrap();
+    let good = stage
+        .modern()
+        .call("strict", json!({ "count": 3, "name": "x" }))
+        .await
+        .unwrap();
     assert_eq!(good.result().get("isError"), None, "{:?}", good.body);
     assert_eq!(stage.heard().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b24_a_refusal_tells_at_most_five_places() {
-    let properties: serde_json::Map<_, _> = (0..50).map(|n| (format!("p{n}"), json!({ "type": "integer" }))).collect();
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("wide").with("inputSchema", json!({ "type": "object", "properties": properties })));
+    let properties: serde_json::Map<_, _> = (0..50)
+        .map(|n| (format!("p{n}"), json!({ "type": "integer" })))
+        .collect();
+    let upstream = usual_tools(Mockup::modern()).with(Tool::new("wide").with(
+        "inputSchema",
+        json!({ "type": "object", "properties": properties }),
+    ));
     let mut stage = Stage::over(upstream, json!({})).await;
-    let arguments: serde_json::Map<_, _> = (0..50).map(|n| (format!("p{n}"), json!("CANARY-value"))).collect();
+    let arguments: serde_json::Map<_, _> = (0..50)
+        .map(|n| (format!("p{n}"), json!("CANARY-value")))
+        .collect();
     let answer = stage.modern().call("wide", json!(arguments)).await.unwrap();
     assert_eq!(answer.result()["isError"], true);
     let pointers = answer.text().matches("/p").count();
@@ -117,7 +199,13 @@ async fn b24_a_refusal_tells_at_most_five_places() {
 async fn b24_arguments_that_are_no_object_are_32602() {
     let mut stage = Stage::over(strict(), json!({})).await;
     for tool in ["echo", "strict"] {
-        for arguments in [json!([]), json!("text"), json!(7), json!(true), json!([{ "count": 1 }])] {
+        for arguments in [
+            json!([]),
+            json!("text"),
+            json!(7),
+            json!(true),
+            json!([{ "count": 1 }]),
+        ] {
             for client in [stage.modern(), stage.legacy(Revision::V2025_06_18).await] {
                 let answer = client.call(tool, arguments.clone()).await.unwrap();
                 let id = answer.last()["id"].clone();
@@ -132,10 +220,21 @@ async fn b24_arguments_that_are_no_object_are_32602() {
 async fn b24_absent_arguments_are_an_empty_object() {
     let mut stage = Stage::over(strict(), json!({})).await;
     for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
-        let answer = client.ask("tools/call", json!({ "name": "echo" })).await.unwrap();
-        assert_eq!((answer.status.as_u16(), answer.text()), (200, "{}"), "{:?}", answer.body);
+        let answer = client
+            .ask("tools/call", json!({ "name": "echo" }))
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.status.as_u16(), answer.text()),
+            (200, "{}"),
+            "{:?}",
+            answer.body
+        );
         assert_eq!(stage.heard().len(), 1);
-        let answer = client.ask("tools/call", json!({ "name": "strict" })).await.unwrap();
+        let answer = client
+            .ask("tools/call", json!({ "name": "strict" }))
+            .await
+            .unwrap();
         assert_eq!(answer.result()["isError"], true, "{:?}", answer.body);
         stage.is_well("absent arguments").await;
     }

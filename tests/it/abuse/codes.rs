@@ -1,5 +1,5 @@
-//! Condition to status and code, in both eras, and the codes that nobody may ever see (R049, R050, R123, R147, R217, B14,
-//! B16).
+//! Condition to status and code, in both eras, and the codes that nobody may ever see (R049, R050,
+//! R123, R147, R217, B14, B16).
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Behaviour, Mockup};
@@ -12,14 +12,54 @@ use super::stage::usual_tools;
 /// A condition that both eras know: method, params, and the code.
 fn application_faults() -> Vec<(&'static str, &'static str, Value, i64)> {
     vec![
-        ("an unknown tool", "tools/call", json!({ "name": "nobody", "arguments": {} }), -32602),
-        ("an unknown tool, prefixed", "tools/call", json!({ "name": "up__echo", "arguments": {} }), -32602),
-        ("a tool name in other case", "tools/call", json!({ "name": "Echo", "arguments": {} }), -32602),
-        ("a tool name of 8,000 letters", "tools/call", json!({ "name": "e".repeat(8_000), "arguments": {} }), -32602),
-        ("a random cursor", "tools/list", json!({ "cursor": "bogus" }), -32602),
-        ("an empty cursor", "tools/list", json!({ "cursor": "" }), -32602),
-        ("a cursor of 10 kB", "tools/list", json!({ "cursor": "A".repeat(10_000) }), -32602),
-        ("a cursor of another alphabet", "tools/list", json!({ "cursor": "\u{0}\u{1f600}/../" }), -32602),
+        (
+            "an unknown tool",
+            "tools/call",
+            json!({ "name": "nobody", "arguments": {} }),
+            -32602,
+        ),
+        (
+            "an unknown tool, prefixed",
+            "tools/call",
+            json!({ "name": "up__echo", "arguments": {} }),
+            -32602,
+        ),
+        (
+            "a tool name in other case",
+            "tools/call",
+            json!({ "name": "Echo", "arguments": {} }),
+            -32602,
+        ),
+        (
+            "a tool name of 8,000 letters",
+            "tools/call",
+            json!({ "name": "e".repeat(8_000), "arguments": {} }),
+            -32602,
+        ),
+        (
+            "a random cursor",
+            "tools/list",
+            json!({ "cursor": "bogus" }),
+            -32602,
+        ),
+        (
+            "an empty cursor",
+            "tools/list",
+            json!({ "cursor": "" }),
+            -32602,
+        ),
+        (
+            "a cursor of 10 kB",
+            "tools/list",
+            json!({ "cursor": "A".repeat(10_000) }),
+            -32602,
+        ),
+        (
+            "a cursor of another alphabet",
+            "tools/list",
+            json!({ "cursor": "\u{0}\u{1f600}/../" }),
+            -32602,
+        ),
     ]
 }
 
@@ -54,11 +94,27 @@ async fn params_of_the_wrong_type_are_32602() {
     let mut stage = Stage::new().await;
     let session = stage.legacy(Revision::V2025_11_25).await;
     for (name, method, params) in [
-        ("a name that is a number", "tools/call", json!({ "name": 7, "arguments": {} })),
-        ("a name that is a list", "tools/call", json!({ "name": ["echo"], "arguments": {} })),
+        (
+            "a name that is a number",
+            "tools/call",
+            json!({ "name": 7, "arguments": {} }),
+        ),
+        (
+            "a name that is a list",
+            "tools/call",
+            json!({ "name": ["echo"], "arguments": {} }),
+        ),
         ("no name", "tools/call", json!({ "arguments": {} })),
-        ("a cursor that is a number", "tools/list", json!({ "cursor": 7 })),
-        ("a cursor that is an object", "tools/list", json!({ "cursor": {} })),
+        (
+            "a cursor that is a number",
+            "tools/list",
+            json!({ "cursor": 7 }),
+        ),
+        (
+            "a cursor that is an object",
+            "tools/list",
+            json!({ "cursor": {} }),
+        ),
     ] {
         let answer = session.ask(method, params.clone()).await.unwrap();
         let id = answer.last()["id"].clone();
@@ -71,7 +127,11 @@ async fn params_of_the_wrong_type_are_32602() {
         let answer = letter.post(&stage).await;
         // A name that is no text disagrees with its header, too.
         let code = answer.code();
-        assert!(code == -32602 || (method == "tools/call" && code == -32020), "{name}: {:?}", answer.body);
+        assert!(
+            code == -32602 || (method == "tools/call" && code == -32020),
+            "{name}: {:?}",
+            answer.body
+        );
         is_error(name, &answer, code, &json!(name));
         stage.is_well(name).await;
     }
@@ -95,7 +155,11 @@ async fn b14_an_unknown_method_on_a_session_is_200_32601() {
             let id = answer.last()["id"].clone();
             refused(method, &answer, 200, -32601, &id);
         }
-        assert_eq!(client.ask("ping", json!({})).await.unwrap().result(), &json!({}), "the session lives");
+        assert_eq!(
+            client.ask("ping", json!({})).await.unwrap().result(),
+            &json!({}),
+            "the session lives"
+        );
         stage.is_well(revision.as_str()).await;
     }
 }
@@ -104,33 +168,71 @@ async fn b14_an_unknown_method_on_a_session_is_200_32601() {
 async fn r217_a_level_that_is_none_is_32602() {
     let mut stage = Stage::new().await;
     let session = stage.legacy(Revision::V2025_11_25).await;
-    for level in [json!("loud"), json!(""), json!("INFO"), json!(7), json!(["info"]), json!({})] {
-        let answer = session.ask("logging/setLevel", json!({ "level": level })).await.unwrap();
-        assert_eq!((answer.status.as_u16(), answer.code()), (200, -32602), "{level}: {:?}", answer.body);
+    for level in [
+        json!("loud"),
+        json!(""),
+        json!("INFO"),
+        json!(7),
+        json!(["info"]),
+        json!({}),
+    ] {
+        let answer = session
+            .ask("logging/setLevel", json!({ "level": level }))
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (200, -32602),
+            "{level}: {:?}",
+            answer.body
+        );
         let mut letter = stage.call();
-        letter.meta().insert(weir_wire::meta::LOG_LEVEL.to_owned(), level.clone());
+        letter
+            .meta()
+            .insert(weir_wire::meta::LOG_LEVEL.to_owned(), level.clone());
         let answer = letter.post(&stage).await;
         assert_eq!(answer.code(), -32602, "{level}: {:?}", answer.body);
         stage.is_well(&level.to_string()).await;
     }
     let answer = session.ask("logging/setLevel", json!({})).await.unwrap();
-    assert_eq!((answer.status.as_u16(), answer.code()), (200, -32602), "no level: {:?}", answer.body);
-    for level in ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] {
+    assert_eq!(
+        (answer.status.as_u16(), answer.code()),
+        (200, -32602),
+        "no level: {:?}",
+        answer.body
+    );
+    for level in [
+        "debug",
+        "info",
+        "notice",
+        "warning",
+        "error",
+        "critical",
+        "alert",
+        "emergency",
+    ] {
         assert_eq!(
-            session.ask("logging/setLevel", json!({ "level": level })).await.unwrap().result(),
+            session
+                .ask("logging/setLevel", json!({ "level": level }))
+                .await
+                .unwrap()
+                .result(),
             &json!({}),
             "{level}"
         );
     }
 }
 
-/// The code that a client sees of a call: of the JSON-RPC error, or of the error that stands in a result.
+/// The code that a client sees of a call: of the JSON-RPC error, or of the error that stands in a
+/// result.
 fn seen(answer: &Answer) -> i64 {
     match answer.last().get("error") {
         Some(error) => error["code"].as_i64().unwrap(),
         None => {
             assert_eq!(answer.result()["isError"], true, "{}", answer.last());
-            answer.result()["_meta"]["dev.weir/error"]["code"].as_i64().unwrap()
+            answer.result()["_meta"]["dev.weir/error"]["code"]
+                .as_i64()
+                .unwrap()
         }
     }
 }
@@ -169,12 +271,22 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
         i64::from(i32::MAX) + 1,
     ];
     let with_tools = |builder: weir_testkit::mockup::Builder| {
-        codes.iter().enumerate().fold(usual_tools(builder), |builder, (place, &code)| {
-            let failing = Behaviour::error(code, "the upstream's own words", json!({ "why": "its own data" }));
-            builder.tool(&format!("fails_{place}"), failing)
-        })
+        codes
+            .iter()
+            .enumerate()
+            .fold(usual_tools(builder), |builder, (place, &code)| {
+                let failing = Behaviour::error(
+                    code,
+                    "the upstream's own words",
+                    json!({ "why": "its own data" }),
+                );
+                builder.tool(&format!("fails_{place}"), failing)
+            })
     };
-    for upstream in [with_tools(Mockup::modern()), with_tools(Mockup::legacy(Revision::V2025_11_25))] {
+    for upstream in [
+        with_tools(Mockup::modern()),
+        with_tools(Mockup::legacy(Revision::V2025_11_25)),
+    ] {
         let mut stage = Stage::over(upstream, json!({})).await;
         let session = stage.legacy(Revision::V2025_11_25).await;
         for (place, code) in codes.into_iter().enumerate() {
@@ -190,9 +302,18 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
             );
             for (era, answer) in [("modern", &modern), ("legacy", &legacy)] {
                 let seen = seen(answer);
-                assert!(era == "legacy" || code::is_allowed_to_modern(seen), "{era} {code} became {seen}");
-                assert!(![-32000, -32001].contains(&seen), "{era} {code} became {seen}: it belongs to one hop");
-                assert!(![-32020, -32021, -32022].contains(&seen), "{era} {code} became {seen}: it belongs to one hop");
+                assert!(
+                    era == "legacy" || code::is_allowed_to_modern(seen),
+                    "{era} {code} became {seen}"
+                );
+                assert!(
+                    ![-32000, -32001].contains(&seen),
+                    "{era} {code} became {seen}: it belongs to one hop"
+                );
+                assert!(
+                    ![-32020, -32021, -32022].contains(&seen),
+                    "{era} {code} became {seen}: it belongs to one hop"
+                );
             }
             // A code that is the application's own stays what it is, and its words with it.
             if code > -32000 || [-32602, -32603].contains(&code) {

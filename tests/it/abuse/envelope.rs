@@ -15,22 +15,92 @@ async fn b03_duplicate_keys_are_400_32600() {
     let (headers, good) = text(&stage);
     let id = json!("the id");
     for (name, from, to, id) in [
-        ("jsonrpc", r#""jsonrpc":"2.0""#, r#""jsonrpc":"2.0","jsonrpc":"2.0""#, &id),
-        ("method", r#""method":"tools/call""#, r#""method":"tools/call","method":"tools/call""#, &id),
-        ("method, two values", r#""method":"tools/call""#, r#""method":"tools/list","method":"tools/call""#, &id),
-        ("method, escaped", r#""method":"tools/call""#, r#""\u006dethod":"tools/list","method":"tools/call""#, &id),
-        ("method, all escaped", r#""method""#, r#""\u006d\u0065\u0074\u0068\u006f\u0064":"ping","method""#, &id),
-        ("id", r#""id":"the id""#, r#""id":"the id","id":"the id""#, &Value::Null),
-        ("id, two values", r#""id":"the id""#, r#""id":"other","id":"the id""#, &Value::Null),
+        (
+            "jsonrpc",
+            r#""jsonrpc":"2.0""#,
+            r#""jsonrpc":"2.0","jsonrpc":"2.0""#,
+            &id,
+        ),
+        (
+            "method",
+            r#""method":"tools/call""#,
+            r#""method":"tools/call","method":"tools/call""#,
+            &id,
+        ),
+        (
+            "method, two values",
+            r#""method":"tools/call""#,
+            r#""method":"tools/list","method":"tools/call""#,
+            &id,
+        ),
+        (
+            "method, escaped",
+            r#""method":"tools/call""#,
+            r#""\u006dethod":"tools/list","method":"tools/call""#,
+            &id,
+        ),
+        (
+            "method, all escaped",
+            r#""method""#,
+            r#""\u006d\u0065\u0074\u0068\u006f\u0064":"ping","method""#,
+            &id,
+        ),
+        (
+            "id",
+            r#""id":"the id""#,
+            r#""id":"the id","id":"the id""#,
+            &Value::Null,
+        ),
+        (
+            "id, two values",
+            r#""id":"the id""#,
+            r#""id":"other","id":"the id""#,
+            &Value::Null,
+        ),
         ("params", r#""params":"#, r#""params":{},"params":"#, &id),
-        ("name", r#""name":"echo""#, r#""name":"smuggled","name":"echo""#, &id),
-        ("name, the other first", r#""name":"echo""#, r#""name":"echo","name":"smuggled""#, &id),
-        ("name, escaped", r#""name":"echo""#, r#""n\u0061me":"smuggled","name":"echo""#, &id),
-        ("arguments", r#""arguments":"#, r#""arguments":{},"arguments":"#, &id),
+        (
+            "name",
+            r#""name":"echo""#,
+            r#""name":"smuggled","name":"echo""#,
+            &id,
+        ),
+        (
+            "name, the other first",
+            r#""name":"echo""#,
+            r#""name":"echo","name":"smuggled""#,
+            &id,
+        ),
+        (
+            "name, escaped",
+            r#""name":"echo""#,
+            r#""n\u0061me":"smuggled","name":"echo""#,
+            &id,
+        ),
+        (
+            "arguments",
+            r#""arguments":"#,
+            r#""arguments":{},"arguments":"#,
+            &id,
+        ),
         ("_meta", r#""_meta":"#, r#""_meta":{},"_meta":"#, &id),
-        ("in _meta", r#""_meta":{"#, r#""_meta":{"io.modelcontextprotocol/protocolVersion":"x","#, &id),
-        ("in the arguments", r#"{"from":"#, r#"{"from":1,"from":"#, &id),
-        ("an unknown member", r#""jsonrpc":"2.0""#, r#""x":1,"x":1,"jsonrpc":"2.0""#, &id),
+        (
+            "in _meta",
+            r#""_meta":{"#,
+            r#""_meta":{"io.modelcontextprotocol/protocolVersion":"x","#,
+            &id,
+        ),
+        (
+            "in the arguments",
+            r#"{"from":"#,
+            r#"{"from":1,"from":"#,
+            &id,
+        ),
+        (
+            "an unknown member",
+            r#""jsonrpc":"2.0""#,
+            r#""x":1,"x":1,"jsonrpc":"2.0""#,
+            &id,
+        ),
     ] {
         let body = good.replacen(from, to, 1);
         assert_ne!(body, good, "{name}");
@@ -57,19 +127,39 @@ async fn b04_keys_that_only_look_like_others_mean_nothing_and_go_no_further() {
         let answer = stage.send(Method::POST, headers.clone(), body).await;
         assert_eq!(answer.status, 200, "{member}: {:?}", answer.body);
         let heard = stage.heard();
-        assert_eq!(heard.iter().map(|call| call.tool()).collect::<Vec<_>>(), [Some("echo")], "{member}");
-        let mut members: Vec<_> = heard[0].message.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(
+            heard.iter().map(|call| call.tool()).collect::<Vec<_>>(),
+            [Some("echo")],
+            "{member}"
+        );
+        let mut members: Vec<_> = heard[0]
+            .message
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
         members.sort();
         assert_eq!(members, ["id", "jsonrpc", "method", "params"], "{member}");
     }
     // Instead of the real ones they leave a gap.
-    for (from, to) in [("\"method\"", "\"method \""), ("\"jsonrpc\"", "\"j\u{455}onrpc\"")] {
-        let answer = stage.send(Method::POST, headers.clone(), good.replacen(from, to, 1)).await;
+    for (from, to) in [
+        ("\"method\"", "\"method \""),
+        ("\"jsonrpc\"", "\"j\u{455}onrpc\""),
+    ] {
+        let answer = stage
+            .send(Method::POST, headers.clone(), good.replacen(from, to, 1))
+            .await;
         refused(to, &answer, 400, -32600, &json!("the id"));
         stage.is_well(to).await;
     }
-    for (from, to) in [("\"name\":\"echo\"", "\"n\u{430}me\":\"echo\""), ("\"params\"", "\"params \"")] {
-        let answer = stage.send(Method::POST, headers.clone(), good.replacen(from, to, 1)).await;
+    for (from, to) in [
+        ("\"name\":\"echo\"", "\"n\u{430}me\":\"echo\""),
+        ("\"params\"", "\"params \""),
+    ] {
+        let answer = stage
+            .send(Method::POST, headers.clone(), good.replacen(from, to, 1))
+            .await;
         assert_eq!(answer.status, 400, "{to}: {:?}", answer.body);
         assert_eq!(answer.last()["id"], "the id", "{to}");
         stage.is_well(to).await;
@@ -91,21 +181,73 @@ async fn shapes_that_are_no_message_are_400_32600() {
         ("an empty batch", "[]".to_owned(), &Value::Null),
         ("a batch of nothing", "[[]]".to_owned(), &Value::Null),
         ("no jsonrpc", changed(r#""jsonrpc":"2.0""#, r#""x":1"#), &id),
-        ("jsonrpc 1.0", changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":"1.0""#), &id),
-        ("jsonrpc as a number", changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":2.0"#), &id),
-        ("jsonrpc null", changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":null"#), &id),
-        ("no method", changed(r#""method":"tools/call""#, r#""x":1"#), &id),
-        ("a method that is a number", changed(r#""method":"tools/call""#, r#""method":7"#), &id),
-        ("a method that is null", changed(r#""method":"tools/call""#, r#""method":null"#), &id),
-        ("a method that is a list", changed(r#""method":"tools/call""#, r#""method":["tools/call"]"#), &id),
-        ("params that are a list", changed(r#""params":"#, r#""params":[],"was":"#), &id),
-        ("params that are a text", changed(r#""params":"#, r#""params":"x","was":"#), &id),
-        ("params that are null", changed(r#""params":"#, r#""params":null,"was":"#), &id),
-        ("a method and a result", changed(r#""method":"#, r#""result":{},"method":"#), &id),
-        ("a method and an error", changed(r#""method":"#, r#""error":{"code":1,"message":"x"},"method":"#), &id),
+        (
+            "jsonrpc 1.0",
+            changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":"1.0""#),
+            &id,
+        ),
+        (
+            "jsonrpc as a number",
+            changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":2.0"#),
+            &id,
+        ),
+        (
+            "jsonrpc null",
+            changed(r#""jsonrpc":"2.0""#, r#""jsonrpc":null"#),
+            &id,
+        ),
+        (
+            "no method",
+            changed(r#""method":"tools/call""#, r#""x":1"#),
+            &id,
+        ),
+        (
+            "a method that is a number",
+            changed(r#""method":"tools/call""#, r#""method":7"#),
+            &id,
+        ),
+        (
+            "a method that is null",
+            changed(r#""method":"tools/call""#, r#""method":null"#),
+            &id,
+        ),
+        (
+            "a method that is a list",
+            changed(r#""method":"tools/call""#, r#""method":["tools/call"]"#),
+            &id,
+        ),
+        (
+            "params that are a list",
+            changed(r#""params":"#, r#""params":[],"was":"#),
+            &id,
+        ),
+        (
+            "params that are a text",
+            changed(r#""params":"#, r#""params":"x","was":"#),
+            &id,
+        ),
+        (
+            "params that are null",
+            changed(r#""params":"#, r#""params":null,"was":"#),
+            &id,
+        ),
+        (
+            "a method and a result",
+            changed(r#""method":"#, r#""result":{},"method":"#),
+            &id,
+        ),
+        (
+            "a method and an error",
+            changed(
+                r#""method":"#,
+                r#""error":{"code":1,"message":"x"},"method":"#,
+            ),
+            &id,
+        ),
         (
             "a result and an error",
-            r#"{"jsonrpc":"2.0","id":"the id","result":{},"error":{"code":1,"message":"x"}}"#.to_owned(),
+            r#"{"jsonrpc":"2.0","id":"the id","result":{},"error":{"code":1,"message":"x"}}"#
+                .to_owned(),
             &id,
         ),
     ] {
@@ -121,9 +263,21 @@ async fn b07_r035_ids_of_no_sense_are_400_32600() {
     let (headers, good) = text(&stage);
     let huge = format!("\"{}\"", "i".repeat(255));
     let long = "9".repeat(60);
-    for id in
-        ["null", "1.5", "1.0", "1e2", "-0.5", "true", "false", "{}", "[]", "[1]", r#"{"a":1}"#, &huge, r#""\ud800""#]
-    {
+    for id in [
+        "null",
+        "1.5",
+        "1.0",
+        "1e2",
+        "-0.5",
+        "true",
+        "false",
+        "{}",
+        "[]",
+        "[1]",
+        r#"{"a":1}"#,
+        &huge,
+        r#""\ud800""#,
+    ] {
         let body = good.replacen("\"the id\"", id, 1);
         let answer = stage.send(Method::POST, headers.clone(), body).await;
         refused(id, &answer, 400, -32600, &Value::Null);
@@ -143,7 +297,11 @@ async fn b07_r035_ids_of_no_sense_are_400_32600() {
         let body = good.replacen("\"the id\"", id, 1);
         let answer = stage.send(Method::POST, headers.clone(), body).await;
         assert_eq!(answer.status, 200, "{id}: {:?}", answer.body);
-        assert!(String::from_utf8_lossy(&answer.body).contains(&format!("\"id\":{id}")), "{id}: {:?}", answer.body);
+        assert!(
+            String::from_utf8_lossy(&answer.body).contains(&format!("\"id\":{id}")),
+            "{id}: {:?}",
+            answer.body
+        );
         let heard = stage.heard();
         assert_eq!(heard.len(), 1);
         assert!(
@@ -165,13 +323,24 @@ async fn r034_every_error_echoes_the_id_in_its_own_type() {
         json!(""),
     ] {
         for (name, status, code, spoil) in [
-            ("no version header", 400, -32020, (|letter| letter.cut("mcp-protocol-version")) as fn(&mut Letter)),
-            ("another method", 400, -32020, |letter| letter.set("mcp-method", "tools/list")),
+            (
+                "no version header",
+                400,
+                -32020,
+                (|letter| letter.cut("mcp-protocol-version")) as fn(&mut Letter),
+            ),
+            ("another method", 400, -32020, |letter| {
+                letter.set("mcp-method", "tools/list")
+            }),
             ("no capabilities", 400, -32602, |letter| {
                 letter.meta().remove(weir_wire::meta::CLIENT_CAPABILITIES);
             }),
-            ("an unknown version", 400, -32022, |letter| letter.claim("v999")),
-            ("an unknown method", 404, -32601, |letter| letter.rename("roots/list")),
+            ("an unknown version", 400, -32022, |letter| {
+                letter.claim("v999")
+            }),
+            ("an unknown method", 404, -32601, |letter| {
+                letter.rename("roots/list")
+            }),
             ("an unknown tool", 200, -32602, |letter| {
                 letter.set("mcp-name", "nobody");
                 letter.params().insert("name".to_owned(), json!("nobody"));
@@ -194,12 +363,22 @@ async fn b07_the_same_id_in_flight_many_times_is_answered_to_each_asker() {
     let session = stage.legacy(Revision::V2025_11_25).await;
     let mut asked = tokio::task::JoinSet::new();
     for number in 0..100_u32 {
-        let client = if number % 2 == 0 { stage.modern() } else { session.clone() };
+        let client = if number % 2 == 0 {
+            stage.modern()
+        } else {
+            session.clone()
+        };
         asked.spawn(async move {
             let params = json!({ "name": "echo", "arguments": { "mine": number } });
             let (headers, mut body) = client.envelope("tools/call", params);
             body["id"] = json!("one id for all");
-            let answer = client.send(Method::POST, headers, body.to_string()).await.unwrap().finish().await.unwrap();
+            let answer = client
+                .send(Method::POST, headers, body.to_string())
+                .await
+                .unwrap()
+                .finish()
+                .await
+                .unwrap();
             assert_eq!(answer.last()["id"], "one id for all");
             assert_eq!(answer.text(), json!({ "mine": number }).to_string());
         });
@@ -207,7 +386,11 @@ async fn b07_the_same_id_in_flight_many_times_is_answered_to_each_asker() {
     while let Some(one) = asked.join_next().await {
         one.unwrap();
     }
-    let ids: std::collections::HashSet<_> = stage.heard().iter().map(|call| call.message["id"].to_string()).collect();
+    let ids: std::collections::HashSet<_> = stage
+        .heard()
+        .iter()
+        .map(|call| call.message["id"].to_string())
+        .collect();
     assert_eq!(ids.len(), 100, "weir's own ids are all different");
     stage.is_well("one id for all").await;
 }

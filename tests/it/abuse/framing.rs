@@ -19,7 +19,10 @@ fn with_tail(stage: &Stage, lines: &[&str], body: &str) -> Vec<u8> {
 fn refused_and_closed(name: &str, replies: &[Reply]) {
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
     assert_eq!(statuses, [400], "{name}: {replies:?}");
-    assert!(!replies[0].body.contains("\"result\""), "{name}: {replies:?}");
+    assert!(
+        !replies[0].body.contains("\"result\""),
+        "{name}: {replies:?}"
+    );
 }
 
 /// Header lines that make the length of a body doubtful, or that are no header lines.
@@ -94,7 +97,10 @@ async fn a07_doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
             &[&[line, &lines, &length], &[&lines, &length, line]]
         };
         for order in orders {
-            refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, order, &body)).await);
+            refused_and_closed(
+                &format!("{order:?}"),
+                &exchange(&stage, &with_tail(&stage, order, &body)).await,
+            );
         }
         stage.is_well(line).await;
     }
@@ -132,7 +138,12 @@ async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
         let replies = exchange(&stage, &bytes).await;
         // Some are so far from HTTP that there is nothing to answer.
         assert!(replies.len() <= 1, "{first:?}: {replies:?}");
-        assert!(replies.iter().all(|reply| [400, 404, 505].contains(&reply.status)), "{first:?}: {replies:?}");
+        assert!(
+            replies
+                .iter()
+                .all(|reply| [400, 404, 505].contains(&reply.status)),
+            "{first:?}: {replies:?}"
+        );
         stage.is_well(first).await;
     }
 }
@@ -143,18 +154,36 @@ async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
     let (lines, body) = parts("echo");
     let size = format!("{:x}", body.len());
     for (name, chunks) in [
-        ("a size beyond 64 bits", format!("1{:016x}\r\n{body}\r\n0\r\n\r\n", body.len())),
+        (
+            "a size beyond 64 bits",
+            format!("1{:016x}\r\n{body}\r\n0\r\n\r\n", body.len()),
+        ),
         ("a size with 0x", format!("0x{size}\r\n{body}\r\n0\r\n\r\n")),
         ("a negative size", format!("-{size}\r\n{body}\r\n0\r\n\r\n")),
         ("a signed size", format!("+{size}\r\n{body}\r\n0\r\n\r\n")),
         ("no size", format!("\r\n{body}\r\n0\r\n\r\n")),
-        ("a size that is no number", format!("xyz\r\n{body}\r\n0\r\n\r\n")),
+        (
+            "a size that is no number",
+            format!("xyz\r\n{body}\r\n0\r\n\r\n"),
+        ),
         ("a size too small", format!("5\r\n{body}\r\n0\r\n\r\n")),
-        ("a chunk without its end", format!("{size}\r\n{body}0\r\n\r\n")),
-        ("a size with a decimal point", format!("{size}.0\r\n{body}\r\n0\r\n\r\n")),
+        (
+            "a chunk without its end",
+            format!("{size}\r\n{body}0\r\n\r\n"),
+        ),
+        (
+            "a size with a decimal point",
+            format!("{size}.0\r\n{body}\r\n0\r\n\r\n"),
+        ),
         ("a size ended by LF", format!("{size}\n{body}\r\n0\r\n\r\n")),
-        ("an extension with a bare LF", format!("{size};a=\nb\r\n{body}\r\n0\r\n\r\n")),
-        ("a NUL in the size", format!("{size}\0\r\n{body}\r\n0\r\n\r\n")),
+        (
+            "an extension with a bare LF",
+            format!("{size};a=\nb\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a NUL in the size",
+            format!("{size}\0\r\n{body}\r\n0\r\n\r\n"),
+        ),
     ] {
         let bytes = with_tail(&stage, &[&lines, "Transfer-Encoding: chunked"], &chunks);
         refused_and_closed(name, &exchange(&stage, &bytes).await);
@@ -166,10 +195,17 @@ async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
 async fn a07_chunks_are_not_for_http_1_0() {
     let mut stage = Stage::new().await;
     let (lines, body) = parts("echo");
-    let mut bytes = head(&stage, "POST /mcp HTTP/1.0", &[&lines, "Transfer-Encoding: chunked"]);
+    let mut bytes = head(
+        &stage,
+        "POST /mcp HTTP/1.0",
+        &[&lines, "Transfer-Encoding: chunked"],
+    );
     bytes.push_str(&format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
     bytes.push_str(&good(&stage, "tools/call", Some("smuggled"), true));
-    refused_and_closed("HTTP/1.0 in chunks", &exchange(&stage, bytes.as_bytes()).await);
+    refused_and_closed(
+        "HTTP/1.0 in chunks",
+        &exchange(&stage, bytes.as_bytes()).await,
+    );
     stage.is_well("HTTP/1.0 in chunks").await;
 }
 
@@ -179,16 +215,35 @@ async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_the
     let mut stage = Stage::new().await;
     let (lines, body) = parts("echo");
     let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-    let (length, chunks) = (format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked");
-    for other in ["Content-Length: 5", "Content-Length: 0", "Content-Length: 100000", &length, chunks] {
+    let (length, chunks) = (
+        format!("Content-Length: {}", body.len()),
+        "Transfer-Encoding: chunked",
+    );
+    for other in [
+        "Content-Length: 5",
+        "Content-Length: 0",
+        "Content-Length: 100000",
+        &length,
+        chunks,
+    ] {
         for order in [[lines.as_str(), other, chunks], [&lines, chunks, other]] {
-            refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, &order, &chunked)).await);
+            refused_and_closed(
+                &format!("{order:?}"),
+                &exchange(&stage, &with_tail(&stage, &order, &chunked)).await,
+            );
             stage.is_well(other).await;
         }
     }
-    for other in [&length, "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: chunked, chunked"] {
+    for other in [
+        &length,
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked, chunked",
+    ] {
         let order = [lines.as_str(), other, &length];
-        refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, &order, &body)).await);
+        refused_and_closed(
+            &format!("{order:?}"),
+            &exchange(&stage, &with_tail(&stage, &order, &body)).await,
+        );
         stage.is_well(other).await;
     }
 }
@@ -197,11 +252,19 @@ async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_the
 async fn a07_a_bare_line_feed_in_a_request_that_does_not_wait_is_refused() {
     let mut stage = Stage::new().await;
     let first = good(&stage, "tools/call", Some("echo"), false);
-    let second = good(&stage, "tools/call", Some("smuggled"), true).replacen("\r\nMcp-Method", "\nMcp-Method", 1);
+    let second = good(&stage, "tools/call", Some("smuggled"), true).replacen(
+        "\r\nMcp-Method",
+        "\nMcp-Method",
+        1,
+    );
     let replies = exchange(&stage, (first + &second).as_bytes()).await;
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
     assert_eq!(statuses, [200, 400], "{replies:?}");
-    let ran: Vec<_> = stage.heard().into_iter().map(|call| call.tool().map(str::to_owned)).collect();
+    let ran: Vec<_> = stage
+        .heard()
+        .into_iter()
+        .map(|call| call.tool().map(str::to_owned))
+        .collect();
     assert_eq!(ran, [Some("echo".to_owned())]);
     stage.is_well("a bare line feed").await;
 }
@@ -216,7 +279,12 @@ async fn a07_bare_line_feeds_are_refused_and_nothing_behind_them_is_read() {
     let one_line = crlf.replacen("\r\nMcp-Method", "\nMcp-Method", 1);
     let the_end = crlf.strip_suffix("\r\n\r\n").unwrap().to_owned() + "\n\n";
     let mixed_end = crlf.strip_suffix("\r\n\r\n").unwrap().to_owned() + "\r\n\n";
-    for (name, head) in [("all", whole), ("one line", one_line), ("the end", the_end), ("half the end", mixed_end)] {
+    for (name, head) in [
+        ("all", whole),
+        ("one line", one_line),
+        ("the end", the_end),
+        ("half the end", mixed_end),
+    ] {
         let bytes = head + &body + &good(&stage, "tools/call", Some("smuggled"), true);
         refused_and_closed(name, &exchange(&stage, bytes.as_bytes()).await);
         stage.is_well(name).await;

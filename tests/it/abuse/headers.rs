@@ -1,5 +1,5 @@
-//! The headers of a modern request repeat what its body says; where they do not, neither is believed (R009 to R020, R026,
-//! R027, R045, B09 to B11, B13).
+//! The headers of a modern request repeat what its body says; where they do not, neither is
+//! believed (R009 to R020, R026, R027, R045, B09 to B11, B13).
 
 use serde_json::{Value, json};
 use weir_testkit::{Mockup, mockup::Tool};
@@ -19,21 +19,48 @@ fn body_name(letter: &mut Letter, name: &str) {
 async fn b09_r009_r010_the_version_header_is_there_and_agrees() {
     let mut stage = Stage::new().await;
     let rows: [Row; 9] = [
-        row("r009: no version header", 400, -32020, |letter| letter.cut("mcp-protocol-version")),
-        row("an empty version header", 400, -32020, |letter| letter.set("mcp-protocol-version", "")),
-        row("r010: the body has an unknown version", 400, -32020, |letter| {
-            letter.meta().insert(meta::PROTOCOL_VERSION.to_owned(), json!("v999"));
+        row("r009: no version header", 400, -32020, |letter| {
+            letter.cut("mcp-protocol-version")
         }),
-        row("r010: the header has an unknown version", 400, -32020, |letter| {
-            letter.set("mcp-protocol-version", "v999")
+        row("an empty version header", 400, -32020, |letter| {
+            letter.set("mcp-protocol-version", "")
         }),
-        row("the header has a legacy version", 400, -32020, |letter| letter.set("mcp-protocol-version", "2025-11-25")),
+        row(
+            "r010: the body has an unknown version",
+            400,
+            -32020,
+            |letter| {
+                letter
+                    .meta()
+                    .insert(meta::PROTOCOL_VERSION.to_owned(), json!("v999"));
+            },
+        ),
+        row(
+            "r010: the header has an unknown version",
+            400,
+            -32020,
+            |letter| letter.set("mcp-protocol-version", "v999"),
+        ),
+        row("the header has a legacy version", 400, -32020, |letter| {
+            letter.set("mcp-protocol-version", "2025-11-25")
+        }),
         row("the body has a legacy version", 400, -32020, |letter| {
-            letter.meta().insert(meta::PROTOCOL_VERSION.to_owned(), json!("2025-11-25"));
+            letter
+                .meta()
+                .insert(meta::PROTOCOL_VERSION.to_owned(), json!("2025-11-25"));
         }),
-        row("both have the same unknown version", 400, -32022, |letter| letter.claim("v999")),
-        row("both have the same legacy version", 400, -32022, |letter| letter.claim("2025-11-25")),
-        row("two different version headers", 400, -32020, |letter| letter.add("mcp-protocol-version", "2025-11-25")),
+        row(
+            "both have the same unknown version",
+            400,
+            -32022,
+            |letter| letter.claim("v999"),
+        ),
+        row("both have the same legacy version", 400, -32022, |letter| {
+            letter.claim("2025-11-25")
+        }),
+        row("two different version headers", 400, -32020, |letter| {
+            letter.add("mcp-protocol-version", "2025-11-25")
+        }),
     ];
     stage.refuses(&rows).await;
     stage.refuses_in("server/discover", &json!({}), &rows).await;
@@ -43,18 +70,40 @@ async fn b09_r009_r010_the_version_header_is_there_and_agrees() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r054_an_unsupported_version_is_told_the_supported_ones() {
     let mut stage = Stage::new().await;
-    let discovered = stage.modern().ask("server/discover", json!({})).await.unwrap();
-    let known = discovered.result()["supportedVersions"].as_array().unwrap().clone();
+    let discovered = stage
+        .modern()
+        .ask("server/discover", json!({}))
+        .await
+        .unwrap();
+    let known = discovered.result()["supportedVersions"]
+        .as_array()
+        .unwrap()
+        .clone();
     assert!(known.contains(&json!("2026-07-28")), "{known:?}");
-    for version in ["v999", "2027-01-01", "2025-11-25", "2026-07-28 ", "2026-7-28", "", "DRAFT-2026-v1"] {
+    for version in [
+        "v999",
+        "2027-01-01",
+        "2025-11-25",
+        "2026-07-28 ",
+        "2026-7-28",
+        "",
+        "DRAFT-2026-v1",
+    ] {
         let mut letter = stage.call();
         letter.set("mcp-protocol-version", version);
-        letter.meta().insert(meta::PROTOCOL_VERSION.to_owned(), json!(version));
+        letter
+            .meta()
+            .insert(meta::PROTOCOL_VERSION.to_owned(), json!(version));
         let answer = letter.post(&stage).await;
         assert_eq!(answer.status, 400, "{version:?}: {:?}", answer.body);
-        // Spaces around a header's value do not count, so there the header and the body differ; nor is an empty header one.
+        // Spaces around a header's value do not count, so there the header and the body differ; nor
+        // is an empty header one.
         if version.ends_with(' ') || version.is_empty() {
-            assert!([-32020, -32022].contains(&answer.code()), "{version:?}: {:?}", answer.body);
+            assert!(
+                [-32020, -32022].contains(&answer.code()),
+                "{version:?}: {:?}",
+                answer.body
+            );
         } else {
             assert_eq!(answer.code(), -32022, "{version:?}: {:?}", answer.body);
             let data = &answer.error()["data"];
@@ -70,14 +119,30 @@ async fn r054_an_unsupported_version_is_told_the_supported_ones() {
 async fn b10_r011_r012_r014_the_method_header_is_there_and_agrees() {
     let mut stage = Stage::new().await;
     let rows: [Row; 8] = [
-        row("r011: no method header", 400, -32020, |letter| letter.cut("mcp-method")),
-        row("an empty method header", 400, -32020, |letter| letter.set("mcp-method", "")),
-        row("r012: another method", 400, -32020, |letter| letter.set("mcp-method", "prompts/list")),
-        row("r014: upper case", 400, -32020, |letter| letter.set("mcp-method", "TOOLS/CALL")),
-        row("a longer one", 400, -32020, |letter| letter.set("mcp-method", "tools/call/x")),
-        row("a shorter one", 400, -32020, |letter| letter.set("mcp-method", "tools")),
-        row("two different ones", 400, -32020, |letter| letter.add("mcp-method", "tools/list")),
-        row("two in one", 400, -32020, |letter| letter.set("mcp-method", "tools/call, tools/list")),
+        row("r011: no method header", 400, -32020, |letter| {
+            letter.cut("mcp-method")
+        }),
+        row("an empty method header", 400, -32020, |letter| {
+            letter.set("mcp-method", "")
+        }),
+        row("r012: another method", 400, -32020, |letter| {
+            letter.set("mcp-method", "prompts/list")
+        }),
+        row("r014: upper case", 400, -32020, |letter| {
+            letter.set("mcp-method", "TOOLS/CALL")
+        }),
+        row("a longer one", 400, -32020, |letter| {
+            letter.set("mcp-method", "tools/call/x")
+        }),
+        row("a shorter one", 400, -32020, |letter| {
+            letter.set("mcp-method", "tools")
+        }),
+        row("two different ones", 400, -32020, |letter| {
+            letter.add("mcp-method", "tools/list")
+        }),
+        row("two in one", 400, -32020, |letter| {
+            letter.set("mcp-method", "tools/call, tools/list")
+        }),
     ];
     stage.refuses(&rows).await;
 }
@@ -86,18 +151,39 @@ async fn b10_r011_r012_r014_the_method_header_is_there_and_agrees() {
 async fn b10_r016_r017_the_name_header_is_there_and_agrees() {
     let mut stage = Stage::new().await;
     let rows: [Row; 10] = [
-        row("r016: no name header", 400, -32020, |letter| letter.cut("mcp-name")),
-        row("an empty name header", 400, -32020, |letter| letter.set("mcp-name", "")),
-        row("r017: another name", 400, -32020, |letter| letter.set("mcp-name", "smuggled")),
-        row("another name in the body", 400, -32020, |letter| body_name(letter, "smuggled")),
-        row("upper case", 400, -32020, |letter| letter.set("mcp-name", "ECHO")),
-        row("two different ones", 400, -32020, |letter| letter.add("mcp-name", "smuggled")),
-        row("two different ones, the other first", 400, -32020, |letter| {
-            letter.set("mcp-name", "smuggled");
-            letter.add("mcp-name", "echo");
+        row("r016: no name header", 400, -32020, |letter| {
+            letter.cut("mcp-name")
         }),
-        row("an inner space", 400, -32020, |letter| letter.set("mcp-name", "ec ho")),
-        row("bytes that are no ASCII", 400, -32020, |letter| letter.set("mcp-name", "\u{e9}cho")),
+        row("an empty name header", 400, -32020, |letter| {
+            letter.set("mcp-name", "")
+        }),
+        row("r017: another name", 400, -32020, |letter| {
+            letter.set("mcp-name", "smuggled")
+        }),
+        row("another name in the body", 400, -32020, |letter| {
+            body_name(letter, "smuggled")
+        }),
+        row("upper case", 400, -32020, |letter| {
+            letter.set("mcp-name", "ECHO")
+        }),
+        row("two different ones", 400, -32020, |letter| {
+            letter.add("mcp-name", "smuggled")
+        }),
+        row(
+            "two different ones, the other first",
+            400,
+            -32020,
+            |letter| {
+                letter.set("mcp-name", "smuggled");
+                letter.add("mcp-name", "echo");
+            },
+        ),
+        row("an inner space", 400, -32020, |letter| {
+            letter.set("mcp-name", "ec ho")
+        }),
+        row("bytes that are no ASCII", 400, -32020, |letter| {
+            letter.set("mcp-name", "\u{e9}cho")
+        }),
         row("more than 8 KiB", 400, -32020, |letter| {
             letter.set("mcp-name", &"n".repeat(9 << 10));
             body_name(letter, &"n".repeat(9 << 10));
@@ -138,7 +224,9 @@ async fn b10_r019_broken_base64_is_400_32020() {
             letter.set("mcp-name", "=?base64?/////w==?=");
             body_name(letter, "\u{fffd}");
         }),
-        row("another name in base64", 400, -32020, |letter| letter.set("mcp-name", "=?base64?c211Z2dsZWQ=?=")),
+        row("another name in base64", 400, -32020, |letter| {
+            letter.set("mcp-name", "=?base64?c211Z2dsZWQ=?=")
+        }),
         // Decoded once: what comes out is text, whatever it looks like.
         row("base64 in base64", 400, -32020, |letter| {
             letter.set("mcp-name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=")
@@ -149,7 +237,9 @@ async fn b10_r019_broken_base64_is_400_32020() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
-    let upstream = usual_tools(Mockup::modern()).with(Tool::new("gr\u{fc}\u{df}e")).with(Tool::new(" spaced "));
+    let upstream = usual_tools(Mockup::modern())
+        .with(Tool::new("gr\u{fc}\u{df}e"))
+        .with(Tool::new(" spaced "));
     let mut stage = Stage::over(upstream, json!({})).await;
     for (header, name) in [
         ("=?base64?ZWNobw==?=", "echo"),
@@ -162,12 +252,28 @@ async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
         letter.set("mcp-name", header);
         body_name(&mut letter, name);
         let answer = letter.post(&stage).await;
-        assert_eq!(answer.status, 200, "r015, r018: {header}: {:?}", answer.body);
-        assert_eq!(stage.heard().iter().map(|call| call.tool()).collect::<Vec<_>>(), [Some(name)], "{header}");
+        assert_eq!(
+            answer.status, 200,
+            "r015, r018: {header}: {:?}",
+            answer.body
+        );
+        assert_eq!(
+            stage
+                .heard()
+                .iter()
+                .map(|call| call.tool())
+                .collect::<Vec<_>>(),
+            [Some(name)],
+            "{header}"
+        );
     }
-    for literal in
-        ["=?base64?ZWNobw==", "ZWNobw==?=", "=?BASE64?ZWNobw==?=", "=?Base64?ZWNobw==?=", "=?utf-8?B?ZWNobw==?="]
-    {
+    for literal in [
+        "=?base64?ZWNobw==",
+        "ZWNobw==?=",
+        "=?BASE64?ZWNobw==?=",
+        "=?Base64?ZWNobw==?=",
+        "=?utf-8?B?ZWNobw==?=",
+    ] {
         let mut letter = stage.call();
         letter.set("mcp-name", literal);
         body_name(&mut letter, literal);
@@ -198,7 +304,11 @@ async fn r013_r015_header_names_have_no_case_and_spaces_around_values_do_not_cou
     ] {
         let text = super::raw::post(&stage, &[&lines, "Connection: close"], &body);
         let replies = exchange(&stage, text.as_bytes()).await;
-        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [200], "{lines:?}: {replies:?}");
+        assert_eq!(
+            replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+            [200],
+            "{lines:?}: {replies:?}"
+        );
         assert_eq!(stage.heard().len(), 1, "{lines:?}");
     }
     stage.is_well("cases").await;
@@ -209,16 +319,33 @@ async fn b11_control_characters_in_mirrored_headers_are_400() {
     let mut stage = Stage::new().await;
     let (lines, body) = super::raw::modern("tools/call", Some("echo"), "controlled");
     let joined = lines.join("\r\n");
-    for bad in
-        ["Mcp-Param-X: a\0b", "Mcp-Param-X: a\rb", "Mcp-Param-X: a\u{1}b", "Mcp-Param-X: a\u{7f}b", "Mcp-Name: e\0cho"]
-    {
+    for bad in [
+        "Mcp-Param-X: a\0b",
+        "Mcp-Param-X: a\rb",
+        "Mcp-Param-X: a\u{1}b",
+        "Mcp-Param-X: a\u{7f}b",
+        "Mcp-Name: e\0cho",
+    ] {
         let text = super::raw::post(&stage, &[&joined, bad, "Connection: close"], &body);
         let replies = exchange(&stage, text.as_bytes()).await;
-        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [400], "{bad:?}: {replies:?}");
+        assert_eq!(
+            replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+            [400],
+            "{bad:?}: {replies:?}"
+        );
         stage.is_well(bad).await;
     }
-    // A line break ends the value; what follows is a header of its own, and an unknown one means nothing (R025).
-    let text = super::raw::post(&stage, &[&joined, "Mcp-Param-X: a\r\nMcp-Param-Y: b", "Connection: close"], &body);
+    // A line break ends the value; what follows is a header of its own, and an unknown one means
+    // nothing (R025).
+    let text = super::raw::post(
+        &stage,
+        &[
+            &joined,
+            "Mcp-Param-X: a\r\nMcp-Param-Y: b",
+            "Connection: close",
+        ],
+        &body,
+    );
     assert_eq!(exchange(&stage, text.as_bytes()).await[0].status, 200);
     assert_eq!(stage.heard().len(), 1);
 }
@@ -230,7 +357,9 @@ async fn b13_r026_a_missing_or_malformed_meta_is_400_32602() {
         row("no _meta", 400, -32602, |letter| {
             letter.params().remove("_meta");
         }),
-        row("an empty _meta", 400, -32602, |letter| letter.meta().clear()),
+        row("an empty _meta", 400, -32602, |letter| {
+            letter.meta().clear()
+        }),
         row("no params", 400, -32602, |letter| {
             letter.body.as_object_mut().unwrap().remove("params");
         }),
@@ -243,17 +372,33 @@ async fn b13_r026_a_missing_or_malformed_meta_is_400_32602() {
         row("no protocolVersion", 400, -32602, |letter| {
             letter.meta().remove(meta::PROTOCOL_VERSION);
         }),
-        row("a protocolVersion that is a number", 400, -32602, |letter| {
-            letter.meta().insert(meta::PROTOCOL_VERSION.to_owned(), json!(20_260_728));
-        }),
+        row(
+            "a protocolVersion that is a number",
+            400,
+            -32602,
+            |letter| {
+                letter
+                    .meta()
+                    .insert(meta::PROTOCOL_VERSION.to_owned(), json!(20_260_728));
+            },
+        ),
         row("no clientCapabilities", 400, -32602, |letter| {
             letter.meta().remove(meta::CLIENT_CAPABILITIES);
         }),
-        row("clientCapabilities that are a list", 400, -32602, |letter| {
-            letter.meta().insert(meta::CLIENT_CAPABILITIES.to_owned(), json!([]));
-        }),
+        row(
+            "clientCapabilities that are a list",
+            400,
+            -32602,
+            |letter| {
+                letter
+                    .meta()
+                    .insert(meta::CLIENT_CAPABILITIES.to_owned(), json!([]));
+            },
+        ),
         row("clientCapabilities that are null", 400, -32602, |letter| {
-            letter.meta().insert(meta::CLIENT_CAPABILITIES.to_owned(), Value::Null);
+            letter
+                .meta()
+                .insert(meta::CLIENT_CAPABILITIES.to_owned(), Value::Null);
         }),
     ];
     stage.refuses(&rows).await;
@@ -280,10 +425,23 @@ async fn r045_a_legacy_request_is_routed_by_its_body_alone() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy(revision).await;
-        let client = client.with_header("mcp-name", "smuggled").with_header("mcp-method", "prompts/list");
-        let answer = client.call("echo", json!({ "in": "a session" })).await.unwrap();
+        let client = client
+            .with_header("mcp-name", "smuggled")
+            .with_header("mcp-method", "prompts/list");
+        let answer = client
+            .call("echo", json!({ "in": "a session" }))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "{revision:?}: {:?}", answer.body);
-        assert_eq!(stage.heard().iter().map(|call| call.tool()).collect::<Vec<_>>(), [Some("echo")], "{revision:?}");
+        assert_eq!(
+            stage
+                .heard()
+                .iter()
+                .map(|call| call.tool())
+                .collect::<Vec<_>>(),
+            [Some("echo")],
+            "{revision:?}"
+        );
         stage.is_well(revision.as_str()).await;
     }
 }

@@ -1,5 +1,5 @@
-//! `Host` (A17, R003): who is not asked by one of its own names is not asked. Loopback names protect a listener on
-//! loopback from pages that rebind their own name to it.
+//! `Host` (A17, R003): who is not asked by one of its own names is not asked. Loopback names
+//! protect a listener on loopback from pages that rebind their own name to it.
 
 use serde_json::json;
 
@@ -11,25 +11,34 @@ fn call(target: &str, hosts: &[String]) -> String {
     let (mut lines, body) = modern("tools/call", Some("echo"), "by-host");
     lines.extend(hosts.iter().map(|host| format!("Host: {host}")));
     lines.extend(
-        ["Content-Type: application/json", "Accept: application/json, text/event-stream", "Connection: close"]
-            .map(String::from),
+        [
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            "Connection: close",
+        ]
+        .map(String::from),
     );
     lines.push(format!("Content-Length: {}", body.len()));
-    format!("POST {target} HTTP/1.1\r\n{}\r\n\r\n{body}", lines.join("\r\n"))
+    format!(
+        "POST {target} HTTP/1.1\r\n{}\r\n\r\n{body}",
+        lines.join("\r\n")
+    )
 }
 
 async fn status(stage: &Stage, target: &str, hosts: &[String]) -> u16 {
     let replies = exchange(stage, call(target, hosts).as_bytes()).await;
     assert_eq!(replies.len(), 1, "{target} {hosts:?}: {replies:?}");
     if replies[0].status != 200 {
-        assert!(!replies[0].body.contains("jsonrpc"), "{target} {hosts:?}: {replies:?}");
+        assert!(
+            !replies[0].body.contains("jsonrpc"),
+            "{target} {hosts:?}: {replies:?}"
+        );
     }
     replies[0].status
 }
 
 async fn stage() -> (Stage, String) {
-    let config =
-        json!({ "public_url": "https://mcp.example.com", "allowed_hosts": ["weir.internal", "exact.internal:8443"] });
+    let config = json!({ "public_url": "https://mcp.example.com", "allowed_hosts": ["weir.internal", "exact.internal:8443"] });
     let stage = Stage::with(config).await;
     let port = stage.authority().rsplit(':').next().unwrap().to_owned();
     (stage, port)
@@ -49,7 +58,11 @@ async fn a17_own_names_are_served() {
         "weir.internal:9999",
         "exact.internal:8443",
     ] {
-        assert_eq!(status(&stage, "/mcp", &[host.replace("PORT", &port)]).await, 200, "{host}");
+        assert_eq!(
+            status(&stage, "/mcp", &[host.replace("PORT", &port)]).await,
+            200,
+            "{host}"
+        );
         assert_eq!(stage.heard().len(), 1, "{host}");
     }
     stage.is_well("own names").await;
@@ -85,7 +98,11 @@ async fn a17_r003_foreign_names_are_403() {
         "169.254.169.254",
     ] {
         let host = host.replace("PORT", &port);
-        assert_eq!(status(&stage, "/mcp", std::slice::from_ref(&host)).await, 403, "{host}");
+        assert_eq!(
+            status(&stage, "/mcp", std::slice::from_ref(&host)).await,
+            403,
+            "{host}"
+        );
         stage.is_well(&host).await;
     }
 }
@@ -126,7 +143,11 @@ async fn a17_malformed_names_are_400() {
         "localhost;x",
     ] {
         let host = host.replace("PORT", &port);
-        assert_eq!(status(&stage, "/mcp", std::slice::from_ref(&host)).await, 400, "{host:?}");
+        assert_eq!(
+            status(&stage, "/mcp", std::slice::from_ref(&host)).await,
+            400,
+            "{host:?}"
+        );
         stage.is_well(&host).await;
     }
 }
@@ -136,7 +157,12 @@ async fn a17_no_host_or_two_are_400() {
     let (mut stage, _) = stage().await;
     let own = stage.authority();
     let evil = "evil.example".to_owned();
-    for hosts in [vec![], vec![own.clone(), evil.clone()], vec![evil, own.clone()], vec![own.clone(), own.clone()]] {
+    for hosts in [
+        vec![],
+        vec![own.clone(), evil.clone()],
+        vec![evil, own.clone()],
+        vec![own.clone(), own.clone()],
+    ] {
         assert_eq!(status(&stage, "/mcp", &hosts).await, 400, "{hosts:?}");
         stage.is_well(&format!("{hosts:?}")).await;
     }
@@ -155,8 +181,16 @@ async fn a17_an_absolute_target_must_agree_with_host() {
         (format!("http://user@{own}/mcp"), &own, 400),
         (format!("http://{own}@{evil}/mcp"), &own, 400),
     ] {
-        assert_eq!(status(&stage, &target, std::slice::from_ref(host)).await, expected, "{target} with Host {host}");
-        assert_eq!(stage.heard().len(), usize::from(expected == 200), "{target} with Host {host}");
+        assert_eq!(
+            status(&stage, &target, std::slice::from_ref(host)).await,
+            expected,
+            "{target} with Host {host}"
+        );
+        assert_eq!(
+            stage.heard().len(),
+            usize::from(expected == 200),
+            "{target} with Host {host}"
+        );
         stage.is_well(&target).await;
     }
 }
@@ -173,12 +207,16 @@ async fn a17_an_authority_of_http_2_must_agree_with_host() {
     }
 }
 
-/// Nothing is built from `Host`: whatever allowed name is used, the upstream is the configured one and hears its own.
+/// Nothing is built from `Host`: whatever allowed name is used, the upstream is the configured one
+/// and hears its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_the_upstream_hears_its_own_name() {
     let (mut stage, _) = stage().await;
     let own = stage.up.address().to_string();
-    assert_eq!(status(&stage, "/mcp", &["weir.internal".to_owned()]).await, 200);
+    assert_eq!(
+        status(&stage, "/mcp", &["weir.internal".to_owned()]).await,
+        200
+    );
     let heard = stage.heard();
     assert_eq!(heard.len(), 1);
     assert_eq!(heard[0].header("host"), Some(own.as_str()));

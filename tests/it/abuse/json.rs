@@ -20,20 +20,33 @@ pub fn text(stage: &Stage) -> (http::HeaderMap, String) {
 /// What is sent instead of the good text of a call; each is no JSON.
 fn no_json(good: &str) -> Vec<(&'static str, Vec<u8>)> {
     let with = |from: &str, to: &[u8]| {
-        let at = good.find(from).unwrap_or_else(|| panic!("no {from} in {good}"));
-        [&good.as_bytes()[..at], to, &good.as_bytes()[at + from.len()..]].concat()
+        let at = good
+            .find(from)
+            .unwrap_or_else(|| panic!("no {from} in {good}"));
+        [
+            &good.as_bytes()[..at],
+            to,
+            &good.as_bytes()[at + from.len()..],
+        ]
+        .concat()
     };
     let value = r#""a spoilt call""#;
     vec![
         ("nothing", Vec::new()),
         ("a space", b" ".to_vec()),
         ("the first half", good.as_bytes()[..good.len() / 2].to_vec()),
-        ("all but the last brace", good.as_bytes()[..good.len() - 1].to_vec()),
+        (
+            "all but the last brace",
+            good.as_bytes()[..good.len() - 1].to_vec(),
+        ),
         ("one brace more", format!("{good}}}").into_bytes()),
         ("twice", format!("{good}{good}").into_bytes()),
         ("a line more", format!("{good}\n{good}").into_bytes()),
         ("a byte order mark", format!("\u{feff}{good}").into_bytes()),
-        ("UTF-16", good.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+        (
+            "UTF-16",
+            good.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        ),
         ("a form", b"jsonrpc=2.0&method=tools/call".to_vec()),
         ("a page", b"<html></html>".to_vec()),
         ("a NUL", format!("{good}\0").into_bytes()),
@@ -62,7 +75,10 @@ fn no_json(good: &str) -> Vec<(&'static str, Vec<u8>)> {
         ("a comment", with(value, b"/* a */ 1")),
         ("a bare word", with(value, b"yes")),
         ("True", with(value, b"True")),
-        ("a number of 10,000 digits", with(value, "9".repeat(10_000).as_bytes())),
+        (
+            "a number of 10,000 digits",
+            with(value, "9".repeat(10_000).as_bytes()),
+        ),
     ]
 }
 
@@ -86,7 +102,11 @@ async fn b06_what_is_no_json_is_400_32700_on_a_session_too() {
         let answer = stage.post_as(&client, &[], body).await;
         refused(name, &answer, 400, -32700, &Value::Null);
     }
-    assert_eq!(client.ask("ping", json!({})).await.unwrap().result(), &json!({}), "the session lives");
+    assert_eq!(
+        client.ask("ping", json!({})).await.unwrap().result(),
+        &json!({}),
+        "the session lives"
+    );
     stage.is_well("a session's bad JSON").await;
 }
 
@@ -120,7 +140,10 @@ async fn b06_odd_json_reaches_the_upstream_as_it_was_written() {
         let heard = stage.heard();
         assert_eq!(heard.len(), 1, "{odd}");
         let heard = String::from_utf8_lossy(&heard[0].body).into_owned();
-        assert!(heard.contains(&format!(r#"{{"from":{odd}}}"#)), "{odd} became {heard}");
+        assert!(
+            heard.contains(&format!(r#"{{"from":{odd}}}"#)),
+            "{odd} became {heard}"
+        );
     }
     stage.is_well("odd JSON").await;
 }
@@ -128,7 +151,9 @@ async fn b06_odd_json_reaches_the_upstream_as_it_was_written() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b06_odd_json_reaches_the_client_as_it_was_written() {
     let odd = r#"{"big":9007199254740993,"e":1E2,"zero":-0,"s":"\u0041\/\ud83d\ude00","spaced":[ 1 , 2 ],"A":1,"a":2}"#;
-    let result = format!(r#"{{"resultType":"complete","content":[],"structuredContent":{odd},"vendor/x":{odd}}}"#);
+    let result = format!(
+        r#"{{"resultType":"complete","content":[],"structuredContent":{odd},"vendor/x":{odd}}}"#
+    );
     let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
     let odd_tool = Behaviour::steps([Step::Send(answer)]);
     let upstream = usual_tools(Mockup::modern())

@@ -1,4 +1,5 @@
-//! Legacy handshakes and pings (R059 to R061, R098, R104), and what a legacy session may be told (R131).
+//! Legacy handshakes and pings (R059 to R061, R098, R104), and what a legacy session may be told
+//! (R131).
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -16,7 +17,11 @@ fn hello(version: &Value) -> Value {
 async fn r059_a_supported_version_is_echoed() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
-        let answer = stage.bare().ask("initialize", hello(&json!(revision.as_str()))).await.unwrap();
+        let answer = stage
+            .bare()
+            .ask("initialize", hello(&json!(revision.as_str())))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200);
         let result = answer.result();
         assert_eq!(result["protocolVersion"], revision.as_str());
@@ -32,17 +37,33 @@ async fn r059_a_supported_version_is_echoed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r060_r061_any_other_version_is_countered_by_the_newest_legacy_one() {
     let mut stage = Stage::new().await;
-    for version in ["1.0.0", "2026-07-28", "2099-01-01", "2024-11-04", "DRAFT", "", " 2025-06-18"] {
-        let answer = stage.bare().ask("initialize", hello(&json!(version))).await.unwrap();
+    for version in [
+        "1.0.0",
+        "2026-07-28",
+        "2099-01-01",
+        "2024-11-04",
+        "DRAFT",
+        "",
+        " 2025-06-18",
+    ] {
+        let answer = stage
+            .bare()
+            .ask("initialize", hello(&json!(version)))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "{version:?}: {:?}", answer.body);
-        assert_eq!(answer.result()["protocolVersion"], "2025-11-25", "{version:?}");
+        assert_eq!(
+            answer.result()["protocolVersion"],
+            "2025-11-25",
+            "{version:?}"
+        );
         assert!(answer.header("mcp-session-id").is_some(), "{version:?}");
         stage.is_well(version).await;
     }
 }
 
-/// A careless `initialize` is no reason to fail, or it fails as an application does: never by a status that a client takes
-/// for another protocol.
+/// A careless `initialize` is no reason to fail, or it fails as an application does: never by a
+/// status that a client takes for another protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn initialize_with_careless_params_is_answered_on_the_spot() {
     let mut stage = Stage::new().await;
@@ -54,11 +75,19 @@ async fn initialize_with_careless_params_is_answered_on_the_spot() {
         json!({ "protocolVersion": "2025-11-25", "capabilities": [], "clientInfo": "me" }),
         json!({ "protocolVersion": "2025-11-25", "capabilities": { "sampling": 7, "elicitation": "yes", "x": { "y": [] } } }),
     ] {
-        let answer = stage.bare().ask("initialize", params.clone()).await.unwrap();
+        let answer = stage
+            .bare()
+            .ask("initialize", params.clone())
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "{params}: {:?}", answer.body);
         match answer.last().get("error") {
             Some(error) => assert_eq!(error["code"], -32602, "{params}: {error}"),
-            None => assert!(answer.header("mcp-session-id").is_some(), "{params}: {:?}", answer.headers),
+            None => assert!(
+                answer.header("mcp-session-id").is_some(),
+                "{params}: {:?}",
+                answer.headers
+            ),
         }
         stage.is_well(&params.to_string()).await;
     }
@@ -69,32 +98,53 @@ async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
     let mut stage = Stage::new().await;
     let bare = stage.bare();
     let answer = bare.ask("ping", json!({})).await.unwrap();
-    assert_eq!((answer.status.as_u16(), answer.result()), (200, &json!({})), "before initialize");
+    assert_eq!(
+        (answer.status.as_u16(), answer.result()),
+        (200, &json!({})),
+        "before initialize"
+    );
     for revision in Revision::LEGACY {
         // Between initialize and `initialized`, too.
         let client = stage.bare().legacy(revision);
-        let opened = client.ask("initialize", hello(&json!(revision.as_str()))).await.unwrap();
+        let opened = client
+            .ask("initialize", hello(&json!(revision.as_str())))
+            .await
+            .unwrap();
         let session = opened.header("mcp-session-id").unwrap().to_owned();
         for version in [None, Some(revision.as_str())] {
             let mut headers = vec![("mcp-session-id", session.as_str())];
             headers.extend(version.map(|version| ("mcp-protocol-version", version)));
             for params in ["", r#","params":{}"#, r#","params":{"_meta":{"x":1}}"#] {
-                let answer =
-                    stage.post(&headers, format!(r#"{{"jsonrpc":"2.0","id":"p","method":"ping"{params}}}"#)).await;
+                let answer = stage
+                    .post(
+                        &headers,
+                        format!(r#"{{"jsonrpc":"2.0","id":"p","method":"ping"{params}}}"#),
+                    )
+                    .await;
                 assert_eq!(answer.status, 200, "{revision:?}: {:?}", answer.body);
-                assert_eq!(answer.last(), &json!({ "jsonrpc": "2.0", "id": "p", "result": {} }), "{revision:?}");
+                assert_eq!(
+                    answer.last(),
+                    &json!({ "jsonrpc": "2.0", "id": "p", "result": {} }),
+                    "{revision:?}"
+                );
             }
         }
         stage.is_well(revision.as_str()).await;
     }
 }
 
-/// From `initialize` on, everything weir sends to the client is collected, until a change after `initialized` arrived.
+/// From `initialize` on, everything weir sends to the client is collected, until a change after
+/// `initialized` arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn r098_weir_asks_nothing_before_initialized() {
     let mut upstream = usual_tools(Mockup::legacy(Revision::V2025_11_25));
-    upstream =
-        upstream.tool("asks", Behaviour::ask("sampling/createMessage", json!({ "messages": [], "maxTokens": 1 })));
+    upstream = upstream.tool(
+        "asks",
+        Behaviour::ask(
+            "sampling/createMessage",
+            json!({ "messages": [], "maxTokens": 1 }),
+        ),
+    );
     let mut stage = Stage::over(upstream, json!({ "change_window": "20ms" })).await;
     let everything = json!({ "sampling": {}, "elicitation": {}, "roots": { "listChanged": true } });
     let mut params = hello(&json!("2025-11-25"));
@@ -104,22 +154,38 @@ async fn r098_weir_asks_nothing_before_initialized() {
     let client = stage.bare().with_header("mcp-session-id", &session);
     let mut listening = client.get_stream().await.unwrap();
     assert_eq!(listening.status, 200);
-    let called = in_time("the call", client.call("asks", json!({ "a": 1 }))).await.unwrap();
-    client.notify("notifications/initialized", json!({})).await.unwrap();
-    stage.up.set_tools([weir_testkit::mockup::Tool::new("echo"), weir_testkit::mockup::Tool::new("new")]);
+    let called = in_time("the call", client.call("asks", json!({ "a": 1 })))
+        .await
+        .unwrap();
+    client
+        .notify("notifications/initialized", json!({}))
+        .await
+        .unwrap();
+    stage.up.set_tools([
+        weir_testkit::mockup::Tool::new("echo"),
+        weir_testkit::mockup::Tool::new("new"),
+    ]);
     stage.up.notify_list_changed();
     let mut all = called.messages;
     loop {
-        let message = in_time("the change", listening.next_message()).await.unwrap().unwrap();
+        let message = in_time("the change", listening.next_message())
+            .await
+            .unwrap()
+            .unwrap();
         let is_change = message["method"] == "notifications/tools/list_changed";
         all.push(message);
         if is_change {
             break;
         }
     }
-    let asked: Vec<_> =
-        all.iter().filter(|message| message.get("method").is_some() && message.get("id").is_some()).collect();
-    assert!(asked.iter().all(|message| message["method"] == "ping"), "{asked:?}");
+    let asked: Vec<_> = all
+        .iter()
+        .filter(|message| message.get("method").is_some() && message.get("id").is_some())
+        .collect();
+    assert!(
+        asked.iter().all(|message| message["method"] == "ping"),
+        "{asked:?}"
+    );
     stage.heard();
     stage.is_well("a session").await;
 }
@@ -129,12 +195,19 @@ async fn r131_results_say_nothing_modern_on_sessions() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy(revision).await;
-        let mut answers =
-            vec![client.ask("tools/list", json!({})).await.unwrap(), client.call("echo", json!({})).await.unwrap()];
+        let mut answers = vec![
+            client.ask("tools/list", json!({})).await.unwrap(),
+            client.call("echo", json!({})).await.unwrap(),
+        ];
         answers.push(client.ask("ping", json!({})).await.unwrap());
         for answer in answers {
             for modern in ["resultType", "ttlMs", "cacheScope"] {
-                assert_eq!(answer.result().get(modern), None, "{revision:?}: {}", answer.last());
+                assert_eq!(
+                    answer.result().get(modern),
+                    None,
+                    "{revision:?}: {}",
+                    answer.last()
+                );
             }
         }
         assert_eq!(stage.heard().len(), 1);
@@ -146,7 +219,13 @@ async fn methods_of_newer_revisions_are_unknown_to_older_sessions() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy(revision).await;
-        for method in ["tasks/list", "tasks/get", "tasks/update", "server/discover", "subscriptions/listen"] {
+        for method in [
+            "tasks/list",
+            "tasks/get",
+            "tasks/update",
+            "server/discover",
+            "subscriptions/listen",
+        ] {
             let answer = client.ask(method, json!({ "taskId": "x" })).await.unwrap();
             let id = answer.last()["id"].clone();
             refused(method, &answer, 200, -32601, &id);

@@ -22,7 +22,12 @@ pub struct Row {
 
 /// Short for a row of a table.
 pub const fn row(name: &'static str, status: u16, code: i64, spoil: fn(&mut Letter)) -> Row {
-    Row { name, spoil, status, code }
+    Row {
+        name,
+        spoil,
+        status,
+        code,
+    }
 }
 
 impl Letter {
@@ -35,17 +40,21 @@ impl Letter {
     /// Gives a header this value, whatever it had.
     pub fn set(&mut self, name: &str, value: &str) {
         let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
-        self.headers.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
+        self.headers
+            .insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
     }
 
     /// Adds one more line of a header.
     pub fn add(&mut self, name: &str, value: &str) {
         let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
-        self.headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
+        self.headers
+            .append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
     }
 
     pub fn cut(&mut self, name: &str) {
-        self.headers.remove(name).unwrap_or_else(|| panic!("there is no {name}"));
+        self.headers
+            .remove(name)
+            .unwrap_or_else(|| panic!("there is no {name}"));
     }
 
     /// The params.
@@ -61,7 +70,8 @@ impl Letter {
     /// Claims this version in the header and in `_meta`.
     pub fn claim(&mut self, version: &str) {
         self.set("mcp-protocol-version", version);
-        self.meta().insert(weir_wire::meta::PROTOCOL_VERSION.to_owned(), json!(version));
+        self.meta()
+            .insert(weir_wire::meta::PROTOCOL_VERSION.to_owned(), json!(version));
     }
 
     /// Calls this method in the header and in the body.
@@ -71,7 +81,9 @@ impl Letter {
     }
 
     pub async fn post(self, stage: &Stage) -> Answer {
-        stage.send(Method::POST, self.headers, self.body.to_string()).await
+        stage
+            .send(Method::POST, self.headers, self.body.to_string())
+            .await
     }
 }
 
@@ -86,13 +98,23 @@ pub fn refused(name: &str, answer: &Answer, status: u16, code: i64, id: &Value) 
 /// The answer is this JSON-RPC error, whatever its status.
 pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
     let kind = answer.header("content-type").unwrap_or_default();
-    assert!(kind.starts_with("application/json"), "{name}: {} is {kind:?}: {:?}", answer.status, answer.body);
+    assert!(
+        kind.starts_with("application/json"),
+        "{name}: {} is {kind:?}: {:?}",
+        answer.status,
+        answer.body
+    );
     assert_eq!(answer.messages.len(), 1, "{name}: {:?}", answer.body);
     let message = answer.last();
     assert_eq!(message["jsonrpc"], "2.0", "{name}: {message}");
     assert_eq!(message["error"]["code"], code, "{name}: {message}");
     assert_eq!(&message["id"], id, "{name}: {message}");
-    assert!(message["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{name}: {message}");
+    assert!(
+        message["error"]["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()),
+        "{name}: {message}"
+    );
     assert!(message.get("result").is_none(), "{name}: {message}");
     carries_request_id(name, answer);
 }
@@ -100,11 +122,21 @@ pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
 /// The request was turned away before it was read: a status and no JSON-RPC.
 pub fn turned_away(name: &str, answer: &Answer, status: StatusCode) {
     assert_eq!(answer.status, status, "{name}: {:?}", answer.body);
-    assert!(!String::from_utf8_lossy(&answer.body).contains("jsonrpc"), "{name}: {:?}", answer.body);
+    assert!(
+        !String::from_utf8_lossy(&answer.body).contains("jsonrpc"),
+        "{name}: {:?}",
+        answer.body
+    );
     carries_request_id(name, answer);
 }
 
 /// An operator can find the request in the log.
 fn carries_request_id(name: &str, answer: &Answer) {
-    assert!(answer.header("x-request-id").is_some_and(|id| !id.is_empty()), "{name}: {:?}", answer.headers);
+    assert!(
+        answer
+            .header("x-request-id")
+            .is_some_and(|id| !id.is_empty()),
+        "{name}: {:?}",
+        answer.headers
+    );
 }

@@ -1,4 +1,5 @@
-//! What the modern revision has, and what it does not know any more (R005 to R008, R028 to R030, R051 to R056, B14).
+//! What the modern revision has, and what it does not know any more (R005 to R008, R028 to R030,
+//! R051 to R056, B14).
 
 use serde_json::json;
 use weir_testkit::Answer;
@@ -22,11 +23,23 @@ async fn r005_r051_r052_r053_discover_says_what_there_is() {
         assert_eq!(answer.status, 200);
         let result = answer.result();
         assert_eq!(result["resultType"], "complete");
-        assert!(result["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")), "{result}");
+        assert!(
+            result["supportedVersions"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("2026-07-28")),
+            "{result}"
+        );
         assert!(result["capabilities"]["tools"].is_object(), "{result}");
         assert!(result["ttlMs"].as_u64().is_some(), "{result}");
-        assert!(["public", "private"].contains(&result["cacheScope"].as_str().unwrap()), "{result}");
-        assert!(result.get("serverInfo").is_none(), "it moved into _meta: {result}");
+        assert!(
+            ["public", "private"].contains(&result["cacheScope"].as_str().unwrap()),
+            "{result}"
+        );
+        assert!(
+            result.get("serverInfo").is_none(),
+            "it moved into _meta: {result}"
+        );
         is_weir(&answer);
         obeys("server/discover", &answer.messages);
     }
@@ -52,29 +65,55 @@ async fn r053_r132_every_result_is_complete_and_from_weir() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r056_r030_capabilities_say_what_works() {
     let mut stage = Stage::new().await;
-    let answer = stage.modern().ask("server/discover", json!({})).await.unwrap();
+    let answer = stage
+        .modern()
+        .ask("server/discover", json!({}))
+        .await
+        .unwrap();
     let capabilities = answer.result()["capabilities"].clone();
-    assert_eq!(stage.modern().ask("tools/list", json!({})).await.unwrap().status, 200);
+    assert_eq!(
+        stage
+            .modern()
+            .ask("tools/list", json!({}))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     for (capability, methods) in [
         ("prompts", ["prompts/list", "prompts/get"]),
         ("resources", ["resources/list", "resources/read"]),
         ("resources", ["resources/templates/list", "resources/read"]),
-        ("completions", ["completion/complete", "completion/complete"]),
+        (
+            "completions",
+            ["completion/complete", "completion/complete"],
+        ),
     ] {
         for method in methods {
             let params = json!({ "name": "x", "uri": "x:y", "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "" } });
             let answer = stage.modern().ask(method, params).await.unwrap();
             let offered = capabilities.get(capability).is_some();
             let known = !(answer.status == 404 && answer.last()["error"]["code"] == -32601);
-            assert_eq!(offered, known, "{method} with {capabilities}: {} {:?}", answer.status, answer.body);
+            assert_eq!(
+                offered, known,
+                "{method} with {capabilities}: {} {:?}",
+                answer.status, answer.body
+            );
         }
         stage.is_well(capability).await;
     }
     // `listChanged` is offered, so it is honoured.
     assert_eq!(capabilities["tools"]["listChanged"], true);
-    let mut listening = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
+    let mut listening = stage
+        .modern()
+        .listen(json!({ "toolsListChanged": true }))
+        .await
+        .unwrap();
     let first = listening.next_message().await.unwrap().unwrap();
-    assert_eq!(first["params"]["notifications"], json!({ "toolsListChanged": true }));
+    assert_eq!(
+        first["params"]["notifications"],
+        json!({ "toolsListChanged": true })
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,20 +144,40 @@ async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
         let answer = letter.post(&stage).await;
         if method.is_empty() || method.starts_with(' ') || !method.is_ascii() {
             // Mcp-Method cannot say these: what it says is another method, or none.
-            assert!([400, 404].contains(&answer.status.as_u16()), "{method:?}: {:?}", answer.body);
-            assert!([-32020, -32601, -32600].contains(&answer.code()), "{method:?}: {:?}", answer.body);
+            assert!(
+                [400, 404].contains(&answer.status.as_u16()),
+                "{method:?}: {:?}",
+                answer.body
+            );
+            assert!(
+                [-32020, -32601, -32600].contains(&answer.code()),
+                "{method:?}: {:?}",
+                answer.body
+            );
         } else {
             refused(method, &answer, 404, -32601, &json!("not there"));
         }
         stage.is_well(method).await;
     }
     // On a path with one server, what no revision knows is for that server to refuse.
-    for method in ["unknown/method", "tools/call/x", "tools", "rpc.discover", "dev.weir/admin", "../tools/list"] {
+    for method in [
+        "unknown/method",
+        "tools/call/x",
+        "tools",
+        "rpc.discover",
+        "dev.weir/admin",
+        "../tools/list",
+    ] {
         let mut letter = stage.letter("tools/list", json!({ "level": "info" }));
         letter.body["method"] = json!(method);
         letter.set("mcp-method", method);
         let answer = letter.post(&stage).await;
-        assert_eq!((answer.status.as_u16(), answer.code()), (404, -32601), "{method}: {:?}", answer.body);
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (404, -32601),
+            "{method}: {:?}",
+            answer.body
+        );
         let heard = stage.heard();
         assert_eq!(heard[0].message["method"], method, "{method}");
         stage.is_well(method).await;

@@ -1,4 +1,5 @@
-//! `Origin` and CORS (A18, R001, R002): pages of other sites may not speak to weir, unless the config lists them.
+//! `Origin` and CORS (A18, R001, R002): pages of other sites may not speak to weir, unless the
+//! config lists them.
 
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
@@ -48,11 +49,19 @@ async fn a18_r001_foreign_origins_are_403_on_every_method() {
         let name = format!("{origins:?}");
         for method in [Method::POST, Method::GET, Method::DELETE, Method::PUT] {
             // POST is a good modern call; GET and DELETE name a live session.
-            let mut letter = if method == Method::POST { stage.call() } else { Letter::of(&client, "ping", json!({})) };
+            let mut letter = if method == Method::POST {
+                stage.call()
+            } else {
+                Letter::of(&client, "ping", json!({}))
+            };
             for origin in origins {
                 letter.add("origin", origin);
             }
-            let body = if method == Method::POST { letter.body.to_string() } else { String::new() };
+            let body = if method == Method::POST {
+                letter.body.to_string()
+            } else {
+                String::new()
+            };
             let answer = stage.send(method.clone(), letter.headers, body).await;
             turned_away(&format!("{method} {name}"), &answer, StatusCode::FORBIDDEN);
             no_permission(&name, &answer.headers);
@@ -60,7 +69,10 @@ async fn a18_r001_foreign_origins_are_403_on_every_method() {
         stage.is_well(&name).await;
     }
     // DELETE did not end the session.
-    assert_eq!(client.ask("ping", json!({})).await.unwrap().result(), &json!({}));
+    assert_eq!(
+        client.ask("ping", json!({})).await.unwrap().result(),
+        &json!({})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,9 +81,17 @@ async fn r001_an_origin_is_judged_before_everything_else() {
     let mut letter = stage.call();
     letter.set("origin", "https://evil.example");
     letter.set("content-type", "text/plain");
-    turned_away("all wrong", &letter.post(&stage).await, StatusCode::FORBIDDEN);
-    let answer =
-        stage.weir_answers("GET /nowhere HTTP/1.1", &["Origin: https://evil.example", "Connection: close"]).await;
+    turned_away(
+        "all wrong",
+        &letter.post(&stage).await,
+        StatusCode::FORBIDDEN,
+    );
+    let answer = stage
+        .weir_answers(
+            "GET /nowhere HTTP/1.1",
+            &["Origin: https://evil.example", "Connection: close"],
+        )
+        .await;
     assert_eq!(answer.status, 403, "{answer:?}");
     stage.is_well("a foreign origin").await;
 }
@@ -80,9 +100,12 @@ async fn r001_an_origin_is_judged_before_everything_else() {
 async fn a18_r002_own_listed_and_absent_origins_are_served() {
     let mut stage = stage().await;
     let own = stage.weir.url("");
-    for (origin, permitted) in
-        [(None, false), (Some(own.as_str()), false), (Some(LISTED), true), (Some("http://localhost:6274"), true)]
-    {
+    for (origin, permitted) in [
+        (None, false),
+        (Some(own.as_str()), false),
+        (Some(LISTED), true),
+        (Some("http://localhost:6274"), true),
+    ] {
         let mut letter = stage.call();
         if let Some(origin) = origin {
             letter.set("origin", origin);
@@ -94,8 +117,16 @@ async fn a18_r002_own_listed_and_absent_origins_are_served() {
         assert_ne!(permission, Some("*"), "{origin:?}");
         if permitted {
             assert_eq!(permission, origin);
-            let exposed = answer.header("access-control-expose-headers").unwrap_or_default().to_lowercase();
-            for name in ["mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"] {
+            let exposed = answer
+                .header("access-control-expose-headers")
+                .unwrap_or_default()
+                .to_lowercase();
+            for name in [
+                "mcp-session-id",
+                "mcp-protocol-version",
+                "www-authenticate",
+                "retry-after",
+            ] {
                 assert!(exposed.contains(name), "{name} in {exposed}");
             }
             assert!(
@@ -113,9 +144,11 @@ async fn a18_r002_own_listed_and_absent_origins_are_served() {
 fn preflight(origin: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let wanted = "content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, authorization";
-    for (name, value) in
-        [("origin", origin), ("access-control-request-method", "POST"), ("access-control-request-headers", wanted)]
-    {
+    for (name, value) in [
+        ("origin", origin),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", wanted),
+    ] {
         headers.insert(http::HeaderName::from_static(name), value.parse().unwrap());
     }
     headers
@@ -125,13 +158,23 @@ fn preflight(origin: &str) -> HeaderMap {
 async fn a18_a_preflight_of_a_listed_origin_is_granted() {
     let mut stage = stage().await;
     let answer = stage.send(Method::OPTIONS, preflight(LISTED), "").await;
-    assert!(answer.status.is_success(), "{} {:?}", answer.status, answer.body);
+    assert!(
+        answer.status.is_success(),
+        "{} {:?}",
+        answer.status,
+        answer.body
+    );
     assert_eq!(answer.header("access-control-allow-origin"), Some(LISTED));
-    let methods = answer.header("access-control-allow-methods").unwrap_or_default();
+    let methods = answer
+        .header("access-control-allow-methods")
+        .unwrap_or_default();
     for method in ["POST", "GET", "DELETE"] {
         assert!(methods.contains(method), "{method} in {methods}");
     }
-    let allowed = answer.header("access-control-allow-headers").unwrap_or_default().to_lowercase();
+    let allowed = answer
+        .header("access-control-allow-headers")
+        .unwrap_or_default()
+        .to_lowercase();
     for name in [
         "content-type",
         "mcp-protocol-version",
@@ -141,7 +184,10 @@ async fn a18_a_preflight_of_a_listed_origin_is_granted() {
         "last-event-id",
         "authorization",
     ] {
-        assert!(allowed.contains(name) && allowed != "*", "{name} in {allowed}");
+        assert!(
+            allowed.contains(name) && allowed != "*",
+            "{name} in {allowed}"
+        );
     }
     stage.is_well("a preflight").await;
 }
@@ -149,7 +195,11 @@ async fn a18_a_preflight_of_a_listed_origin_is_granted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a18_a_preflight_of_a_foreign_origin_is_403() {
     let mut stage = stage().await;
-    for origin in ["https://evil.example", "null", "https://app.example.evil.example"] {
+    for origin in [
+        "https://evil.example",
+        "null",
+        "https://app.example.evil.example",
+    ] {
         let answer = stage.send(Method::OPTIONS, preflight(origin), "").await;
         turned_away(origin, &answer, StatusCode::FORBIDDEN);
         no_permission(origin, &answer.headers);

@@ -28,9 +28,19 @@ pub struct Reply {
 impl Reply {
     /// An answer that has no body, whatever its head says.
     pub fn of_head(text: &str) -> Self {
-        let head = text.strip_suffix("\r\n\r\n").unwrap_or_else(|| panic!("not one head: {text:?}"));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        Self { status, head: head.to_owned(), body: String::new() }
+        let head = text
+            .strip_suffix("\r\n\r\n")
+            .unwrap_or_else(|| panic!("not one head: {text:?}"));
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap();
+        Self {
+            status,
+            head: head.to_owned(),
+            body: String::new(),
+        }
     }
 
     /// A header's value, with the name in lower case.
@@ -46,10 +56,14 @@ impl Line {
     pub async fn to(stage: &Stage) -> Self {
         let stream = TcpStream::connect(stage.authority()).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, read: Vec::new() }
+        Self {
+            stream,
+            read: Vec::new(),
+        }
     }
 
-    /// Writes what can be written. The other side may close at any time: that is what the tests are about.
+    /// Writes what can be written. The other side may close at any time: that is what the tests are
+    /// about.
     pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
@@ -82,13 +96,20 @@ impl Line {
     /// # Panics
     /// When it does not close it.
     pub async fn replies(mut self) -> Vec<Reply> {
-        in_time("the connection to be closed", async { while self.more().await {} }).await;
+        in_time("the connection to be closed", async {
+            while self.more().await {}
+        })
+        .await;
         let mut replies = Vec::new();
         while let Some((reply, length)) = parse(&self.read, true) {
             self.read.drain(..length);
             replies.push(reply);
         }
-        assert!(self.read.is_empty(), "not HTTP: {:?}", String::from_utf8_lossy(&self.read));
+        assert!(
+            self.read.is_empty(),
+            "not HTTP: {:?}",
+            String::from_utf8_lossy(&self.read)
+        );
         replies
     }
 
@@ -107,10 +128,15 @@ pub async fn exchange(stage: &Stage, bytes: &[u8]) -> Vec<Reply> {
     line.replies().await
 }
 
-/// A POST to the endpoint: these lines after the usual ones, each ended by CRLF, and this body with its length.
+/// A POST to the endpoint: these lines after the usual ones, each ended by CRLF, and this body with
+/// its length.
 pub fn post(stage: &Stage, lines: &[&str], body: &str) -> String {
     let length = format!("Content-Length: {}", body.len());
-    head(stage, "POST /mcp HTTP/1.1", &[lines, &[length.as_str()]].concat()) + body
+    head(
+        stage,
+        "POST /mcp HTTP/1.1",
+        &[lines, &[length.as_str()]].concat(),
+    ) + body
 }
 
 /// A request head for JSON with `Host`, and these lines.
@@ -126,15 +152,22 @@ pub fn head(stage: &Stage, first: &str, lines: &[&str]) -> String {
     text + "\r\n"
 }
 
-/// The lines of a modern request of this method, and its body: a call of `tool`, or a request without params of its own.
+/// The lines of a modern request of this method, and its body: a call of `tool`, or a request
+/// without params of its own.
 pub fn modern(method: &str, tool: Option<&str>, id: &str) -> (Vec<String>, String) {
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-    let mut lines = vec!["MCP-Protocol-Version: 2026-07-28".to_owned(), format!("Mcp-Method: {method}")];
+    let mut lines = vec![
+        "MCP-Protocol-Version: 2026-07-28".to_owned(),
+        format!("Mcp-Method: {method}"),
+    ];
     let name = tool.map_or_else(String::new, |tool| {
         lines.push(format!("Mcp-Name: {tool}"));
         format!(r#""name":"{tool}","arguments":{{}},"#)
     });
-    (lines, format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{{{name}{meta}}}}}"#))
+    (
+        lines,
+        format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{{{name}{meta}}}}}"#),
+    )
 }
 
 /// A whole good request, as text; `close` asks weir to close the connection after it.
@@ -143,20 +176,34 @@ pub fn good(stage: &Stage, method: &str, tool: Option<&str>, close: bool) -> Str
     if close {
         lines.push("Connection: close".to_owned());
     }
-    post(stage, &lines.iter().map(String::as_str).collect::<Vec<_>>(), &body)
+    post(
+        stage,
+        &lines.iter().map(String::as_str).collect::<Vec<_>>(),
+        &body,
+    )
 }
 
 fn parse(bytes: &[u8], ended: bool) -> Option<(Reply, usize)> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
     let status = status.unwrap_or_else(|| panic!("not HTTP: {head:?}"));
-    let mut reply = Reply { status, head, body: String::new() };
+    let mut reply = Reply {
+        status,
+        head,
+        body: String::new(),
+    };
     let (body, length) = if status < 200 || status == 204 || status == 304 {
         (Vec::new(), 0)
     } else if reply.header("transfer-encoding").is_some() {
         chunks(&bytes[end..])?
-    } else if let Some(length) = reply.header("content-length").map(|length| length.parse::<usize>().unwrap()) {
+    } else if let Some(length) = reply
+        .header("content-length")
+        .map(|length| length.parse::<usize>().unwrap())
+    {
         (bytes[end..].get(..length)?.to_vec(), length)
     } else if ended {
         (bytes[end..].to_vec(), bytes.len() - end)
@@ -172,7 +219,8 @@ fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0);
     loop {
         let line = bytes[at..].windows(2).position(|two| two == b"\r\n")?;
-        let size = usize::from_str_radix(std::str::from_utf8(&bytes[at..at + line]).ok()?, 16).ok()?;
+        let size =
+            usize::from_str_radix(std::str::from_utf8(&bytes[at..at + line]).ok()?, 16).ok()?;
         at += line + 2;
         body.extend_from_slice(bytes.get(at..at + size)?);
         at += size + 2;

@@ -1,4 +1,5 @@
-//! Paths, methods, media types and headers that clients may not choose (A19 to A21, R005, R006, R047).
+//! Paths, methods, media types and headers that clients may not choose (A19 to A21, R005, R006,
+//! R047).
 
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -48,17 +49,34 @@ async fn a19_no_header_of_a_client_reaches_the_upstream() {
         assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
         let heard = stage.heard();
         assert_eq!(heard.len(), 1, "{name}");
-        let told = heard[0].headers.values().any(|value| String::from_utf8_lossy(value.as_bytes()).contains("CANARY"));
-        assert!(!told && !String::from_utf8_lossy(&heard[0].body).contains("CANARY"), "{name}: {:?}", heard[0].headers);
+        let told = heard[0]
+            .headers
+            .values()
+            .any(|value| String::from_utf8_lossy(value.as_bytes()).contains("CANARY"));
+        assert!(
+            !told && !String::from_utf8_lossy(&heard[0].body).contains("CANARY"),
+            "{name}: {:?}",
+            heard[0].headers
+        );
     }
     stage.is_well("pretence").await;
-    assert!(!stage.weir.process.said().contains("CANARY-of-a-client"), "nor the log");
+    assert!(
+        !stage.weir.process.said().contains("CANARY-of-a-client"),
+        "nor the log"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a19_names_with_underscores_are_400() {
     let mut stage = Stage::new().await;
-    for name in ["Mcp_Session_Id", "MCP_Protocol_Version", "X_Forwarded_For", "Mcp-Session_Id", "_", "Authorization_"] {
+    for name in [
+        "Mcp_Session_Id",
+        "MCP_Protocol_Version",
+        "X_Forwarded_For",
+        "Mcp-Session_Id",
+        "_",
+        "Authorization_",
+    ] {
         let mut letter = stage.call();
         letter.set(name, "x");
         turned_away(name, &letter.post(&stage).await, StatusCode::BAD_REQUEST);
@@ -103,16 +121,24 @@ async fn a20_only_the_path_itself_is_the_endpoint() {
         "/mcp/%zz",
         "*",
     ] {
-        let lines: Vec<_> = lines.iter().map(String::as_str).chain(["Connection: close"]).collect();
+        let lines: Vec<_> = lines
+            .iter()
+            .map(String::as_str)
+            .chain(["Connection: close"])
+            .collect();
         let text = super::raw::post(&stage, &lines, &body).replacen("/mcp", path, 1);
         let replies = exchange(&stage, text.as_bytes()).await;
         assert_eq!(replies.len(), 1, "{path}: {replies:?}");
-        assert!([400, 404].contains(&replies[0].status), "{path}: {replies:?}");
+        assert!(
+            [400, 404].contains(&replies[0].status),
+            "{path}: {replies:?}"
+        );
         assert!(!replies[0].body.contains("jsonrpc"), "{path}: {replies:?}");
         stage.is_well(path).await;
     }
     // A query is no part of the path.
-    let text = good(&stage, "tools/call", Some("echo"), true).replacen("/mcp", "/mcp?x=%2e%2e/y", 1);
+    let text =
+        good(&stage, "tools/call", Some("echo"), true).replacen("/mcp", "/mcp?x=%2e%2e/y", 1);
     assert_eq!(exchange(&stage, text.as_bytes()).await[0].status, 200);
     assert_eq!(stage.heard()[0].path, "/mcp");
 }
@@ -130,7 +156,9 @@ async fn a20_what_is_for_operators_is_not_there_for_clients() {
         "/debug/pprof",
         "/.well-known/mcp.json",
     ] {
-        let reply = stage.weir_answers(&format!("GET {path} HTTP/1.1"), &["Connection: close"]).await;
+        let reply = stage
+            .weir_answers(&format!("GET {path} HTTP/1.1"), &["Connection: close"])
+            .await;
         assert_eq!(reply.status, 404, "{path}: {reply:?}");
         assert!(!reply.body.contains("weir_"), "{path}: {reply:?}");
         stage.is_well(path).await;
@@ -140,18 +168,35 @@ async fn a20_what_is_for_operators_is_not_there_for_clients() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a21_r006_other_methods_are_405_and_say_what_is_allowed() {
     let mut stage = Stage::new().await;
-    for method in ["GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "PROPFIND", "post", "BREW"] {
+    for method in [
+        "GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "PROPFIND", "post", "BREW",
+    ] {
         // GET and DELETE are for sessions, and there is none.
-        for lines in [vec!["Connection: close"], vec!["Connection: close", "MCP-Protocol-Version: 2026-07-28"]] {
+        for lines in [
+            vec!["Connection: close"],
+            vec!["Connection: close", "MCP-Protocol-Version: 2026-07-28"],
+        ] {
             let request = head(&stage, &format!("{method} /mcp HTTP/1.1"), &lines);
-            let text =
-                if method == "HEAD" { request.replace("Content-Type: application/json\r\n", "") } else { request };
+            let text = if method == "HEAD" {
+                request.replace("Content-Type: application/json\r\n", "")
+            } else {
+                request
+            };
             let mut line = super::raw::Line::to(&stage).await;
             line.say(text.as_bytes()).await.unwrap();
-            let reply = if method == "HEAD" { headless(line).await } else { line.replies().await.remove(0) };
+            let reply = if method == "HEAD" {
+                headless(line).await
+            } else {
+                line.replies().await.remove(0)
+            };
             assert_eq!(reply.status, 405, "{method}: {reply:?}");
             let allowed = reply.header("allow").unwrap_or_default();
-            assert!(["POST", "GET", "DELETE"].iter().all(|method| allowed.contains(method)), "{method}: {reply:?}");
+            assert!(
+                ["POST", "GET", "DELETE"]
+                    .iter()
+                    .all(|method| allowed.contains(method)),
+                "{method}: {reply:?}"
+            );
             assert!(!reply.body.contains("jsonrpc"), "{method}: {reply:?}");
         }
         stage.is_well(method).await;
@@ -162,7 +207,9 @@ async fn a21_r006_other_methods_are_405_and_say_what_is_allowed() {
 async fn headless(line: super::raw::Line) -> Reply {
     use tokio::io::AsyncReadExt as _;
     let (mut stream, mut text) = (line.stream, String::new());
-    super::stage::in_time("the end", stream.read_to_string(&mut text)).await.unwrap();
+    super::stage::in_time("the end", stream.read_to_string(&mut text))
+        .await
+        .unwrap();
     super::raw::Reply::of_head(&text)
 }
 
@@ -191,17 +238,28 @@ async fn a21_r047_other_content_types_are_415() {
             None => letter.cut("content-type"),
         }
         let name = kind.unwrap_or("no content type");
-        turned_away(name, &letter.post(&stage).await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        turned_away(
+            name,
+            &letter.post(&stage).await,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        );
         stage.is_well(name).await;
     }
     let mut two = stage.call();
     two.add("content-type", "text/plain");
     let answer = two.post(&stage).await;
-    assert!([400, 415].contains(&answer.status.as_u16()), "{}", answer.status);
+    assert!(
+        [400, 415].contains(&answer.status.as_u16()),
+        "{}",
+        answer.status
+    );
     stage.is_well("two content types").await;
-    for kind in
-        ["application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8", "Application/JSON"]
-    {
+    for kind in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "Application/JSON",
+    ] {
         let mut letter = stage.call();
         letter.set("content-type", kind);
         assert_eq!(letter.post(&stage).await.status, 200, "{kind}");
@@ -221,7 +279,11 @@ async fn a21_r047_an_accept_without_either_type_is_406() {
     ] {
         let mut letter = stage.call();
         letter.set("accept", accept);
-        turned_away(accept, &letter.post(&stage).await, StatusCode::NOT_ACCEPTABLE);
+        turned_away(
+            accept,
+            &letter.post(&stage).await,
+            StatusCode::NOT_ACCEPTABLE,
+        );
         stage.is_well(accept).await;
     }
     for accept in [
@@ -248,11 +310,41 @@ async fn a21_refusals_come_in_a_fixed_order() {
     let media: Wrong = |letter| letter.set("content-type", "text/plain");
     let accept: Wrong = |letter| letter.set("accept", "text/html");
     for (name, method, wrongs, body, expected) in [
-        ("403 before 405", Method::PUT, vec![origin, media], &large, 403),
-        ("405 before 413", Method::PUT, vec![media, accept], &large, 405),
-        ("413 before 415", Method::POST, vec![media, accept], &large, 413),
-        ("415 before 406", Method::POST, vec![media, accept], &"{".to_owned(), 415),
-        ("406 before the JSON", Method::POST, vec![accept], &"{".to_owned(), 406),
+        (
+            "403 before 405",
+            Method::PUT,
+            vec![origin, media],
+            &large,
+            403,
+        ),
+        (
+            "405 before 413",
+            Method::PUT,
+            vec![media, accept],
+            &large,
+            405,
+        ),
+        (
+            "413 before 415",
+            Method::POST,
+            vec![media, accept],
+            &large,
+            413,
+        ),
+        (
+            "415 before 406",
+            Method::POST,
+            vec![media, accept],
+            &"{".to_owned(),
+            415,
+        ),
+        (
+            "406 before the JSON",
+            Method::POST,
+            vec![accept],
+            &"{".to_owned(),
+            406,
+        ),
     ] {
         let mut letter = stage.call();
         for wrong in wrongs {

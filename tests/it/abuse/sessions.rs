@@ -14,7 +14,10 @@ fn shape(answer: &Answer) -> (u16, Vec<String>, Vec<serde_json::Value>) {
     names.sort();
     let mut messages = answer.messages.clone();
     for message in &mut messages {
-        if let Some(data) = message["error"].get_mut("data").and_then(|data| data.as_object_mut()) {
+        if let Some(data) = message["error"]
+            .get_mut("data")
+            .and_then(|data| data.as_object_mut())
+        {
             data.remove("requestId");
         }
         message["id"] = json!("the same");
@@ -31,16 +34,44 @@ async fn r084_r087_delete_ends_a_session_for_good() {
         let mut listening = client.get_stream().await.unwrap();
         assert_eq!(listening.status, 200);
         let deleted = client.delete().await.unwrap();
-        assert!(deleted.status.is_success() && deleted.body.is_empty(), "{}: {:?}", deleted.status, deleted.body);
-        assert_eq!(super::stage::in_time("the stream to end", listening.next_message()).await.unwrap(), None);
+        assert!(
+            deleted.status.is_success() && deleted.body.is_empty(),
+            "{}: {:?}",
+            deleted.status,
+            deleted.body
+        );
+        assert_eq!(
+            super::stage::in_time("the stream to end", listening.next_message())
+                .await
+                .unwrap(),
+            None
+        );
         for method in ["tools/call", "tools/list", "ping", "no/such"] {
-            let answer = client.ask(method, json!({ "name": "smuggled", "arguments": {} })).await.unwrap();
-            assert_eq!(answer.status, 404, "{revision:?} {method}: {:?}", answer.body);
+            let answer = client
+                .ask(method, json!({ "name": "smuggled", "arguments": {} }))
+                .await
+                .unwrap();
+            assert_eq!(
+                answer.status, 404,
+                "{revision:?} {method}: {:?}",
+                answer.body
+            );
         }
-        assert_eq!(client.notify("notifications/initialized", json!({})).await.unwrap().status, 404);
+        assert_eq!(
+            client
+                .notify("notifications/initialized", json!({}))
+                .await
+                .unwrap()
+                .status,
+            404
+        );
         assert_eq!(client.get_stream().await.unwrap().status, 404);
         assert_eq!(client.delete().await.unwrap().status, 404);
-        assert_eq!(other.ask("ping", json!({})).await.unwrap().status, 200, "another session lives");
+        assert_eq!(
+            other.ask("ping", json!({})).await.unwrap().status,
+            200,
+            "another session lives"
+        );
         stage.is_well(revision.as_str()).await;
     }
 }
@@ -52,14 +83,27 @@ async fn r085_a_session_that_ended_and_one_that_never_was_look_the_same() {
     let ended = client.session().unwrap().to_owned();
     client.delete().await.unwrap();
     // The same alphabet and length, never handed out.
-    let never: String = ended.bytes().map(|byte| if byte == b'A' { 'B' } else { 'A' }).collect();
+    let never: String = ended
+        .bytes()
+        .map(|byte| if byte == b'A' { 'B' } else { 'A' })
+        .collect();
     for method in [Method::POST, Method::GET, Method::DELETE] {
         let mut seen = Vec::new();
         for session in [ended.as_str(), never.as_str(), "x", "no-such-session"] {
-            let mut letter = Letter::of(&stage.bare().with_header("mcp-session-id", session), "tools/list", json!({}));
-            let body = if method == Method::POST { letter.body.to_string() } else { String::new() };
+            let mut letter = Letter::of(
+                &stage.bare().with_header("mcp-session-id", session),
+                "tools/list",
+                json!({}),
+            );
+            let body = if method == Method::POST {
+                letter.body.to_string()
+            } else {
+                String::new()
+            };
             letter.set("accept", "application/json, text/event-stream");
-            seen.push(shape(&stage.send(method.clone(), letter.headers, body).await));
+            seen.push(shape(
+                &stage.send(method.clone(), letter.headers, body).await,
+            ));
         }
         assert_eq!(seen[0].0, 404, "{method}");
         assert!(seen.iter().all(|one| *one == seen[0]), "{method}: {seen:?}");
@@ -70,12 +114,24 @@ async fn r085_a_session_that_ended_and_one_that_never_was_look_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r085_two_session_headers_are_no_session() {
     let mut stage = Stage::new().await;
-    let (one, two) = (stage.legacy(Revision::V2025_11_25).await, stage.legacy(Revision::V2025_11_25).await);
+    let (one, two) = (
+        stage.legacy(Revision::V2025_11_25).await,
+        stage.legacy(Revision::V2025_11_25).await,
+    );
     for second in [two.session().unwrap(), "no-such-session"] {
-        let mut letter = Letter::of(&one, "tools/call", json!({ "name": "smuggled", "arguments": {} }));
+        let mut letter = Letter::of(
+            &one,
+            "tools/call",
+            json!({ "name": "smuggled", "arguments": {} }),
+        );
         letter.add("mcp-session-id", second);
         let answer = letter.post(&stage).await;
-        assert!([400, 404].contains(&answer.status.as_u16()), "{}: {:?}", answer.status, answer.body);
+        assert!(
+            [400, 404].contains(&answer.status.as_u16()),
+            "{}: {:?}",
+            answer.status,
+            answer.body
+        );
         stage.is_well("two session headers").await;
     }
 }
@@ -88,10 +144,17 @@ async fn r109_a_session_that_is_not_used_expires() {
     // Asking would keep it alive, so another sign is waited for: the count of sessions.
     until("the session to expire", || {
         let metrics = stage.weir.admin("/metrics");
-        let count = metrics.lines().find(|line| line.starts_with("weir_sessions"))?;
+        let count = metrics
+            .lines()
+            .find(|line| line.starts_with("weir_sessions"))?;
         (count.rsplit(' ').next()?.parse::<f64>().ok()? == 0.0).then_some(())
     });
-    let answer = stage.post(&[("mcp-session-id", &idle)], r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
+    let answer = stage
+        .post(
+            &[("mcp-session-id", &idle)],
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+        )
+        .await;
     assert_eq!(answer.status, 404, "{:?}", answer.body);
     stage.is_well("an expired session").await;
 }
@@ -104,19 +167,39 @@ async fn d07_sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
     for _ in 0..5 {
         live.push(stage.legacy(Revision::V2025_11_25).await);
     }
-    let params =
-        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "six", "version": "1" } });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "six", "version": "1" } });
     for _ in 0..3 {
-        let answer = stage.bare().ask("initialize", params.clone()).await.unwrap();
+        let answer = stage
+            .bare()
+            .ask("initialize", params.clone())
+            .await
+            .unwrap();
         // By status alone: a JSON-RPC error here would be read as another protocol.
-        assert!([429, 503].contains(&answer.status.as_u16()), "{}: {:?}", answer.status, answer.body);
-        assert!(answer.messages.is_empty() && answer.header("retry-after").is_some(), "{:?}", answer.headers);
-        assert!(String::from_utf8_lossy(&answer.body).contains("too many sessions open"), "{:?}", answer.body);
+        assert!(
+            [429, 503].contains(&answer.status.as_u16()),
+            "{}: {:?}",
+            answer.status,
+            answer.body
+        );
+        assert!(
+            answer.messages.is_empty() && answer.header("retry-after").is_some(),
+            "{:?}",
+            answer.headers
+        );
+        assert!(
+            String::from_utf8_lossy(&answer.body).contains("too many sessions open"),
+            "{:?}",
+            answer.body
+        );
     }
     for client in &live {
         assert_eq!(client.ask("ping", json!({})).await.unwrap().status, 200);
     }
     live[0].delete().await.unwrap();
-    assert_eq!(stage.bare().ask("initialize", params).await.unwrap().status, 200, "there is room again");
+    assert_eq!(
+        stage.bare().ask("initialize", params).await.unwrap().status,
+        200,
+        "there is room again"
+    );
     stage.is_well("too many sessions").await;
 }

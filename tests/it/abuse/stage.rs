@@ -1,4 +1,5 @@
-//! What every case plays on: weir in front of one mock server that remembers everything it was asked.
+//! What every case plays on: weir in front of one mock server that remembers everything it was
+//! asked.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -60,7 +61,12 @@ impl Stage {
     /// A running upstream, and a whole config that has it on `/mcp` with its names unchanged.
     pub async fn around(up: Mockup, config: Value) -> Self {
         let weir = tokio::task::block_in_place(|| Weir::with(config));
-        let mut stage = Self { weir, up, seen: 0, good: 0 };
+        let mut stage = Self {
+            weir,
+            up,
+            seen: 0,
+            good: 0,
+        };
         stage.is_well("the start").await;
         stage
     }
@@ -86,7 +92,12 @@ impl Stage {
 
     /// A legacy client with a session.
     pub async fn legacy(&self, revision: Revision) -> RawClient {
-        self.bare().with_canaries().legacy(revision).initialize().await.unwrap()
+        self.bare()
+            .with_canaries()
+            .legacy(revision)
+            .initialize()
+            .await
+            .unwrap()
     }
 
     /// A good modern request, for a test to spoil.
@@ -96,16 +107,25 @@ impl Stage {
 
     /// A good modern call of `echo`, for a test to spoil.
     pub fn call(&self) -> Letter {
-        self.letter("tools/call", json!({ "name": "echo", "arguments": { "from": "a spoilt call" } }))
+        self.letter(
+            "tools/call",
+            json!({ "name": "echo", "arguments": { "from": "a spoilt call" } }),
+        )
     }
 
-    /// POSTs any body with the headers of a client that has neither session nor revision, and `extra` ones.
+    /// POSTs any body with the headers of a client that has neither session nor revision, and
+    /// `extra` ones.
     pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         self.post_as(&self.bare(), extra, body).await
     }
 
     /// POSTs any body with the headers of `client`, and `extra` ones.
-    pub async fn post_as(&self, client: &RawClient, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
+    pub async fn post_as(
+        &self,
+        client: &RawClient,
+        extra: &[(&str, &str)],
+        body: impl Into<Vec<u8>>,
+    ) -> Answer {
         let mut letter = Letter::of(client, "", Value::Null);
         for (name, value) in extra {
             letter.set(name, value);
@@ -114,17 +134,37 @@ impl Stage {
     }
 
     /// Any request, read to the end of its answer.
-    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<Vec<u8>>) -> Answer {
-        let answered = async { self.bare().send(method, headers, body.into()).await?.finish().await };
+    pub async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: impl Into<Vec<u8>>,
+    ) -> Answer {
+        let answered = async {
+            self.bare()
+                .send(method, headers, body.into())
+                .await?
+                .finish()
+                .await
+        };
         in_time("an answer", answered).await.unwrap()
     }
 
     /// The requests of clients that reached the upstream since this was last asked.
     pub fn heard(&mut self) -> Vec<Recorded> {
         let own = |request: &Recorded| {
-            if request.verb == Method::POST { OWN.contains(&request.method()) } else { request.body.is_empty() }
+            if request.verb == Method::POST {
+                OWN.contains(&request.method())
+            } else {
+                request.body.is_empty()
+            }
         };
-        let all: Vec<Recorded> = self.up.requests().into_iter().filter(|request| !own(request)).collect();
+        let all: Vec<Recorded> = self
+            .up
+            .requests()
+            .into_iter()
+            .filter(|request| !own(request))
+            .collect();
         let new = all[self.seen..].to_vec();
         self.seen = all.len();
         new
@@ -134,19 +174,39 @@ impl Stage {
     pub async fn is_well(&mut self, after: &str) {
         self.good += 1;
         let mark = format!("call {} after {after}", self.good);
-        let answer = in_time("a good call", self.modern().call("echo", json!({ "mark": mark }))).await.unwrap();
+        let answer = in_time(
+            "a good call",
+            self.modern().call("echo", json!({ "mark": mark })),
+        )
+        .await
+        .unwrap();
         assert_eq!(answer.status, 200, "after {after}: {:?}", answer.body);
-        assert_eq!(answer.text(), json!({ "mark": mark }).to_string(), "after {after}");
+        assert_eq!(
+            answer.text(),
+            json!({ "mark": mark }).to_string(),
+            "after {after}"
+        );
         let heard = self.heard();
         let own = heard.len() == 1 && heard[0].message["params"]["arguments"]["mark"] == mark;
-        let bodies: Vec<_> = heard.iter().map(|request| String::from_utf8_lossy(&request.body)).collect();
+        let bodies: Vec<_> = heard
+            .iter()
+            .map(|request| String::from_utf8_lossy(&request.body))
+            .collect();
         assert!(own, "after {after} the upstream heard {bodies:?}");
-        assert!(!self.weir.process.said().contains("panicked"), "after {after}");
+        assert!(
+            !self.weir.process.said().contains("panicked"),
+            "after {after}"
+        );
     }
 
     /// Sends each row's spoilt call of `echo`, and looks at the answer and at what came of it.
     pub async fn refuses(&mut self, rows: &[Row]) {
-        self.refuses_in("tools/call", &json!({ "name": "echo", "arguments": {} }), rows).await;
+        self.refuses_in(
+            "tools/call",
+            &json!({ "name": "echo", "arguments": {} }),
+            rows,
+        )
+        .await;
     }
 
     /// The same with another good request to spoil.
@@ -165,7 +225,9 @@ impl Stage {
 
 /// `echo`, and `smuggled`, which no test calls in earnest.
 pub fn usual_tools(builder: Builder) -> Builder {
-    builder.with(Tool::new("echo")).tool("smuggled", Behaviour::text("smuggled"))
+    builder
+        .with(Tool::new("echo"))
+        .tool("smuggled", Behaviour::text("smuggled"))
 }
 
 /// The outcome of something that must end.

@@ -24,23 +24,42 @@ async fn r088_r089_r092_get_is_a_stream_of_changes_and_of_nothing_else() {
     for (round, revision) in Revision::LEGACY.into_iter().enumerate() {
         let client = stage.legacy(revision).await;
         let mut listening = client.get_stream().await.unwrap();
-        assert!(listening.status == 200 && listening.is_stream(), "{revision:?}: {}", listening.status);
+        assert!(
+            listening.status == 200 && listening.is_stream(),
+            "{revision:?}: {}",
+            listening.status
+        );
         // Answers to calls travel on the calls' own streams.
         for number in 0..5 {
-            let answer = client.call("echo", json!({ "number": number })).await.unwrap();
+            let answer = client
+                .call("echo", json!({ "number": number }))
+                .await
+                .unwrap();
             assert_eq!(answer.text(), json!({ "number": number }).to_string());
         }
-        assert_eq!(client.ask("tools/list", json!({})).await.unwrap().status, 200);
+        assert_eq!(
+            client.ask("tools/list", json!({})).await.unwrap().status,
+            200
+        );
         change(&stage, &format!("new_{round}"));
         let mut ids = std::collections::HashSet::new();
         loop {
-            let event = in_time("the change", listening.next_event()).await.unwrap().unwrap();
-            assert!(event.id.is_none_or(|id| ids.insert(id)), "r092: ids are unique");
+            let event = in_time("the change", listening.next_event())
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(
+                event.id.is_none_or(|id| ids.insert(id)),
+                "r092: ids are unique"
+            );
             if event.data.is_empty() {
                 continue;
             }
             let message: Value = serde_json::from_str(&event.data).unwrap();
-            assert_eq!(message["method"], "notifications/tools/list_changed", "{revision:?}: {message}");
+            assert_eq!(
+                message["method"], "notifications/tools/list_changed",
+                "{revision:?}: {message}"
+            );
             assert_eq!(message.get("id"), None);
             break;
         }
@@ -56,10 +75,22 @@ async fn d04_r090_each_message_is_on_one_stream() {
     let mut older = client.get_stream().await.unwrap();
     let mut newer = client.get_stream().await.unwrap();
     assert_eq!((older.status.as_u16(), newer.status.as_u16()), (200, 200));
-    let mut other = stage.legacy(Revision::V2025_11_25).await.get_stream().await.unwrap();
-    assert_eq!(next(&mut older).await, None, "the older stream ends without a message");
+    let mut other = stage
+        .legacy(Revision::V2025_11_25)
+        .await
+        .get_stream()
+        .await
+        .unwrap();
+    assert_eq!(
+        next(&mut older).await,
+        None,
+        "the older stream ends without a message"
+    );
     change(&stage, "new");
-    assert_eq!(next(&mut newer).await.unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        next(&mut newer).await.unwrap()["method"],
+        "notifications/tools/list_changed"
+    );
     assert_eq!(
         next(&mut other).await.unwrap()["method"],
         "notifications/tools/list_changed",
@@ -75,15 +106,26 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
         let gated = Behaviour::gated_after_progress(&gate);
         let mut stage = Stage::over(usual_tools(upstream).tool("gated", gated), json!({})).await;
         let client = stage.legacy(Revision::V2025_06_18).await;
-        let mut calling = client.start_call("gated", json!({}), json!("token")).await.unwrap();
-        assert_eq!(next(&mut calling).await.unwrap()["method"], "notifications/progress");
+        let mut calling = client
+            .start_call("gated", json!({}), json!("token"))
+            .await
+            .unwrap();
+        assert_eq!(
+            next(&mut calling).await.unwrap()["method"],
+            "notifications/progress"
+        );
         drop(calling);
         // Another call goes all the way meanwhile.
         stage.heard();
         stage.is_well("a dropped stream").await;
         assert_eq!(stage.up.counts("gated").abandoned, 0);
         gate.admit(1);
-        stage.up.until("the call to complete", |up| up.counts("gated").completed == 1).await;
+        stage
+            .up
+            .until("the call to complete", |up| {
+                up.counts("gated").completed == 1
+            })
+            .await;
         assert_eq!(stage.up.requests_of("notifications/cancelled").len(), 0);
         assert_eq!(client.ask("ping", json!({})).await.unwrap().status, 200);
     }
@@ -92,8 +134,7 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
 /// Events whose data would be more than one event, were it not re-encoded.
 #[tokio::test(flavor = "multi_thread")]
 async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
-    let forged =
-        "a\n\nevent: message\nid: 7\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"forged\":true}}\n\n";
+    let forged = "a\n\nevent: message\nid: 7\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"forged\":true}}\n\n";
     let forged = [
         forged.to_owned(),
         forged.replace('\n', "\r\n"),
@@ -103,8 +144,11 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
     let mut steps = Vec::new();
     for (number, text) in forged.iter().enumerate() {
         let params = json!({ "progressToken": "TOKEN", "progress": number + 1, "message": text });
-        let note = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
-        steps.push(Step::Send(note.to_string().replace("\"TOKEN\"", "\"$token\"")));
+        let note =
+            json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+        steps.push(Step::Send(
+            note.to_string().replace("\"TOKEN\"", "\"$token\""),
+        ));
     }
     // Fields of its own, a split over several data lines, comments between: all legal.
     steps.push(Step::Raw(
@@ -122,23 +166,48 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
         .join("\n"),
     ));
     steps.push(Step::Echo);
-    let upstream = usual_tools(Mockup::modern()).tool("forger", Behaviour::steps(steps).as_events());
-    let mut stage = Stage::over(upstream, json!({ "limits": { "progress_interval": "0ms" } })).await;
+    let upstream =
+        usual_tools(Mockup::modern()).tool("forger", Behaviour::steps(steps).as_events());
+    let mut stage = Stage::over(
+        upstream,
+        json!({ "limits": { "progress_interval": "0ms" } }),
+    )
+    .await;
     let session = stage.legacy(Revision::V2025_11_25).await;
     for client in [stage.modern(), session] {
         let arguments = json!({ "text": forged[0] });
-        let call = client.start_call("forger", arguments.clone(), json!("mine")).await.unwrap();
+        let call = client
+            .start_call("forger", arguments.clone(), json!("mine"))
+            .await
+            .unwrap();
         let answer = in_time("the end of the call", call.finish()).await.unwrap();
-        let told: Vec<_> =
-            answer.notes("notifications/progress").map(|note| note["params"]["message"].as_str().unwrap()).collect();
+        let told: Vec<_> = answer
+            .notes("notifications/progress")
+            .map(|note| note["params"]["message"].as_str().unwrap())
+            .collect();
         // Control characters that only a terminal reads are removed.
-        let shown: Vec<_> = forged.iter().map(|text| text.replace(['\u{85}', '\0'], "")).collect();
+        let shown: Vec<_> = forged
+            .iter()
+            .map(|text| text.replace(['\u{85}', '\0'], ""))
+            .collect();
         assert_eq!(told, shown);
-        assert!(answer.notes("notifications/progress").all(|note| note["params"]["progressToken"] == "mine"));
-        let answers: Vec<_> = answer.messages.iter().filter(|message| message.get("result").is_some()).collect();
+        assert!(
+            answer
+                .notes("notifications/progress")
+                .all(|note| note["params"]["progressToken"] == "mine")
+        );
+        let answers: Vec<_> = answer
+            .messages
+            .iter()
+            .filter(|message| message.get("result").is_some())
+            .collect();
         assert_eq!(answers.len(), 1, "{:?}", answer.messages);
         assert_eq!(answer.text(), arguments.to_string());
-        let events: Vec<_> = answer.events.iter().filter(|event| !event.data.is_empty()).collect();
+        let events: Vec<_> = answer
+            .events
+            .iter()
+            .filter(|event| !event.data.is_empty())
+            .collect();
         assert_eq!(events.len(), answer.messages.len());
         assert!(events.iter().all(|event| event.retry.is_none()
             && event.id.as_deref() != Some("7")

@@ -1,4 +1,5 @@
-//! What comes behind a request on the same connection: raw bytes, a body that nobody read, more requests (A08, A09, A25).
+//! What comes behind a request on the same connection: raw bytes, a body that nobody read, more
+//! requests (A08, A09, A25).
 
 use serde_json::{Value, json};
 
@@ -16,14 +17,22 @@ async fn a08_an_upgrade_is_never_made() {
     for protocol in ["foo", "websocket", "h2c", "TLS/1.0"] {
         let upgrade = format!("Connection: Upgrade\r\nUpgrade: {protocol}");
         // Raw bytes follow, as if the connection were the other protocol's already.
-        let bytes =
-            head(&stage, "POST /mcp HTTP/1.1", &[&lines, &length, &upgrade]) + &body + "\0\u{1}raw bytes\r\n\r\n";
+        let bytes = head(&stage, "POST /mcp HTTP/1.1", &[&lines, &length, &upgrade])
+            + &body
+            + "\0\u{1}raw bytes\r\n\r\n";
         let replies = exchange(&stage, bytes.as_bytes()).await;
         let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
-        assert!(matches!(statuses[..], [200 | 400] | [200, 400]), "{protocol}: {replies:?}");
+        assert!(
+            matches!(statuses[..], [200 | 400] | [200, 400]),
+            "{protocol}: {replies:?}"
+        );
         let ran = stage.heard();
         assert_eq!(ran.len(), usize::from(statuses[0] == 200), "{protocol}");
-        assert!(ran.iter().all(|call| call.tool() == Some("echo") && call.header("upgrade").is_none()), "{protocol}");
+        assert!(
+            ran.iter()
+                .all(|call| call.tool() == Some("echo") && call.header("upgrade").is_none()),
+            "{protocol}"
+        );
         stage.is_well(protocol).await;
     }
 }
@@ -32,11 +41,19 @@ async fn a08_an_upgrade_is_never_made() {
 async fn a08_connect_and_trace_are_405() {
     let mut stage = Stage::new().await;
     let authority = stage.authority();
-    for first in [format!("CONNECT {authority} HTTP/1.1"), "TRACE /mcp HTTP/1.1".to_owned()] {
+    for first in [
+        format!("CONNECT {authority} HTTP/1.1"),
+        "TRACE /mcp HTTP/1.1".to_owned(),
+    ] {
         // What follows would go through the tunnel.
-        let bytes = head(&stage, &first, &["Connection: close"]) + &good(&stage, "tools/call", Some("smuggled"), true);
+        let bytes = head(&stage, &first, &["Connection: close"])
+            + &good(&stage, "tools/call", Some("smuggled"), true);
         let replies = exchange(&stage, bytes.as_bytes()).await;
-        assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [405], "{first}: {replies:?}");
+        assert_eq!(
+            replies.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+            [405],
+            "{first}: {replies:?}"
+        );
         assert!(!replies[0].body.contains("Accept:"), "nothing is echoed");
         stage.is_well(&first).await;
     }
@@ -49,22 +66,33 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
     let smuggled = good(&stage, "tools/call", Some("smuggled"), false);
     let far = format!("{}{}", smuggled, " ".repeat(8 << 10));
     for (name, status, lines, body) in [
-        ("a foreign origin", 403, "Origin: https://evil.example", smuggled.as_str()),
+        (
+            "a foreign origin",
+            403,
+            "Origin: https://evil.example",
+            smuggled.as_str(),
+        ),
         ("an encoded body", 415, "Content-Encoding: gzip", &smuggled),
         ("too large a body", 413, "X-Nothing: x", &far),
     ] {
         let length = format!("Content-Length: {}", body.len());
         let mut line = Line::to(&stage).await;
-        line.say(head(&stage, "POST /mcp HTTP/1.1", &[lines, &length]).as_bytes()).await.unwrap();
+        line.say(head(&stage, "POST /mcp HTTP/1.1", &[lines, &length]).as_bytes())
+            .await
+            .unwrap();
         let first = line.reply().await;
         assert_eq!(first.map(|reply| reply.status), Some(status), "{name}");
         // It may be closed by now: then none of this is read.
         let _ = line.say(body.as_bytes()).await;
-        let _ = line.say(good(&stage, "server/discover", None, true).as_bytes()).await;
+        let _ = line
+            .say(good(&stage, "server/discover", None, true).as_bytes())
+            .await;
         let after = line.replies().await;
         assert!(after.len() <= 1, "{name}: {after:?}");
         assert!(
-            after.iter().all(|reply| reply.status == 200 && reply.body.contains("supportedVersions")),
+            after
+                .iter()
+                .all(|reply| reply.status == 200 && reply.body.contains("supportedVersions")),
             "{name}: {after:?}"
         );
         stage.is_well(name).await;
@@ -73,35 +101,86 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
 
 /// Waits until weir has read a head and waits for what follows it.
 fn being_answered(stage: &Stage) {
-    until("a head to be read", || (stage.weir.metric("http_server_active_requests", &[]) > 0.0).then_some(()));
+    until("a head to be read", || {
+        (stage.weir.metric("http_server_active_requests", &[]) > 0.0).then_some(())
+    });
 }
 
-/// Many clients write a head and its body one after the other, so the refusal is made while the body is on its way.
+/// Many clients write a head and its body one after the other, so the refusal is made while the
+/// body is on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
     let mut stage = Stage::new().await;
     let (_, body) = parts("smuggled");
     let length = format!("Content-Length: {}", body.len());
     for (name, status, first, lines) in [
-        ("a foreign origin", 403, "POST /mcp HTTP/1.1", [length.as_str(), "Origin: https://evil.example"]),
-        ("no such path", 404, "POST /nowhere HTTP/1.1", [&length, "X-Nothing: x"]),
-        ("a verb not taken", 405, "PUT /mcp HTTP/1.1", [&length, "X-Nothing: x"]),
-        ("an encoded body", 415, "POST /mcp HTTP/1.1", [&length, "Content-Encoding: gzip"]),
-        ("two credentials", 400, "POST /mcp HTTP/1.1", [&length, "X-Api-Key: a\r\nX-Api-Key: b"]),
-        ("a chunked body", 403, "POST /mcp HTTP/1.1", ["Transfer-Encoding: chunked", "Origin: https://evil.example"]),
+        (
+            "a foreign origin",
+            403,
+            "POST /mcp HTTP/1.1",
+            [length.as_str(), "Origin: https://evil.example"],
+        ),
+        (
+            "no such path",
+            404,
+            "POST /nowhere HTTP/1.1",
+            [&length, "X-Nothing: x"],
+        ),
+        (
+            "a verb not taken",
+            405,
+            "PUT /mcp HTTP/1.1",
+            [&length, "X-Nothing: x"],
+        ),
+        (
+            "an encoded body",
+            415,
+            "POST /mcp HTTP/1.1",
+            [&length, "Content-Encoding: gzip"],
+        ),
+        (
+            "two credentials",
+            400,
+            "POST /mcp HTTP/1.1",
+            [&length, "X-Api-Key: a\r\nX-Api-Key: b"],
+        ),
+        (
+            "a chunked body",
+            403,
+            "POST /mcp HTTP/1.1",
+            ["Transfer-Encoding: chunked", "Origin: https://evil.example"],
+        ),
     ] {
-        let sent =
-            if name == "a chunked body" { format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()) } else { body.clone() };
+        let sent = if name == "a chunked body" {
+            format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())
+        } else {
+            body.clone()
+        };
         let mut line = Line::to(&stage).await;
         for _ in 0..3 {
-            line.say(head(&stage, first, &lines).as_bytes()).await.unwrap();
+            line.say(head(&stage, first, &lines).as_bytes())
+                .await
+                .unwrap();
             being_answered(&stage);
             line.say(sent.as_bytes()).await.unwrap();
-            let reply = line.reply().await.unwrap_or_else(|| panic!("{name}: closed"));
-            assert_eq!((reply.status, reply.header("connection")), (status, None), "{name}");
+            let reply = line
+                .reply()
+                .await
+                .unwrap_or_else(|| panic!("{name}: closed"));
+            assert_eq!(
+                (reply.status, reply.header("connection")),
+                (status, None),
+                "{name}"
+            );
         }
-        line.say(good(&stage, "server/discover", None, true).as_bytes()).await.unwrap();
-        assert_eq!(line.reply().await.map(|reply| reply.status), Some(200), "{name}");
+        line.say(good(&stage, "server/discover", None, true).as_bytes())
+            .await
+            .unwrap();
+        assert_eq!(
+            line.reply().await.map(|reply| reply.status),
+            Some(200),
+            "{name}"
+        );
         stage.is_well(name).await;
     }
 }
@@ -109,14 +188,22 @@ async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
     let mut stage = Stage::limited(json!({ "in_flight": 1 })).await;
-    for (name, length, waits) in
-        [("a body that never comes", 1_000, true), ("a body too large to wait for", 100_000, false)]
-    {
+    for (name, length, waits) in [
+        ("a body that never comes", 1_000, true),
+        ("a body too large to wait for", 100_000, false),
+    ] {
         let length = format!("Content-Length: {length}");
         let mut line = Line::to(&stage).await;
-        line.say(head(&stage, "POST /mcp HTTP/1.1", &[&length, "Origin: https://evil.example"]).as_bytes())
-            .await
-            .unwrap();
+        line.say(
+            head(
+                &stage,
+                "POST /mcp HTTP/1.1",
+                &[&length, "Origin: https://evil.example"],
+            )
+            .as_bytes(),
+        )
+        .await
+        .unwrap();
         // What weir still reads of it takes nobody's place.
         if waits {
             being_answered(&stage);
@@ -140,7 +227,11 @@ async fn a25_a_thousand_pipelined_requests_are_answered_in_order() {
         if number == 999 {
             lines.push("Connection: close".to_owned());
         }
-        bytes.push_str(&post(&stage, &lines.iter().map(String::as_str).collect::<Vec<_>>(), &body));
+        bytes.push_str(&post(
+            &stage,
+            &lines.iter().map(String::as_str).collect::<Vec<_>>(),
+            &body,
+        ));
     }
     let (read, mut write) = line.stream.into_split();
     let writing = tokio::spawn(async move {
@@ -160,9 +251,19 @@ async fn a25_a_thousand_pipelined_requests_are_answered_in_order() {
         .split("\r\n\r\n")
         .filter_map(|part| part.find("{\"").map(|at| &part[at..]))
         .map(|part| {
-            serde_json::Deserializer::from_str(part).into_iter::<Value>().next().unwrap().unwrap()["id"].clone()
+            serde_json::Deserializer::from_str(part)
+                .into_iter::<Value>()
+                .next()
+                .unwrap()
+                .unwrap()["id"]
+                .clone()
         })
         .collect();
-    assert_eq!(ids, (0..1_000).map(|number| json!(number.to_string())).collect::<Vec<_>>());
+    assert_eq!(
+        ids,
+        (0..1_000)
+            .map(|number| json!(number.to_string()))
+            .collect::<Vec<_>>()
+    );
     stage.is_well("a thousand pipelined requests").await;
 }

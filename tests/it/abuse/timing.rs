@@ -1,5 +1,5 @@
-//! Clients that take their time: heads and bodies that do not come, or come by the byte (A01 to A04). The limits are set
-//! small; what is waited for is the close itself.
+//! Clients that take their time: heads and bodies that do not come, or come by the byte (A01 to
+//! A04). The limits are set small; what is waited for is the close itself.
 
 use std::time::Duration;
 
@@ -10,13 +10,17 @@ use super::Stage;
 use super::raw::{Line, Reply, good, head};
 use super::stage::in_time;
 
-/// The time between two bytes of a slow client: there is no event to wait on, slowness is what is tested.
+/// The time between two bytes of a slow client: there is no event to wait on, slowness is what is
+/// tested.
 const PACE: Duration = Duration::from_millis(20);
 
 /// Closed without a word, or told why.
 fn closed_for_lateness(name: &str, replies: &[Reply]) {
     assert!(replies.len() <= 1, "{name}: {replies:?}");
-    assert!(replies.iter().all(|reply| reply.status == 408), "{name}: {replies:?}");
+    assert!(
+        replies.iter().all(|reply| reply.status == 408),
+        "{name}: {replies:?}"
+    );
 }
 
 /// Writes byte by byte until the connection is gone.
@@ -51,7 +55,12 @@ async fn a01_a_head_that_comes_by_the_byte_is_closed_and_others_are_served() {
             closed_for_lateness("a dripping head", &replies.unwrap());
         }
     }
-    assert!(stage.weir.admin("/metrics").contains(r#"reason="head_timeout""#));
+    assert!(
+        stage
+            .weir
+            .admin("/metrics")
+            .contains(r#"reason="head_timeout""#)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +106,9 @@ async fn a02_a_connection_that_says_nothing_is_closed() {
 async fn a02_an_idle_connection_is_closed_in_its_own_time() {
     let mut stage = Stage::limited(json!({ "head_time": "1h", "idle_time": "300ms" })).await;
     let mut line = Line::to(&stage).await;
-    line.say(good(&stage, "server/discover", None, false).as_bytes()).await.unwrap();
+    line.say(good(&stage, "server/discover", None, false).as_bytes())
+        .await
+        .unwrap();
     assert_eq!(line.reply().await.map(|reply| reply.status), Some(200));
     assert_eq!(line.replies().await, []);
     stage.is_well("an idle connection").await;
@@ -112,8 +123,14 @@ async fn a03_a_body_that_comes_by_the_byte_is_closed_before_any_upstream_hears_o
         lines.push(framing.to_owned());
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let mut line = Line::to(&stage).await;
-        line.say(head(&stage, "POST /mcp HTTP/1.1", &lines).as_bytes()).await.unwrap();
-        let bytes: &[u8] = if framing.starts_with('C') { b" " } else { b"1\r\n \r\n" };
+        line.say(head(&stage, "POST /mcp HTTP/1.1", &lines).as_bytes())
+            .await
+            .unwrap();
+        let bytes: &[u8] = if framing.starts_with('C') {
+            b" "
+        } else {
+            b"1\r\n \r\n"
+        };
         drip(&mut line, bytes).await;
         closed_for_lateness(framing, &line.replies().await);
         stage.is_well(framing).await;
@@ -145,7 +162,8 @@ async fn a04_a_chunk_that_is_never_finished_is_closed() {
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let mut line = Line::to(&stage).await;
     // The message is whole, the body is not: its last chunk never comes.
-    let sent = head(&stage, "POST /mcp HTTP/1.1", &lines) + &format!("{:x}\r\n{body}\r\n", body.len());
+    let sent =
+        head(&stage, "POST /mcp HTTP/1.1", &lines) + &format!("{:x}\r\n{body}\r\n", body.len());
     line.say(sent.as_bytes()).await.unwrap();
     closed_for_lateness("an unfinished body", &line.replies().await);
     stage.is_well("an unfinished body").await;

@@ -1,4 +1,5 @@
-//! Clients that go: with a FIN, with a reset, or without a word (A22 to A24), and weir that goes first (A26).
+//! Clients that go: with a FIN, with a reset, or without a word (A22 to A24), and weir that goes
+//! first (A26).
 
 use serde_json::json;
 use weir_testkit::mockup::{Gate, Tool};
@@ -10,9 +11,13 @@ use super::raw::{Line, good, post};
 use super::stage::usual_tools;
 use crate::harness::until;
 
-/// A stage whose upstream takes one call at a time, so that a call that is not given up blocks the next one.
+/// A stage whose upstream takes one call at a time, so that a call that is not given up blocks the
+/// next one.
 async fn narrow(hang: Behaviour) -> Stage {
-    let upstream = usual_tools(Mockup::modern()).with(Tool::new("hang").does(hang)).start().await;
+    let upstream = usual_tools(Mockup::modern())
+        .with(Tool::new("hang").does(hang))
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "up": { "url": upstream.url(), "limits": { "in_flight": 1 } } },
         "endpoints": { "/mcp": { "upstream": "up" } },
@@ -23,7 +28,9 @@ async fn narrow(hang: Behaviour) -> Stage {
 /// What a test may never find in the log after a client's doing.
 fn logs_no_error(stage: &Stage) {
     let said = stage.weir.process.said();
-    let blamed = said.lines().find(|line| line.contains("\"level\":\"ERROR\"") || line.contains(" ERROR "));
+    let blamed = said
+        .lines()
+        .find(|line| line.contains("\"level\":\"ERROR\"") || line.contains(" ERROR "));
     assert_eq!(blamed, None);
 }
 
@@ -32,11 +39,21 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
     for hang in [Behaviour::hang(), Behaviour::hang_after_progress()] {
         let mut stage = narrow(hang).await;
         let mut line = Line::to(&stage).await;
-        line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes()).await.unwrap();
-        stage.up.until("the call to run", |up| up.executions("hang") == 1).await;
+        line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes())
+            .await
+            .unwrap();
+        stage
+            .up
+            .until("the call to run", |up| up.executions("hang") == 1)
+            .await;
         line.stream.set_zero_linger().unwrap();
         drop(line);
-        stage.up.until("the call to be given up", |up| up.counts("hang").abandoned == 1).await;
+        stage
+            .up
+            .until("the call to be given up", |up| {
+                up.counts("hang").abandoned == 1
+            })
+            .await;
         assert_eq!(stage.heard().len(), 1);
         // Its permit is free again: there is only one.
         stage.is_well("a reset").await;
@@ -44,17 +61,34 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
     }
 }
 
-/// A client that closes its side is read as one that left: in the modern revision closing is the cancel signal, and a
-/// half-closed connection looks like a closed one until something is written to it.
+/// A client that closes its side is read as one that left: in the modern revision closing is the
+/// cancel signal, and a half-closed connection looks like a closed one until something is written
+/// to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
     let mut stage = narrow(Behaviour::hang()).await;
     let mut line = Line::to(&stage).await;
-    line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes()).await.unwrap();
-    stage.up.until("the call to run", |up| up.executions("hang") == 1).await;
-    tokio::io::AsyncWriteExt::shutdown(&mut line.stream).await.unwrap();
-    stage.up.until("the call to be given up", |up| up.counts("hang").abandoned == 1).await;
-    assert_eq!(line.replies().await, [], "nothing is sent for a cancelled request");
+    line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes())
+        .await
+        .unwrap();
+    stage
+        .up
+        .until("the call to run", |up| up.executions("hang") == 1)
+        .await;
+    tokio::io::AsyncWriteExt::shutdown(&mut line.stream)
+        .await
+        .unwrap();
+    stage
+        .up
+        .until("the call to be given up", |up| {
+            up.counts("hang").abandoned == 1
+        })
+        .await;
+    assert_eq!(
+        line.replies().await,
+        [],
+        "nothing is sent for a cancelled request"
+    );
     assert_eq!(stage.heard().len(), 1);
     stage.is_well("a FIN").await;
     logs_no_error(&stage);
@@ -67,17 +101,32 @@ async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
     let mut stage = Stage::over(upstream, json!({})).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let session = format!("Mcp-Session-Id: {}", client.session().unwrap());
-    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#;
+    let body =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#;
     let mut line = Line::to(&stage).await;
-    line.say(post(&stage, &[&session], body).as_bytes()).await.unwrap();
-    stage.up.until("the call to run", |up| up.executions("hang") == 1).await;
-    tokio::io::AsyncWriteExt::shutdown(&mut line.stream).await.unwrap();
+    line.say(post(&stage, &[&session], body).as_bytes())
+        .await
+        .unwrap();
+    stage
+        .up
+        .until("the call to run", |up| up.executions("hang") == 1)
+        .await;
+    tokio::io::AsyncWriteExt::shutdown(&mut line.stream)
+        .await
+        .unwrap();
     drop(line);
     // weir has noticed once its connection count says so; the call is still there.
-    until("weir to see the connection go", || open_connections(&stage).filter(|open| *open == 0));
+    until("weir to see the connection go", || {
+        open_connections(&stage).filter(|open| *open == 0)
+    });
     assert_eq!(stage.up.counts("hang").abandoned, 0);
     gate.open();
-    stage.up.until("the call to complete", |up| up.counts("hang").completed == 1).await;
+    stage
+        .up
+        .until("the call to complete", |up| {
+            up.counts("hang").completed == 1
+        })
+        .await;
     assert_eq!(stage.heard().len(), 1);
     stage.is_well("a FIN in a legacy call").await;
     assert_eq!(stage.up.executions("hang"), 1);
@@ -86,20 +135,36 @@ async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
 
 fn open_connections(stage: &Stage) -> Option<i64> {
     let metrics = stage.weir.admin("/metrics");
-    let line =
-        metrics.lines().find(|line| line.starts_with("weir_connections{") || line.starts_with("weir_connections "))?;
-    line.rsplit(' ').next()?.parse::<f64>().ok().map(|open| open as i64)
+    let line = metrics.lines().find(|line| {
+        line.starts_with("weir_connections{") || line.starts_with("weir_connections ")
+    })?;
+    line.rsplit(' ')
+        .next()?
+        .parse::<f64>()
+        .ok()
+        .map(|open| open as i64)
 }
 
-/// Nothing on loopback vanishes without a word, so this looks at what would notice: the kernel's keep-alive timer on
-/// weir's end of an idle stream (`timer:(keepalive,..)` of ss; timer 2 in /proc/net/tcp).
+/// Nothing on loopback vanishes without a word, so this looks at what would notice: the kernel's
+/// keep-alive timer on weir's end of an idle stream (`timer:(keepalive,..)` of ss; timer 2 in
+/// /proc/net/tcp).
 #[tokio::test(flavor = "multi_thread")]
 async fn a23_an_idle_stream_is_watched_by_tcp_keep_alive() {
     let mut stage = Stage::limited(json!({ "keep_alive": "1h" })).await;
-    let mut listening = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
+    let mut listening = stage
+        .modern()
+        .listen(json!({ "toolsListChanged": true }))
+        .await
+        .unwrap();
     let first = listening.next_message().await.unwrap().unwrap();
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
-    let port: u16 = stage.authority().rsplit(':').next().unwrap().parse().unwrap();
+    let port: u16 = stage
+        .authority()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     let own = format!("0100007F:{port:04X}");
     until("the keep-alive timer", || {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -120,17 +185,27 @@ async fn a23_streams_of_clients_that_left_are_freed() {
     for round in 0..4 {
         let mut open = Vec::new();
         for _ in 0..20 {
-            let mut listening = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
+            let mut listening = stage
+                .modern()
+                .listen(json!({ "toolsListChanged": true }))
+                .await
+                .unwrap();
             assert_eq!(listening.status, 200, "round {round}");
             assert!(listening.next_message().await.unwrap().is_some());
             open.push(listening);
         }
-        let over = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
+        let over = stage
+            .modern()
+            .listen(json!({ "toolsListChanged": true }))
+            .await
+            .unwrap();
         assert_ne!(over.status, 200, "the cap holds");
         drop((open, over));
         until("the streams to be freed", || {
             let metrics = stage.weir.admin("/metrics");
-            let open = metrics.lines().filter(|line| line.starts_with("weir_streams"));
+            let open = metrics
+                .lines()
+                .filter(|line| line.starts_with("weir_streams"));
             open.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
                 .all(|open| open == 0.0)
                 .then_some(())
@@ -139,11 +214,15 @@ async fn a23_streams_of_clients_that_left_are_freed() {
     stage.is_well("streams that were left").await;
 }
 
-/// A request that is on its way while weir drains is answered, and its answer says that the connection ends.
+/// A request that is on its way while weir drains is answered, and its answer says that the
+/// connection ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
     let gate = Gate::new();
-    let upstream = usual_tools(Mockup::modern()).tool("gated", Behaviour::gated(&gate)).start().await;
+    let upstream = usual_tools(Mockup::modern())
+        .tool("gated", Behaviour::gated(&gate))
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "up": { "url": upstream.url() } },
         "endpoints": { "/mcp": { "upstream": "up" } },
@@ -156,17 +235,36 @@ async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
     assert_eq!(kept.reply().await.unwrap().status, 200);
     // One call is running, so that weir cannot be gone before the other connection asks again.
     let mut running = Line::to(&stage).await;
-    running.say(good(&stage, "tools/call", Some("gated"), false).as_bytes()).await.unwrap();
-    stage.up.until("the call to run", |up| up.executions("gated") == 1).await;
+    running
+        .say(good(&stage, "tools/call", Some("gated"), false).as_bytes())
+        .await
+        .unwrap();
+    stage
+        .up
+        .until("the call to run", |up| up.executions("gated") == 1)
+        .await;
     stage.weir.process.signal("TERM");
-    until("weir to stop listening", || std::net::TcpStream::connect(stage.authority()).err());
+    until("weir to stop listening", || {
+        std::net::TcpStream::connect(stage.authority()).err()
+    });
     kept.say(whole.as_bytes()).await.unwrap();
     let last = kept.reply().await.unwrap();
-    assert_eq!((last.status, last.header("connection")), (200, Some("close")), "{last:?}");
+    assert_eq!(
+        (last.status, last.header("connection")),
+        (200, Some("close")),
+        "{last:?}"
+    );
     gate.open();
     let answered = running.reply().await.unwrap();
-    assert_eq!((answered.status, answered.header("connection")), (200, Some("close")), "{answered:?}");
+    assert_eq!(
+        (answered.status, answered.header("connection")),
+        (200, Some("close")),
+        "{answered:?}"
+    );
     assert_eq!(kept.replies().await, []);
     assert_eq!(stage.weir.process.ended(), Some(0));
-    assert_eq!((stage.up.executions("echo"), stage.up.executions("gated")), (3, 1));
+    assert_eq!(
+        (stage.up.executions("echo"), stage.up.executions("gated")),
+        (3, 1)
+    );
 }

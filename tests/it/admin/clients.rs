@@ -36,27 +36,48 @@ async fn a_session_is_seen_by_a_digest_and_ended_with_its_stream() {
     let seen = until_it("its stream", async || {
         let all = ops.see("/admin/sessions").await;
         let session = all["sessions"][0].clone();
-        assert!(!all.to_string().contains(&id), "the id itself opens the session");
+        assert!(
+            !all.to_string().contains(&id),
+            "the id itself opens the session"
+        );
         (session["stream"] == true).then_some(session)
     })
     .await;
     assert_eq!(seen["protocol"], "2025-06-18");
     assert!(seen["software"]["name"].is_string(), "{seen}");
     let clients = ops.see("/admin/clients").await;
-    assert_eq!((&clients["clients"][0]["era"], &clients["streams"][0]["kind"]), (&json!("legacy"), &json!("session")));
+    assert_eq!(
+        (
+            &clients["clients"][0]["era"],
+            &clients["streams"][0]["kind"]
+        ),
+        (&json!("legacy"), &json!("session"))
+    );
     let end = format!("/admin/sessions/{}/end", seen["id"].as_str().unwrap());
     ops.change(&end, json!({ "reason": "left open" })).await;
-    assert!(stream.rest().await.is_empty(), "it ended, and nothing was told");
+    assert!(
+        stream.rest().await.is_empty(),
+        "it ended, and nothing was told"
+    );
     let after = client.raw().ask("tools/list", json!({})).await.unwrap();
     assert_eq!(after.status, 404, "its client opens another one then");
     assert_eq!(ops.attempt(&end, &json!({})).await.status, 404);
-    assert_eq!(ops.attempt("/admin/sessions/xyz/end", &json!({})).await.status, 404);
+    assert_eq!(
+        ops.attempt("/admin/sessions/xyz/end", &json!({}))
+            .await
+            .status,
+        404
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
     let gate = Gate::new();
-    let one = Mockup::modern().tool("now", Behaviour::text("hi")).tool("slow", Behaviour::gated(&gate)).start().await;
+    let one = Mockup::modern()
+        .tool("now", Behaviour::text("hi"))
+        .tool("slow", Behaviour::gated(&gate))
+        .start()
+        .await;
     let (config, [ada, bob]) = with_two(&[("one", &one)]);
     let weir = Weir::with(config);
     let ops = Operator::of(&weir);
@@ -66,31 +87,71 @@ async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
             Checked::open_with_header(&weir.url("/mcp"), revision, header).await
         };
         let (blocked, other) = (open(&ada).await, open(&bob).await);
-        until_it("the list", async || blocked.names().await.contains(&"one__now".to_owned()).then_some(())).await;
+        until_it("the list", async || {
+            blocked
+                .names()
+                .await
+                .contains(&"one__now".to_owned())
+                .then_some(())
+        })
+        .await;
         let (stream, others) = (blocked.changes().await, other.changes().await);
         let running = blocked.start_call("one__slow", json!({}), None).await;
-        until_it("the call", async || (ops.see("/admin/calls").await["total"] == 1).then_some(())).await;
+        until_it("the call", async || {
+            (ops.see("/admin/calls").await["total"] == 1).then_some(())
+        })
+        .await;
         let clients = ops.see("/admin/clients").await;
-        let of_ada = clients["clients"].as_array().unwrap().iter().find(|one| one["principal"]["subject"] == "ada");
+        let of_ada = clients["clients"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["principal"]["subject"] == "ada");
         let principal = of_ada.unwrap()["principal"].clone();
         let mut whom = principal.clone();
         whom["reason"] = json!("floods");
         let done = ops.change("/admin/principals/block", whom.clone()).await;
         assert_eq!(
-            (&done["changed"], &done["ended_calls"], &done["ended_streams"]),
+            (
+                &done["changed"],
+                &done["ended_calls"],
+                &done["ended_streams"]
+            ),
             (&json!(true), &json!(1), &json!(1))
         );
         let ended = running.rest().await;
-        assert!(ended.last().unwrap().to_string().contains("blocked by an operator"), "{ended:?}");
+        assert!(
+            ended
+                .last()
+                .unwrap()
+                .to_string()
+                .contains("blocked by an operator"),
+            "{ended:?}"
+        );
         stream.rest().await;
         let refused = blocked.raw().ask("tools/list", json!({})).await.unwrap();
         assert_eq!(refused.status, 403);
-        assert!(body(&refused).contains("ask whoever runs this service"), "{}", body(&refused));
+        assert!(
+            body(&refused).contains("ask whoever runs this service"),
+            "{}",
+            body(&refused)
+        );
         assert_eq!(other.call("one__now", json!({})).await.text(), "hi");
-        assert_eq!(ops.see("/admin/clients").await["total_streams"], 1, "the other's stream goes on");
-        assert_eq!(ops.see("/admin/config").await["changes"][0]["kind"], "principal");
+        assert_eq!(
+            ops.see("/admin/clients").await["total_streams"],
+            1,
+            "the other's stream goes on"
+        );
+        assert_eq!(
+            ops.see("/admin/config").await["changes"][0]["kind"],
+            "principal"
+        );
         ops.change("/admin/principals/unblock", principal).await;
-        assert_eq!(blocked.call("one__now", json!({})).await.text(), "hi", "its session is as it was");
+        assert_eq!(
+            blocked.call("one__now", json!({})).await.text(),
+            "hi",
+            "its session is as it was"
+        );
         whom["ttl"] = json!("100ms");
         ops.change("/admin/principals/block", whom).await;
         until_it("the end of it", async || {
@@ -100,8 +161,16 @@ async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
         .await;
         drop(others);
     }
-    for wrong in [json!({}), json!({ "issuer": "x" }), json!({ "issuer": "", "subject": "x" })] {
-        assert_eq!(ops.attempt("/admin/principals/block", &wrong).await.status, 400, "{wrong}");
+    for wrong in [
+        json!({}),
+        json!({ "issuer": "x" }),
+        json!({ "issuer": "", "subject": "x" }),
+    ] {
+        assert_eq!(
+            ops.attempt("/admin/principals/block", &wrong).await.status,
+            400,
+            "{wrong}"
+        );
     }
 }
 
@@ -112,18 +181,32 @@ async fn the_limit_that_refuses_names_whom() {
     config["rates"] = json!({ "principal": { "rate": "2/h" } });
     let weir = Weir::with(config);
     let ops = Operator::of(&weir);
-    let flooding = RawClient::new(&weir.url("/mcp")).modern().with_header("authorization", &ada);
+    let flooding = RawClient::new(&weir.url("/mcp"))
+        .modern()
+        .with_header("authorization", &ada);
     until_it("the refusal", async || {
-        let answer = soon("a request", flooding.ask("tools/list", json!({}))).await.unwrap();
+        let answer = soon("a request", flooding.ask("tools/list", json!({})))
+            .await
+            .unwrap();
         (answer.status == 429).then_some(())
     })
     .await;
     let limits = ops.see("/admin/limits").await;
     let first = &limits["refusing"][0];
-    assert_eq!((&first["of"]["kind"], &first["of"]["name"]), (&json!("principal"), &json!("ada")), "{limits}");
-    assert!(first["wait_ms"].as_f64().unwrap() > 0.0 && first["allows"].as_str().unwrap().contains("2 requests"));
+    assert_eq!(
+        (&first["of"]["kind"], &first["of"]["name"]),
+        (&json!("principal"), &json!("ada")),
+        "{limits}"
+    );
+    assert!(
+        first["wait_ms"].as_f64().unwrap() > 0.0
+            && first["allows"].as_str().unwrap().contains("2 requests")
+    );
     let page = body(&ops.look("/").await);
-    assert!(page.contains("reached, so that requests are refused") && page.contains("principal ada"), "{page}");
+    assert!(
+        page.contains("reached, so that requests are refused") && page.contains("principal ada"),
+        "{page}"
+    );
     let again = ops.see("/admin/limits").await;
     assert_eq!(again["total"], limits["total"], "looking takes nothing");
 }

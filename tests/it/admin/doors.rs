@@ -21,7 +21,8 @@ fn served(config: &Value) -> (Option<i32>, String) {
     std::fs::write(&file, config.to_string()).unwrap();
     let output = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
     std::fs::remove_file(file).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
     (output.status.code(), said)
 }
 
@@ -29,9 +30,14 @@ fn served(config: &Value) -> (Option<i32>, String) {
 fn head_alone(weir: &Weir, path: &str) -> String {
     let place = weir.admin_url().replace("http://", "");
     let mut line = TcpStream::connect(&place).unwrap();
-    line.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    line.set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     let head = "Content-Type: application/json\r\nContent-Length: 2";
-    write!(line, "POST {path} HTTP/1.1\r\nHost: {place}\r\n{head}\r\n\r\n").unwrap();
+    write!(
+        line,
+        "POST {path} HTTP/1.1\r\nHost: {place}\r\n{head}\r\n\r\n"
+    )
+    .unwrap();
     let mut said = String::new();
     line.read_to_string(&mut said).unwrap();
     said
@@ -43,22 +49,43 @@ fn g14_beyond_loopback_it_does_not_start_without_operators() {
     for (admin, why) in [
         (json!({ "listen": "0.0.0.0:0" }), "admin.auth: is missing"),
         (json!({ "listen": "[::]:0" }), "admin.auth: is missing"),
-        (json!({ "listen": "192.0.2.7:8081" }), "admin.auth: is missing"),
+        (
+            json!({ "listen": "192.0.2.7:8081" }),
+            "admin.auth: is missing",
+        ),
         (json!({ "listen": "0.0.0.0:0", "auth": {} }), "names nobody"),
-        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "short" } }), "fewer than 16"),
-        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "changeme-changeme-changeme" } }), "placeholder"),
-        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "aaaaaaaaaaaaaaaaaaaaaaaa" } }), "placeholder"),
-        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "${WEIR_NO_SUCH_VARIABLE}" } }), "WEIR_NO_SUCH_VARIABLE"),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "token": "short" } }),
+            "fewer than 16",
+        ),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "token": "changeme-changeme-changeme" } }),
+            "placeholder",
+        ),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "token": "aaaaaaaaaaaaaaaaaaaaaaaa" } }),
+            "placeholder",
+        ),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "token": "${WEIR_NO_SUCH_VARIABLE}" } }),
+            "WEIR_NO_SUCH_VARIABLE",
+        ),
         (
             json!({ "listen": "0.0.0.0:0", "auth": { "tokens": [{ "name": "a", "sha256": "0".repeat(64) }] } }),
             "placeholder",
         ),
-        (json!({ "listen": "0.0.0.0:0", "auth": { "oauth": {} } }), "needs somebody who issues tokens"),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "oauth": {} } }),
+            "needs somebody who issues tokens",
+        ),
     ] {
         let (code, said) = served(&with(admin.clone()));
         assert_eq!(code, Some(2), "{admin}: {said}");
         assert!(said.contains(why), "{admin}: {said}");
-        assert!(!said.contains("changeme-changeme"), "a secret is not repeated: {said}");
+        assert!(
+            !said.contains("changeme-changeme"),
+            "a secret is not repeated: {said}"
+        );
     }
 }
 
@@ -78,13 +105,31 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
     for open in ["/healthz", "/readyz", "/metrics", "/openapi.yaml"] {
         assert_eq!(nobody.look(open).await.status, 200, "{open}");
     }
-    for path in ["/", "/upstreams/one", "/admin/upstreams", "/admin/config", "/admin/calls", "/admin/explain?tool=x"] {
+    for path in [
+        "/",
+        "/upstreams/one",
+        "/admin/upstreams",
+        "/admin/config",
+        "/admin/calls",
+        "/admin/explain?tool=x",
+    ] {
         let refused = nobody.look(path).await;
         assert_eq!(refused.status, 401, "{path}");
-        assert!(refused.header("www-authenticate").unwrap().starts_with("Basic "), "a browser can ask: {path}");
+        assert!(
+            refused
+                .header("www-authenticate")
+                .unwrap()
+                .starts_with("Basic "),
+            "a browser can ask: {path}"
+        );
         assert!(!body(&refused).contains("one"), "{path}");
     }
-    let basic = |password: &str| format!("Basic {}", BASE64.encode(format!("anybody:{password}").as_bytes()));
+    let basic = |password: &str| {
+        format!(
+            "Basic {}",
+            BASE64.encode(format!("anybody:{password}").as_bytes())
+        )
+    };
     for (shown, status) in [
         (format!("Bearer {TOKEN}"), 200),
         (format!("bearer {TOKEN}"), 200),
@@ -96,27 +141,49 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
         (basic("no"), 401),
         (format!("Digest {TOKEN}"), 401),
     ] {
-        let answer = Operator::of(&weir).with("authorization", &shown).look("/admin/upstreams").await;
+        let answer = Operator::of(&weir)
+            .with("authorization", &shown)
+            .look("/admin/upstreams")
+            .await;
         assert_eq!(answer.status, status, "{shown}");
     }
     let refresh = "/admin/upstreams/one/refresh";
-    let by_browser = Operator::of(&weir).with("authorization", &basic(TOKEN)).attempt(refresh, &json!({})).await;
-    assert_eq!(by_browser.status, 401, "a browser sends it by itself, so it changes nothing");
+    let by_browser = Operator::of(&weir)
+        .with("authorization", &basic(TOKEN))
+        .attempt(refresh, &json!({}))
+        .await;
+    assert_eq!(
+        by_browser.status, 401,
+        "a browser sends it by itself, so it changes nothing"
+    );
     // The answer is there before the body is, and the connection ends with it.
     let unread = head_alone(&weir, refresh);
-    assert!(unread.starts_with("HTTP/1.1 401") && unread.contains("\r\nconnection: close\r\n"), "{unread}");
+    assert!(
+        unread.starts_with("HTTP/1.1 401") && unread.contains("\r\nconnection: close\r\n"),
+        "{unread}"
+    );
     let ada = Operator::of(&weir).with("authorization", &format!("Bearer {ada}"));
     ada.change(refresh, json!({ "reason": "to see" })).await;
     until("the records", || {
         let all = records(&folder.file());
-        let of =
-            |what: &str, who: &str| all.iter().any(|r| r["kind"] == "admin" && r["what"] == what && r["who"] == who);
+        let of = |what: &str, who: &str| {
+            all.iter()
+                .any(|r| r["kind"] == "admin" && r["what"] == what && r["who"] == who)
+        };
         (of("refresh", "ada") && of("login", "unknown")).then_some(())
     });
     config["admin"] = json!({ "auth": { "token": TOKEN }, "metrics": "auth" });
     weir.rewrite(config);
-    until("other operators", || weir.admin("/metrics").starts_with("HTTP/1.1 401").then_some(()));
-    assert_eq!(ada.look("/admin/upstreams").await.status, 401, "a reload takes tokens away");
+    until("other operators", || {
+        weir.admin("/metrics")
+            .starts_with("HTTP/1.1 401")
+            .then_some(())
+    });
+    assert_eq!(
+        ada.look("/admin/upstreams").await.status,
+        401,
+        "a reload takes tokens away"
+    );
     let all = Operator::of(&weir).with("authorization", &format!("Bearer {TOKEN}"));
     assert_eq!(all.look("/metrics").await.status, 200);
     assert_eq!(nobody.look("/healthz").await.status, 200);
@@ -136,23 +203,57 @@ async fn g14_a17_no_page_in_a_browser_looks_or_changes() {
         (at("127.0.0.1").with("origin", "http://127.0.0.1"), 403),
         (at("127.0.0.1").with("origin", "null"), 403),
     ] {
-        for path in ["/", "/admin/upstreams", "/metrics", "/healthz", "/readyz", "/openapi.yaml"] {
+        for path in [
+            "/",
+            "/admin/upstreams",
+            "/metrics",
+            "/healthz",
+            "/readyz",
+            "/openapi.yaml",
+        ] {
             assert_eq!(operator.look(path).await.status, status, "{path}");
         }
     }
-    assert_eq!(at("rebound.example").look("/none").await.status, 403, "what is not there is no news either");
+    assert_eq!(
+        at("rebound.example").look("/none").await.status,
+        403,
+        "what is not there is no news either"
+    );
     let disable = "/admin/upstreams/one/disable";
-    for simple in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
-        let refused = Operator::of(&weir).with("content-type", simple).attempt(disable, &json!({})).await;
+    for simple in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ] {
+        let refused = Operator::of(&weir)
+            .with("content-type", simple)
+            .attempt(disable, &json!({}))
+            .await;
         assert_eq!(refused.status, 415, "{simple}");
     }
-    assert_eq!(Operator::of(&weir).send(Method::POST, disable, "").await.status, 415);
+    assert_eq!(
+        Operator::of(&weir)
+            .send(Method::POST, disable, "")
+            .await
+            .status,
+        415
+    );
     let answer = Operator::of(&weir).send(Method::OPTIONS, disable, "").await;
-    assert!(answer.header("access-control-allow-origin").is_none(), "nobody is let in by CORS");
-    assert_eq!(Operator::of(&weir).see("/admin/upstreams/one").await["change"], Value::Null, "nothing changed");
+    assert!(
+        answer.header("access-control-allow-origin").is_none(),
+        "nobody is let in by CORS"
+    );
+    assert_eq!(
+        Operator::of(&weir).see("/admin/upstreams/one").await["change"],
+        Value::Null,
+        "nothing changed"
+    );
     let page = Operator::of(&weir).look("/").await;
     let policy = page.header("content-security-policy").unwrap();
-    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert!(
+        policy.contains("default-src 'none'") && !policy.contains("unsafe"),
+        "{policy}"
+    );
     assert_eq!(page.header("cache-control"), Some("no-store"));
     assert!(!body(&page).contains("<script") && !body(&page).contains("<form"));
 }

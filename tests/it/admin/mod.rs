@@ -29,18 +29,27 @@ impl Operator {
 
     /// At another listener.
     pub fn at(url: &str) -> Self {
-        Self { url: url.to_owned(), headers: HeaderMap::new() }
+        Self {
+            url: url.to_owned(),
+            headers: HeaderMap::new(),
+        }
     }
 
     /// The same with one more header.
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
-        self.headers.insert(name, HeaderValue::from_str(value).unwrap());
+        self.headers
+            .insert(name, HeaderValue::from_str(value).unwrap());
         self
     }
 
     pub async fn send(&self, method: Method, path: &str, body: &str) -> Answer {
         let client = RawClient::new(&format!("{}{path}", self.url));
-        let exchange = soon(path, client.send(method, self.headers.clone(), body.to_owned())).await.unwrap();
+        let exchange = soon(
+            path,
+            client.send(method, self.headers.clone(), body.to_owned()),
+        )
+        .await
+        .unwrap();
         soon(path, exchange.finish()).await.unwrap()
     }
 
@@ -59,8 +68,15 @@ impl Operator {
     /// A change, whatever comes of it.
     pub async fn attempt(&self, path: &str, wish: &Value) -> Answer {
         let mut headers = self.headers.clone();
-        headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
-        Self { url: self.url.clone(), headers }.send(Method::POST, path, &wish.to_string()).await
+        headers
+            .entry(header::CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static("application/json"));
+        Self {
+            url: self.url.clone(),
+            headers,
+        }
+        .send(Method::POST, path, &wish.to_string())
+        .await
     }
 
     /// A change that is made.
@@ -88,7 +104,9 @@ pub fn body(answer: &Answer) -> String {
 
 /// A config over these upstreams.
 pub fn over(upstreams: &[(&str, &weir_testkit::Mockup)]) -> Value {
-    let upstreams: serde_json::Map<String, Value> =
-        upstreams.iter().map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() }))).collect();
+    let upstreams: serde_json::Map<String, Value> = upstreams
+        .iter()
+        .map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() })))
+        .collect();
     json!({ "upstreams": upstreams })
 }

@@ -1,4 +1,5 @@
-//! The status page in a real browser, in front of an upstream that would like to be markup; and the API before a prober.
+//! The status page in a real browser, in front of an upstream that would like to be markup; and the
+//! API before a prober.
 
 use std::process::Command;
 
@@ -10,7 +11,8 @@ use weir_wire::Revision;
 use super::{Operator, body, over, token};
 use crate::harness::{Checked, Weir, browse, fresh_path, needs_peers, peers, until_it};
 
-const MARKUP: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+const MARKUP: &str =
+    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
@@ -19,8 +21,13 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     }
     let failing = Behaviour::error(-32000, MARKUP, json!(null));
     let tool = Tool::new("fine").with("description", json!(MARKUP));
-    let one =
-        Mockup::modern().named(MARKUP).with(tool).tool("bad", failing).tool("hang", Behaviour::hang()).start().await;
+    let one = Mockup::modern()
+        .named(MARKUP)
+        .with(tool)
+        .tool("bad", failing)
+        .tool("hang", Behaviour::hang())
+        .start()
+        .await;
     let mut config = over(&[("hostile", &one)]);
     config["upstreams"]["gone"] = json!({ "url": "http://127.0.0.1:9/mcp" });
     let weir = Weir::with(config);
@@ -29,7 +36,11 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     client.call("hostile__bad", json!({})).await;
     let _running = client.start_call("hostile__hang", json!({}), None).await;
     let ops = Operator::of(&weir);
-    ops.change("/admin/principals/block", json!({ "issuer": "i", "subject": MARKUP, "reason": MARKUP })).await;
+    ops.change(
+        "/admin/principals/block",
+        json!({ "issuer": "i", "subject": MARKUP, "reason": MARKUP }),
+    )
+    .await;
     until_it("the dead one", async || {
         let gone = ops.see("/admin/upstreams/gone").await;
         (gone["state"] == "down" && gone["last_error"].is_string()).then_some(())
@@ -38,15 +49,32 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     let admin = weir.admin_url();
     for path in ["/", "/upstreams/hostile", "/upstreams/gone"] {
         let document = browse(&format!("{admin}{path}"));
-        assert!(document.contains("<title>") && !document.contains("<title>owned"), "{document}");
-        assert!(!document.contains("<script") && !document.contains("<img"), "{document}");
+        assert!(
+            document.contains("<title>") && !document.contains("<title>owned"),
+            "{document}"
+        );
+        assert!(
+            !document.contains("<script") && !document.contains("<img"),
+            "{document}"
+        );
     }
     let front = browse(&admin);
-    for shown in ["hostile", "gone", "went down", "hostile__hang", "List of tools", "modern", "&lt;script&gt;"] {
+    for shown in [
+        "hostile",
+        "gone",
+        "went down",
+        "hostile__hang",
+        "List of tools",
+        "modern",
+        "&lt;script&gt;",
+    ] {
         assert!(front.contains(shown), "{shown}: {front}");
     }
     let one = browse(&format!("{admin}/upstreams/hostile"));
-    assert!(one.contains("hostile__fine") && one.contains("&lt;img"), "{one}");
+    assert!(
+        one.contains("hostile__fine") && one.contains("&lt;img"),
+        "{one}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,9 +93,23 @@ async fn r286_the_api_is_as_its_description_says() {
     // As many examples as fit into half a minute, the same in every run.
     let mut command = Command::new(bin);
     command.args(["run", &format!("{admin}/openapi.yaml"), "--url", &admin]);
-    command.args(["--header", "Authorization: Bearer weir_0123456789_of-the-operators"]);
-    command.args(["--include-path-regex", "^/(healthz|readyz|openapi.yaml|upstreams|admin|$)"]);
-    command.args(["--phases", "examples,coverage,fuzzing", "--max-examples", "8", "--seed", "7", "--no-color"]);
+    command.args([
+        "--header",
+        "Authorization: Bearer weir_0123456789_of-the-operators",
+    ]);
+    command.args([
+        "--include-path-regex",
+        "^/(healthz|readyz|openapi.yaml|upstreams|admin|$)",
+    ]);
+    command.args([
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        "8",
+        "--seed",
+        "7",
+        "--no-color",
+    ]);
     command.args([
         "--checks",
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
@@ -80,7 +122,8 @@ async fn r286_the_api_is_as_its_description_says() {
     });
     let output = output.await.unwrap();
     let _gone = std::fs::remove_dir_all(&folder);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
 }
@@ -91,10 +134,19 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let ops = Operator::of(&weir);
-    ops.change("/admin/upstreams/one/disable", json!({ "reason": "moves <b>", "ttl": "10m" })).await;
+    ops.change(
+        "/admin/upstreams/one/disable",
+        json!({ "reason": "moves <b>", "ttl": "10m" }),
+    )
+    .await;
     let front = body(&ops.look("/").await);
     let words = "was disabled <time";
-    for part in [words, "by somebody on this machine, and comes back", "in 9 min", "moves &lt;b&gt;"] {
+    for part in [
+        words,
+        "by somebody on this machine, and comes back",
+        "in 9 min",
+        "moves &lt;b&gt;",
+    ] {
         assert!(front.contains(part), "{part}: {front}");
     }
     // Once where it needs a look, and once beside the upstream.
@@ -103,10 +155,16 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
     for time in front.split("<time ").skip(1) {
         let (tag, rest) = time.split_once('>').unwrap();
         let shown = rest.split_once('<').unwrap().0;
-        assert!(tag.contains("title=\"20") && !shown.starts_with("20"), "{time}");
+        assert!(
+            tag.contains("title=\"20") && !shown.starts_with("20"),
+            "{time}"
+        );
     }
     let page = body(&ops.look("/upstreams/one").await);
-    assert!(page.contains("somebody on this machine") && page.contains("moves &lt;b&gt;"), "{page}");
+    assert!(
+        page.contains("somebody on this machine") && page.contains("moves &lt;b&gt;"),
+        "{page}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,27 +172,40 @@ async fn the_status_page_counts_refused_credentials() {
     let (key, digest) = token("ci");
     let one = Mockup::modern().tools(1).start().await;
     let mut config = over(&[("one", &one)]);
-    config["auth"] =
-        json!({ "mode": "required", "api_keys": [{ "id": key_id(&key), "subject": "ci", "sha256": digest }] });
+    config["auth"] = json!({ "mode": "required", "api_keys": [{ "id": key_id(&key), "subject": "ci", "sha256": digest }] });
     let weir = Weir::with(config);
     let ops = Operator::of(&weir);
     let refused = async || ops.see("/admin/config").await["auth"]["refused"].as_u64();
     assert_eq!(refused().await, Some(0));
-    let client =
-        || Operator::at(&weir.url("")).with("mcp-session-id", "none-of-ours").with("accept", "text/event-stream");
+    let client = || {
+        Operator::at(&weir.url(""))
+            .with("mcp-session-id", "none-of-ours")
+            .with("accept", "text/event-stream")
+    };
     assert_eq!(client().look("/mcp").await.status, 401);
     for wrong in ["weir_00000000_wrong", "a.b.c"] {
         assert_eq!(
-            client().with("authorization", &format!("Bearer {wrong}")).look("/mcp").await.status,
+            client()
+                .with("authorization", &format!("Bearer {wrong}"))
+                .look("/mcp")
+                .await
+                .status,
             401,
             "{wrong}"
         );
     }
-    let known = client().with("authorization", &format!("Bearer {key}")).look("/mcp").await;
+    let known = client()
+        .with("authorization", &format!("Bearer {key}"))
+        .look("/mcp")
+        .await;
     assert_ne!(known.status, 401, "{}", body(&known));
     assert_eq!(refused().await, Some(2));
     let front = body(&ops.look("/").await);
-    assert!(front.contains("<b>2</b> credentials refused") && front.contains("clients show who they are"), "{front}");
+    assert!(
+        front.contains("<b>2</b> credentials refused")
+            && front.contains("clients show who they are"),
+        "{front}"
+    );
 }
 
 /// The id in an API key.
@@ -150,16 +221,31 @@ async fn the_status_page_connects_clients_to_every_endpoint() {
     let ops = Operator::of(&weir);
     let front = body(&ops.look("/").await);
     for path in ["/mcp", "/mcp/one"] {
-        assert!(front.contains(&format!("<code>{}</code>", weir.url(path))), "{path}: {front}");
+        assert!(
+            front.contains(&format!("<code>{}</code>", weir.url(path))),
+            "{path}: {front}"
+        );
         let link = format!("/?endpoint={path}#connect");
         assert!(front.contains(&format!("href=\"{link}\"")), "{front}");
         let page = body(&ops.look(link.trim_end_matches("#connect")).await);
-        assert!(page.contains(&format!("Connect a client to {path}</h2>")), "{page}");
-        assert!(page.contains(&format!("claude mcp add --transport http weir {}</pre>", weir.url(path))), "{page}");
+        assert!(
+            page.contains(&format!("Connect a client to {path}</h2>")),
+            "{page}"
+        );
+        assert!(
+            page.contains(&format!(
+                "claude mcp add --transport http weir {}</pre>",
+                weir.url(path)
+            )),
+            "{page}"
+        );
     }
     // A path that is none is not repeated.
     let other = body(&ops.look("/?endpoint=/canary%3Cb%3E").await);
-    assert!(other.contains("Connect a client to /mcp</h2>") && !other.contains("canary"), "{other}");
+    assert!(
+        other.contains("Connect a client to /mcp</h2>") && !other.contains("canary"),
+        "{other}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,11 +257,20 @@ async fn a_page_that_is_not_there_has_a_way_back() {
         let answer = browser.look(path).await;
         let page = body(&answer);
         assert_eq!(answer.status, 404, "{path}: {page}");
-        assert!(page.contains("<a href=\"/\">Status of weir</a>") && !page.contains("canary"), "{path}: {page}");
+        assert!(
+            page.contains("<a href=\"/\">Status of weir</a>") && !page.contains("canary"),
+            "{path}: {page}"
+        );
     }
-    let program = Operator::of(&weir).with("accept", "application/json").look("/admin/nothing").await;
+    let program = Operator::of(&weir)
+        .with("accept", "application/json")
+        .look("/admin/nothing")
+        .await;
     assert_eq!(
         (program.status.as_u16(), body(&program)),
-        (404, "{\"error\":\"there is no such path; /openapi.yaml lists them\"}".to_owned())
+        (
+            404,
+            "{\"error\":\"there is no such path; /openapi.yaml lists them\"}".to_owned()
+        )
     );
 }

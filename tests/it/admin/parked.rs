@@ -18,7 +18,13 @@ async fn ask(client: &Checked) -> Value {
 async fn again(client: &Checked, state: &Value) -> Value {
     let answers = json!({ "input-1": { "action": "accept", "content": { "name": "Ada" } } });
     let params = json!({ "name": "one__ask", "arguments": {}, "requestState": state, "inputResponses": answers });
-    client.raw().ask("tools/call", params).await.unwrap().last().clone()
+    client
+        .raw()
+        .ask("tools/call", params)
+        .await
+        .unwrap()
+        .last()
+        .clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +32,10 @@ async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let form = json!({ "message": "Who are you?", "requestedSchema": schema });
     let asking = Behaviour::ask("elicitation/create", form);
-    let one = Mockup::legacy(Revision::NEWEST_LEGACY).tool("ask", asking).start().await;
+    let one = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tool("ask", asking)
+        .start()
+        .await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__ask"]);
     let ops = Operator::of(&weir);
@@ -37,18 +46,42 @@ async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     let state = ask(&client).await;
     let seen = ops.see("/admin/calls").await;
     let parked = &seen["parked"][0];
-    assert_eq!((&seen["total"], &seen["total_parked"]), (&json!(0), &json!(1)), "{seen}");
-    assert_eq!((&parked["id"], &parked["tool"]), (&json!("p1"), &json!("one__ask")), "{seen}");
-    assert_eq!((&parked["waits_for"], &parked["method"]), (&json!(["elicitation/create"]), &json!("tools/call")));
-    assert!(parked["since"].as_str() < parked["until"].as_str(), "{parked}");
-    assert_eq!(ops.see("/admin/calls?upstream=two").await["parked"], json!([]));
+    assert_eq!(
+        (&seen["total"], &seen["total_parked"]),
+        (&json!(0), &json!(1)),
+        "{seen}"
+    );
+    assert_eq!(
+        (&parked["id"], &parked["tool"]),
+        (&json!("p1"), &json!("one__ask")),
+        "{seen}"
+    );
+    assert_eq!(
+        (&parked["waits_for"], &parked["method"]),
+        (&json!(["elicitation/create"]), &json!("tools/call"))
+    );
+    assert!(
+        parked["since"].as_str() < parked["until"].as_str(),
+        "{parked}"
+    );
+    assert_eq!(
+        ops.see("/admin/calls?upstream=two").await["parked"],
+        json!([])
+    );
     for path in ["/", "/upstreams/one"] {
         let page = body(&ops.look(path).await);
-        assert!(page.contains("Calls that wait for their clients: 1") && page.contains("elicitation/create"), "{page}");
+        assert!(
+            page.contains("Calls that wait for their clients: 1")
+                && page.contains("elicitation/create"),
+            "{page}"
+        );
     }
     let said = Weir::cli(&["admin", "--admin", &weir.admin_url(), "calls"]);
     let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("PARKED") && said.contains("p1") && said.contains("elicitation/create"), "{said}");
+    assert!(
+        said.contains("PARKED") && said.contains("p1") && said.contains("elicitation/create"),
+        "{said}"
+    );
     let ended = again(&client, &state).await;
     assert_eq!(ended["result"]["resultType"], "complete", "{ended}");
     assert_eq!(ops.see("/admin/calls").await["total_parked"], 0);
@@ -57,15 +90,30 @@ async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     let told = || one.requests_of("notifications/cancelled").len();
     let ended = async |path: &str| {
         let (state, cancelled) = (ask(&client).await, told());
-        let done = ops.change(path, json!({ "reason": "nobody comes back" })).await;
-        until("the cancel at its server", || (told() > cancelled).then_some(()));
+        let done = ops
+            .change(path, json!({ "reason": "nobody comes back" }))
+            .await;
+        until("the cancel at its server", || {
+            (told() > cancelled).then_some(())
+        });
         assert_eq!(ops.see("/admin/calls").await["total_parked"], 0);
         (state, done)
     };
     let (state, _) = ended("/admin/calls/p2/cancel").await;
     let refused = again(&client, &state).await;
-    assert!(refused["error"]["message"].as_str().unwrap().contains("no longer waits"), "{refused}");
-    assert_eq!(ops.attempt("/admin/calls/p2/cancel", &json!({})).await.status, 404);
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("no longer waits"),
+        "{refused}"
+    );
+    assert_eq!(
+        ops.attempt("/admin/calls/p2/cancel", &json!({}))
+            .await
+            .status,
+        404
+    );
     let (_, done) = ended("/admin/upstreams/one/disable").await;
     assert_eq!(done["ended_calls"], 1, "{done}");
 }

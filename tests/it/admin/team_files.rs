@@ -1,4 +1,5 @@
-//! A team's file with errors: operators meet it everywhere they look, its clients get a reason, and all other teams are served.
+//! A team's file with errors: operators meet it everywhere they look, its clients get a reason, and
+//! all other teams are served.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,8 +26,7 @@ impl Teams {
 
     /// A main file that grants both teams what they need.
     fn config(&self, server: &Mockup) -> Value {
-        let granted =
-            |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
+        let granted = |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
         json!({
             "include": self.0,
             "upstreams": { "own": { "url": server.url() } },
@@ -49,14 +49,22 @@ const BROKEN: &str = "upstreams:\n  red: { url: 5 }\n";
 
 /// Status and text of a request to a path.
 async fn asked(weir: &Weir, path: &str) -> (u16, String) {
-    let exchange = RawClient::new(&weir.url(path)).modern().ask("tools/list", json!({})).await.unwrap();
+    let exchange = RawClient::new(&weir.url(path))
+        .modern()
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     (exchange.status.as_u16(), body(&exchange))
 }
 
 async fn team_file(weir: &Weir, name: &str) -> Value {
     let config = Operator::of(weir).see("/admin/config").await;
     let files = config["team_files"].as_array().unwrap();
-    files.iter().find(|file| file["name"] == name).unwrap_or_else(|| panic!("{name}: {config}")).clone()
+    files
+        .iter()
+        .find(|file| file["name"] == name)
+        .unwrap_or_else(|| panic!("{name}: {config}"))
+        .clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,54 +78,120 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     weir.until_listed("/mcp/blue", &["tool_0000"]);
     let (status, why) = asked(&weir, "/mcp/red").await;
     assert_eq!(status, 503);
-    assert!(why.contains("config file") && why.contains("has errors") && !why.contains("yaml"), "{why}");
+    assert!(
+        why.contains("config file") && why.contains("has errors") && !why.contains("yaml"),
+        "{why}"
+    );
     assert_eq!(asked(&weir, "/mcp/green").await.0, 404);
 
     // Log, probe, metric, admin API and page say it.
-    until("the log to name it", || weir.process.said().contains("red.yaml:2: error: upstreams.red.url").then_some(()));
-    assert!(weir.process.said().contains("it is left out, and its paths answer 503"), "{}", weir.process.said());
-    assert!(weir.admin("/readyz").contains("ready, but 1 file of `include` with errors"), "{}", weir.admin("/readyz"));
+    until("the log to name it", || {
+        weir.process
+            .said()
+            .contains("red.yaml:2: error: upstreams.red.url")
+            .then_some(())
+    });
+    assert!(
+        weir.process
+            .said()
+            .contains("it is left out, and its paths answer 503"),
+        "{}",
+        weir.process.said()
+    );
+    assert!(
+        weir.admin("/readyz")
+            .contains("ready, but 1 file of `include` with errors"),
+        "{}",
+        weir.admin("/readyz")
+    );
     let gauge = |weir: &Weir, file: &str, serves: &str| {
-        weir.metric("weir_config_team_files", &[&format!("file=\"{file}.yaml\""), &format!("serves=\"{serves}\"")])
+        weir.metric(
+            "weir_config_team_files",
+            &[
+                &format!("file=\"{file}.yaml\""),
+                &format!("serves=\"{serves}\""),
+            ],
+        )
     };
     assert_eq!(gauge(&weir, "red", "nothing"), 1.0);
-    assert_eq!(gauge(&weir, "red", "last_good") + gauge(&weir, "blue", "nothing"), 0.0);
-    assert!(weir.admin("/metrics").contains("file=\"blue.yaml\""), "a file without errors has its series, too");
+    assert_eq!(
+        gauge(&weir, "red", "last_good") + gauge(&weir, "blue", "nothing"),
+        0.0
+    );
+    assert!(
+        weir.admin("/metrics").contains("file=\"blue.yaml\""),
+        "a file without errors has its series, too"
+    );
     let red = team_file(&weir, "red.yaml").await;
-    assert_eq!((&red["serves"], &red["unserved"]), (&json!("nothing"), &json!(["/mcp/red"])));
-    assert!(red["errors"][0].as_str().unwrap().contains("red.yaml:2: error: upstreams.red.url"), "{red}");
+    assert_eq!(
+        (&red["serves"], &red["unserved"]),
+        (&json!("nothing"), &json!(["/mcp/red"]))
+    );
+    assert!(
+        red["errors"][0]
+            .as_str()
+            .unwrap()
+            .contains("red.yaml:2: error: upstreams.red.url"),
+        "{red}"
+    );
     assert_eq!(team_file(&weir, "blue.yaml").await["serves"], "current");
-    assert!(weir.admin("/").contains("red.yaml has errors: it is left out"), "{}", weir.admin("/"));
+    assert!(
+        weir.admin("/")
+            .contains("red.yaml has errors: it is left out"),
+        "{}",
+        weir.admin("/")
+    );
 
     // A file that nobody can parse names no paths: all that its team may have are answered so.
     teams.write("red", "upstreams: [");
-    until("the change to be read", || weir.process.said().matches("it is left out").nth(1).map(drop));
+    until("the change to be read", || {
+        weir.process
+            .said()
+            .matches("it is left out")
+            .nth(1)
+            .map(drop)
+    });
     until("its paths to be the granted ones", || {
-        weir.admin("/admin/config").contains(r#""unserved":["/mcp/red","/mcp/red/*"]"#).then_some(())
+        weir.admin("/admin/config")
+            .contains(r#""unserved":["/mcp/red","/mcp/red/*"]"#)
+            .then_some(())
     });
     assert_eq!(asked(&weir, "/mcp/red/any").await.0, 503);
 
     // Mended, it is served.
     teams.write("red", &good("red", &server));
-    until("the gauge to fall", || (gauge(&weir, "red", "nothing") == 0.0).then_some(()));
+    until("the gauge to fall", || {
+        (gauge(&weir, "red", "nothing") == 0.0).then_some(())
+    });
     weir.until_listed("/mcp/red", &["tool_0000"]);
     assert!(weir.admin("/readyz").ends_with("ready\n"));
 
-    // Broken again, its last good version stays, and no new process takes the place of the one that has it.
+    // Broken again, its last good version stays, and no new process takes the place of the one that
+    // has it.
     teams.write("red", BROKEN);
-    until("the gauge to rise", || (gauge(&weir, "red", "last_good") == 1.0).then_some(()));
+    until("the gauge to rise", || {
+        (gauge(&weir, "red", "last_good") == 1.0).then_some(())
+    });
     weir.until_listed("/mcp/red", &["tool_0000"]);
     assert_eq!(team_file(&weir, "red.yaml").await["serves"], "last_good");
-    assert!(weir.admin("/").contains("its last good version is served, which a restart would not have"));
+    assert!(
+        weir.admin("/")
+            .contains("its last good version is served, which a restart would not have")
+    );
     weir.process.signal("USR2");
     until("the hand-over to be refused", || {
-        weir.process.said().contains("a new process would not have the last good version").then_some(())
+        weir.process
+            .said()
+            .contains("a new process would not have the last good version")
+            .then_some(())
     });
     weir.until_listed("/mcp/red", &["tool_0000"]);
 
     // A file that is gone is no fault any more.
     std::fs::remove_file(teams.0.join("red.yaml")).unwrap();
-    until("the gauge to fall", || (gauge(&weir, "red", "last_good") == 0.0).then_some(()));
+    until("the gauge to fall", || {
+        (gauge(&weir, "red", "last_good") == 0.0).then_some(())
+    });
     assert_eq!(asked(&weir, "/mcp/red").await.0, 404);
 }
 
@@ -127,15 +201,29 @@ async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
     teams.write("red", BROKEN);
     let mut config = teams.config(&server);
     config["include_errors"] = json!("refuse_start");
-    (config["listen"], config["admin"]) = (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
+    (config["listen"], config["admin"]) =
+        (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
     let file = teams.0.with_extension("json");
     std::fs::write(&file, config.to_string()).unwrap();
-    let weir = |command: &[&str]| Command::new(crate::harness::binary()).args(command).arg(&file).output().unwrap();
+    let weir = |command: &[&str]| {
+        Command::new(crate::harness::binary())
+            .args(command)
+            .arg(&file)
+            .output()
+            .unwrap()
+    };
     let (served, checked) = (weir(&["serve", "--config"]), weir(&["check"]));
     std::fs::remove_file(&file).unwrap();
     let said = String::from_utf8_lossy(&served.stderr);
     assert_eq!(served.status.code(), Some(2), "{said}");
-    assert!(said.contains("1 file in `include` has errors, and `include_errors` is refuse_start: red.yaml"), "{said}");
+    assert!(
+        said.contains(
+            "1 file in `include` has errors, and `include_errors` is refuse_start: red.yaml"
+        ),
+        "{said}"
+    );
     assert_eq!(checked.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&checked.stdout).contains("red.yaml:2: error: upstreams.red.url"));
+    assert!(
+        String::from_utf8_lossy(&checked.stdout).contains("red.yaml:2: error: upstreams.red.url")
+    );
 }

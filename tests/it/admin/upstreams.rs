@@ -16,7 +16,11 @@ const ERAS: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
     let gate = Gate::new();
     let slow = Behaviour::gated(&gate);
-    let one = Mockup::modern().tool("now", Behaviour::text("hello")).tool("slow", slow).start().await;
+    let one = Mockup::modern()
+        .tool("now", Behaviour::text("hello"))
+        .tool("slow", slow)
+        .start()
+        .await;
     let two = Mockup::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one), ("two", &two)]));
     weir.until_listed("/mcp", &["one__now", "two__tool_0000"]);
@@ -25,23 +29,46 @@ async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let mut changes = client.changes().await;
         let running = client.start_call("one__slow", json!({}), None).await;
-        until_it("the call", async || (ops.see("/admin/calls").await["total"] == 1).then_some(())).await;
-        let done = ops.change("/admin/upstreams/one/disable", json!({ "reason": "it misbehaves" })).await;
-        assert_eq!((&done["changed"], &done["ended_calls"], &done["expires"]), (&json!(true), &json!(1), &Value::Null));
+        until_it("the call", async || {
+            (ops.see("/admin/calls").await["total"] == 1).then_some(())
+        })
+        .await;
+        let done = ops
+            .change(
+                "/admin/upstreams/one/disable",
+                json!({ "reason": "it misbehaves" }),
+            )
+            .await;
+        assert_eq!(
+            (&done["changed"], &done["ended_calls"], &done["expires"]),
+            (&json!(true), &json!(1), &Value::Null)
+        );
         changes.changed().await;
         assert_eq!(client.names().await, ["two__tool_0000"], "{revision:?}");
         let cut = running.rest().await;
-        assert!(cut.last().unwrap().to_string().contains("disabled by an operator"), "{cut:?}");
+        assert!(
+            cut.last()
+                .unwrap()
+                .to_string()
+                .contains("disabled by an operator"),
+            "{cut:?}"
+        );
         for (path, name) in [("/mcp", "one__now"), ("/mcp", "now"), ("/mcp/one", "now")] {
             let client = Checked::open(&weir.url(path), revision).await;
             let refused = client.call(name, json!({})).await;
             let text = refused.last().to_string();
-            assert!(text.contains("disabled by an operator"), "{path} {name} {revision:?}: {text}");
+            assert!(
+                text.contains("disabled by an operator"),
+                "{path} {name} {revision:?}: {text}"
+            );
         }
         let other = client.call("two__tool_0000", json!({ "n": 1 })).await;
         assert_eq!(other.text(), r#"{"n":1}"#);
         let seen = ops.see("/admin/upstreams/one").await;
-        assert_eq!((&seen["state"], &seen["change"]["reason"]), (&json!("disabled"), &json!("it misbehaves")));
+        assert_eq!(
+            (&seen["state"], &seen["change"]["reason"]),
+            (&json!("disabled"), &json!("it misbehaves"))
+        );
         assert_eq!(seen["change"]["by"], "local");
         let again = ops.change("/admin/upstreams/one/disable", json!({})).await;
         assert_eq!(again["changed"], false);
@@ -50,40 +77,71 @@ async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
         assert_eq!(client.call("one__now", json!({})).await.text(), "hello");
         assert_eq!(ops.see("/admin/upstreams/one").await["state"], "up");
     }
-    assert_eq!(one.executions("now"), ERAS.len(), "no refused call reached it");
+    assert_eq!(
+        one.executions("now"),
+        ERAS.len(),
+        "no refused call reached it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_upstream_ends_its_calls_and_begins_none() {
     let gate = Gate::new();
-    let one = Mockup::modern().tool("now", Behaviour::echo()).tool("slow", Behaviour::gated(&gate)).start().await;
+    let one = Mockup::modern()
+        .tool("now", Behaviour::echo())
+        .tool("slow", Behaviour::gated(&gate))
+        .start()
+        .await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__slow"]);
-    let (ops, client) = (Operator::of(&weir), Checked::open(&weir.url("/mcp"), Revision::MODERN).await);
+    let (ops, client) = (
+        Operator::of(&weir),
+        Checked::open(&weir.url("/mcp"), Revision::MODERN).await,
+    );
     let running = client.start_call("one__slow", json!({}), None).await;
     until("the call", || (one.executions("slow") == 1).then_some(()));
     ops.change("/admin/upstreams/one/drain", json!({})).await;
     assert_eq!(ops.see("/admin/upstreams/one").await["state"], "draining");
     let refused = client.call("one__now", json!({})).await;
-    assert!(refused.last().to_string().contains("disabled by an operator"), "{refused:?}");
+    assert!(
+        refused
+            .last()
+            .to_string()
+            .contains("disabled by an operator"),
+        "{refused:?}"
+    );
     assert!(client.names().await.is_empty());
     gate.open();
     let ended = running.rest().await;
-    assert!(ended.last().unwrap()["result"]["isError"] != json!(true), "{ended:?}");
-    until_it("its end", async || (ops.see("/admin/upstreams/one").await["state"] == "drained").then_some(())).await;
+    assert!(
+        ended.last().unwrap()["result"]["isError"] != json!(true),
+        "{ended:?}"
+    );
+    until_it("its end", async || {
+        (ops.see("/admin/upstreams/one").await["state"] == "drained").then_some(())
+    })
+    .await;
     assert_eq!((one.executions("slow"), one.executions("now")), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
-    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let (one, two) = (
+        Mockup::modern().tools(1).start().await,
+        Mockup::modern().tools(1).start().await,
+    );
     let folder = Folder::new("admin-expiry");
     let mut config = over(&[("one", &one)]);
     config["audit"] = json!({ "file": { "path": folder.file() } });
     let weir = Weir::with(config);
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let ops = Operator::of(&weir);
-    let done = ops.change("/admin/upstreams/one/disable", json!({ "ttl": "1h", "reason": "a\nreason" })).await;
+    let done = ops
+        .change(
+            "/admin/upstreams/one/disable",
+            json!({ "ttl": "1h", "reason": "a\nreason" }),
+        )
+        .await;
     assert!(done["expires"].is_string());
     let mut both = over(&[("one", &one), ("two", &two)]);
     both["audit"] = json!({ "file": { "path": folder.file() } });
@@ -95,46 +153,84 @@ async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
     let applied = ops.see("/admin/config").await;
     assert_eq!(applied["changes"][0]["name"], "one");
     assert_eq!(applied["last_reload"]["result"], "ok");
-    ops.change("/admin/upstreams/one/disable", json!({ "ttl": "100ms" })).await;
+    ops.change("/admin/upstreams/one/disable", json!({ "ttl": "100ms" }))
+        .await;
     weir.until_listed("/mcp", &["one__tool_0000"]);
     assert_eq!(ops.see("/admin/config").await["changes"], json!([]));
     let of = |what: &str| {
         let all = records(&folder.file());
-        all.into_iter().find(|record| record["kind"] == "admin" && record["what"] == what)
+        all.into_iter()
+            .find(|record| record["kind"] == "admin" && record["what"] == what)
     };
     let record = until("the records", || of("expire").and(of("disable")));
-    assert_eq!((&record["who"], &record["done"]), (&json!("local"), &json!(true)));
+    assert_eq!(
+        (&record["who"], &record["done"]),
+        (&json!("local"), &json!(true))
+    );
     let detail = record["detail"].as_str().unwrap();
-    assert!(detail.starts_with("upstream one; until 2") && detail.ends_with("; a reason"), "{detail}");
+    assert!(
+        detail.starts_with("upstream one; until 2") && detail.ends_with("; a reason"),
+        "{detail}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
     // It tells of no changes, and would be asked again in a minute.
-    let one = Mockup::modern().without_list_changed().tool("hang", Behaviour::hang()).start().await;
+    let one = Mockup::modern()
+        .without_list_changed()
+        .tool("hang", Behaviour::hang())
+        .start()
+        .await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__hang"]);
     let ops = Operator::of(&weir);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let running = client.start_call("one__hang", json!({}), None).await;
-    let call = until_it("the call", async || ops.see("/admin/calls").await["calls"].get(0).cloned()).await;
+    let call = until_it("the call", async || {
+        ops.see("/admin/calls").await["calls"].get(0).cloned()
+    })
+    .await;
     assert_eq!(
         (&call["tool"], &call["upstream"], &call["phase"]),
         (&json!("one__hang"), &json!("one"), &json!("sent"))
     );
-    assert_eq!(call["principal"], json!({ "issuer": null, "subject": null }));
+    assert_eq!(
+        call["principal"],
+        json!({ "issuer": null, "subject": null })
+    );
     let cancel = format!("/admin/calls/{}/cancel", call["id"].as_str().unwrap());
     ops.change(&cancel, json!({ "reason": "stuck" })).await;
     let ended = running.rest().await;
-    assert!(ended.last().unwrap().to_string().contains("An operator cancelled this call"), "{ended:?}");
-    until_it("its entry to go", async || (ops.see("/admin/calls").await["total"] == 0).then_some(())).await;
-    one.until("the cancel", |server| server.counts("hang").cancelled + server.counts("hang").abandoned == 1).await;
+    assert!(
+        ended
+            .last()
+            .unwrap()
+            .to_string()
+            .contains("An operator cancelled this call"),
+        "{ended:?}"
+    );
+    until_it("its entry to go", async || {
+        (ops.see("/admin/calls").await["total"] == 0).then_some(())
+    })
+    .await;
+    one.until("the cancel", |server| {
+        server.counts("hang").cancelled + server.counts("hang").abandoned == 1
+    })
+    .await;
     assert_eq!(ops.attempt(&cancel, &json!({})).await.status, 404);
-    let walks = ops.see("/admin/upstreams/one").await["catalog"]["walks"].as_u64().unwrap();
+    let walks = ops.see("/admin/upstreams/one").await["catalog"]["walks"]
+        .as_u64()
+        .unwrap();
     one.set_tools([Tool::new("other")]);
     ops.change("/admin/upstreams/one/refresh", json!({})).await;
     weir.until_listed("/mcp", &["one__other"]);
-    assert!(ops.see("/admin/upstreams/one").await["catalog"]["walks"].as_u64().unwrap() > walks);
+    assert!(
+        ops.see("/admin/upstreams/one").await["catalog"]["walks"]
+            .as_u64()
+            .unwrap()
+            > walks
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,8 +259,16 @@ async fn what_is_asked_wrongly_is_said_and_changes_nothing() {
         ("/admin/upstreams/one/disable", json!([]), 400),
         ("/admin/upstreams/one/disable", json!({ "ttl": 5 }), 400),
         ("/admin/upstreams/one/disable", json!({ "ttl": "60d" }), 400),
-        ("/admin/upstreams/one/disable", json!({ "resaon": "x" }), 400),
-        ("/admin/upstreams/one/disable", json!({ "reason": long }), 413),
+        (
+            "/admin/upstreams/one/disable",
+            json!({ "resaon": "x" }),
+            400,
+        ),
+        (
+            "/admin/upstreams/one/disable",
+            json!({ "reason": long }),
+            413,
+        ),
         ("/admin/upstreams/one/enable", json!({ "ttl": "5m" }), 400),
         ("/admin/calls/c99/cancel", json!({}), 404),
     ] {

@@ -32,14 +32,19 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
     let folder = Folder::new(&format!("kill-{calls}"));
     let file = folder.file();
     let upstream = Mockup::modern().tools(1).start().await;
-    let config = config(&upstream, json!({ "file": { "path": file, "rotate": { "size": "1GiB" } }, "sync": "10ms" }));
+    let config = config(
+        &upstream,
+        json!({ "file": { "path": file, "rotate": { "size": "1GiB" } }, "sync": "10ms" }),
+    );
     let mut made = 0;
     for round in 0..rounds {
         let weir = Weir::with(config.clone());
         weir.until_listed("/mcp", &["one__tool_0000"]);
         made += answered(&weir, calls).await;
         // The last of them reach the disk.
-        until("the records", || (of_kind(&file, "call").len() >= made).then_some(()));
+        until("the records", || {
+            (of_kind(&file, "call").len() >= made).then_some(())
+        });
         // And now in the middle of further ones.
         let clients = [client(&weir), client(&weir)];
         let busy = clients.map(|client| {
@@ -51,7 +56,9 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
                 well
             })
         });
-        until("calls under way", || (of_kind(&file, "call").len() > made + 20).then_some(()));
+        until("calls under way", || {
+            (of_kind(&file, "call").len() > made + 20).then_some(())
+        });
         weir.process.signal("KILL");
         drop(weir);
         for task in busy {
@@ -67,17 +74,33 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
     drop(last);
     println!("{}", whole(&[&file]));
     let calls = of_kind(&file, "call");
-    let requests: HashSet<String> = calls.iter().map(|record| record["request"].to_string()).collect();
+    let requests: HashSet<String> = calls
+        .iter()
+        .map(|record| record["request"].to_string())
+        .collect();
     assert_eq!(requests.len(), calls.len(), "each has exactly one");
     for record in &calls {
-        assert_eq!((&record["upstream"], &record["native"]), (&json!("one"), &json!("tool_0000")));
-        assert_eq!((&record["decision"], &record["tool"]), (&json!("allowed"), &json!("one__tool_0000")));
-        assert!(record["outcome"].is_string() && record["took_ms"].is_number() && record["bytes"].is_number());
+        assert_eq!(
+            (&record["upstream"], &record["native"]),
+            (&json!("one"), &json!("tool_0000"))
+        );
+        assert_eq!(
+            (&record["decision"], &record["tool"]),
+            (&json!("allowed"), &json!("one__tool_0000"))
+        );
+        assert!(
+            record["outcome"].is_string()
+                && record["took_ms"].is_number()
+                && record["bytes"].is_number()
+        );
         assert_eq!(record["arguments"]["sha256"].as_str().unwrap().len(), 64);
     }
     let started = of_kind(&file, "started");
     assert_eq!(started.len(), rounds + 1);
-    assert!(started[1..].iter().all(|record| record["unclean"] == true), "G10: the gap is on record");
+    assert!(
+        started[1..].iter().all(|record| record["unclean"] == true),
+        "G10: the gap is on record"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

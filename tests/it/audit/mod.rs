@@ -17,7 +17,8 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-it-audit-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("weir-it-audit-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -56,18 +57,32 @@ pub async fn call(client: &RawClient, arguments: Value) -> bool {
 /// The records of a file; what is no JSON is left out.
 pub fn records(file: &Path) -> Vec<Value> {
     let bytes = std::fs::read(file).unwrap();
-    bytes.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    bytes
+        .split(|b| *b == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
 }
 
 pub fn of_kind(file: &Path, kind: &str) -> Vec<Value> {
-    records(file).into_iter().filter(|record| record["kind"] == kind).collect()
+    records(file)
+        .into_iter()
+        .filter(|record| record["kind"] == kind)
+        .collect()
 }
 
 /// `weir audit verify`: its exit code, and what it printed.
 pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
-    let output = Command::new(binary()).args(["audit", "verify"]).args(arguments).args(files).output().unwrap();
+    let output = Command::new(binary())
+        .args(["audit", "verify"])
+        .args(arguments)
+        .args(files)
+        .output()
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(text).unwrap(),
+    )
 }
 
 /// The chain of these files is whole; gives what `verify` says.

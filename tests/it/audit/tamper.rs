@@ -20,11 +20,22 @@ async fn file(folder: &Folder, calls: usize, audit: serde_json::Value) -> Vec<St
     }
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
-    std::fs::read_to_string(folder.file()).unwrap().lines().map(str::to_owned).collect()
+    std::fs::read_to_string(folder.file())
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn write(path: &Path, lines: &[String]) {
-    std::fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    std::fs::write(
+        path,
+        lines
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect::<String>(),
+    )
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,16 +45,26 @@ async fn f18_verify_finds_what_was_done_to_a_file() {
     let lines = file(&folder, 10, json!({ "file": { "path": path } })).await;
     assert!(lines.len() >= 12, "{lines:?}");
     let said = whole(&[&path]);
-    let last = said.lines().find_map(|line| line.strip_prefix("last: ")).unwrap().to_owned();
+    let last = said
+        .lines()
+        .find_map(|line| line.strip_prefix("last: "))
+        .unwrap()
+        .to_owned();
     let broken = |change: &dyn Fn(&mut Vec<String>), line: usize| {
         let mut lines = lines.clone();
         change(&mut lines);
         write(&path, &lines);
         let (code, text) = verify(&[], &[&path]);
         assert_eq!(code, 1, "{text}");
-        assert!(text.contains(&format!("audit.jsonl:{line}: ")), "line {line}: {text}");
+        assert!(
+            text.contains(&format!("audit.jsonl:{line}: ")),
+            "line {line}: {text}"
+        );
     };
-    broken(&|lines| lines[5] = lines[5].replace("allowed", "refused"), 6);
+    broken(
+        &|lines| lines[5] = lines[5].replace("allowed", "refused"),
+        6,
+    );
     broken(&|lines| drop(lines.remove(5)), 6);
     broken(&|lines| lines.swap(5, 6), 6);
     broken(&|lines| lines.insert(5, lines[4].clone()), 6);
@@ -75,11 +96,18 @@ async fn f18_a_signed_file_is_verified_with_its_key_alone() {
     let folder = Folder::new("signed");
     let audit = json!({ "file": { "path": folder.file() }, "key": { "id": 3, "secret": SECRET } });
     let lines = file(&folder, 3, audit).await;
-    assert!(lines.iter().all(|line| line.contains("\"key\":3,") && !line.contains(SECRET)));
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains("\"key\":3,") && !line.contains(SECRET))
+    );
     let key = format!("3:{SECRET}");
     assert_eq!(verify(&["--key", &key], &[&folder.file()]).0, 0);
     assert_eq!(verify(&[], &[&folder.file()]).0, 1);
-    assert_eq!(verify(&["--key", &key.replace("AAEC", "AAED")], &[&folder.file()]).0, 1);
+    assert_eq!(
+        verify(&["--key", &key.replace("AAEC", "AAED")], &[&folder.file()]).0,
+        1
+    );
     let (code, text) = verify(&["--key", "3:CANARY"], &[&folder.file()]);
     assert!(code == 2 && !text.contains("CANARY"), "{text}");
 }

@@ -1,11 +1,13 @@
-//! Client certificates, through the binary: whose is taken, as whom, and that no header speaks for one.
+//! Client certificates, through the binary: whose is taken, as whom, and that no header speaks for
+//! one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, SanType,
 };
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -37,7 +39,10 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let own = params.self_signed(&key).unwrap();
-        Self { issuer: Issuer::new(params, key), own }
+        Self {
+            issuer: Issuer::new(params, key),
+            own,
+        }
     }
 
     pub fn issue(&self, name: SanType, usage: ExtendedKeyUsagePurpose) -> Certified {
@@ -56,7 +61,10 @@ impl Authority {
 
     /// A certificate of a machine with this URI.
     pub fn machine(&self, uri: &str) -> Certified {
-        self.issue(SanType::URI(uri.try_into().unwrap()), ExtendedKeyUsagePurpose::ClientAuth)
+        self.issue(
+            SanType::URI(uri.try_into().unwrap()),
+            ExtendedKeyUsagePurpose::ClientAuth,
+        )
     }
 }
 
@@ -78,13 +86,17 @@ impl Tunnel {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.own.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = config.with_root_certificates(roots);
         let config = match own {
             None => config.with_no_client_auth(),
             Some(own) => {
                 let key = PrivateKeyDer::try_from(own.key.serialize_der()).unwrap();
-                config.with_client_auth_cert(vec![own.certificate.der().clone()], key).unwrap()
+                config
+                    .with_client_auth_cert(vec![own.certificate.der().clone()], key)
+                    .unwrap()
             }
         };
         let connector = TlsConnector::from(Arc::new(config));
@@ -98,7 +110,9 @@ impl Tunnel {
                 connections.spawn(async move {
                     let outer = TcpStream::connect(weir).await.unwrap();
                     // A refused handshake is a connection that ends.
-                    if let Ok(mut secure) = connector.connect(ServerName::from(weir.ip()), outer).await {
+                    if let Ok(mut secure) =
+                        connector.connect(ServerName::from(weir.ip()), outer).await
+                    {
                         let _ended = tokio::io::copy_bidirectional(&mut plain, &mut secure).await;
                     }
                 });
@@ -116,7 +130,10 @@ impl Tunnel {
 async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_nothing_else_is() {
     let folder = Folder::new("mtls");
     let (servers, machines, others) = (Authority::new(), Authority::new(), Authority::new());
-    let own = servers.issue(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()), ExtendedKeyUsagePurpose::ServerAuth);
+    let own = servers.issue(
+        SanType::IpAddress(Ipv4Addr::LOCALHOST.into()),
+        ExtendedKeyUsagePurpose::ServerAuth,
+    );
     let chain = pem(&folder.0, "server.pem", &own.certificate.pem());
     let key = pem(&folder.0, "server.key", &own.key.serialize_pem());
     let clients = pem(&folder.0, "clients.pem", &machines.own.pem());
@@ -128,48 +145,85 @@ async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_not
         "audit": { "file": { "path": folder.file() } },
     }));
     let address: SocketAddr = weir.url("").trim_start_matches("http://").parse().unwrap();
-    let known = Tunnel::open(address, &servers, Some(machines.machine("spiffe://example.com/build"))).await;
+    let known = Tunnel::open(
+        address,
+        &servers,
+        Some(machines.machine("spiffe://example.com/build")),
+    )
+    .await;
     let call = async |client: &RawClient| client.call("one__tool_0000", json!({ "n": 1 })).await;
     crate::harness::until_it("the tool", async || {
-        (call(&known.client().modern()).await.unwrap().last()["result"]["isError"] != json!(true)).then_some(())
+        (call(&known.client().modern()).await.unwrap().last()["result"]["isError"] != json!(true))
+            .then_some(())
     })
     .await;
-    assert_eq!(call(&known.client().modern()).await.unwrap().text(), r#"{"n":1}"#);
-    let legacy = known.client().legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+    assert_eq!(
+        call(&known.client().modern()).await.unwrap().text(),
+        r#"{"n":1}"#
+    );
+    let legacy = known
+        .client()
+        .legacy(Revision::NEWEST_LEGACY)
+        .initialize()
+        .await
+        .unwrap();
     assert_eq!(call(&legacy).await.unwrap().text(), r#"{"n":1}"#);
     let before = upstream.total_executions();
     // Without a certificate, whatever headers say of one.
     let nobody = Tunnel::open(address, &servers, None).await;
     for (header, value) in [
         ("x-own", "none"),
-        ("x-forwarded-client-cert", "By=x;URI=spiffe://example.com/build"),
+        (
+            "x-forwarded-client-cert",
+            "By=x;URI=spiffe://example.com/build",
+        ),
         ("x-client-cert", "spiffe://example.com/build"),
         ("x-ssl-client-verify", "SUCCESS"),
     ] {
-        let answer = call(&nobody.client().modern().with_header(header, value)).await.unwrap();
+        let answer = call(&nobody.client().modern().with_header(header, value))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 401, "{header}");
     }
-    // One of another authority, and one of the right authority that is no client's: the connection never stands.
-    let server = machines
-        .issue(SanType::URI("spiffe://example.com/build".try_into().unwrap()), ExtendedKeyUsagePurpose::ServerAuth);
+    // One of another authority, and one of the right authority that is no client's: the connection
+    // never stands.
+    let server = machines.issue(
+        SanType::URI("spiffe://example.com/build".try_into().unwrap()),
+        ExtendedKeyUsagePurpose::ServerAuth,
+    );
     for wrong in [others.machine("spiffe://example.com/build"), server] {
         let tunnel = Tunnel::open(address, &servers, Some(wrong)).await;
         assert!(call(&tunnel.client().modern()).await.is_err());
     }
     // One without a URI names nobody.
-    let nameless =
-        machines.issue(SanType::DnsName("build.example.com".try_into().unwrap()), ExtendedKeyUsagePurpose::ClientAuth);
+    let nameless = machines.issue(
+        SanType::DnsName("build.example.com".try_into().unwrap()),
+        ExtendedKeyUsagePurpose::ClientAuth,
+    );
     let nameless = Tunnel::open(address, &servers, Some(nameless)).await;
     assert_eq!(call(&nameless.client().modern()).await.unwrap().status, 401);
     // Another machine finds no session of this one.
-    let other = Tunnel::open(address, &servers, Some(machines.machine("spiffe://example.com/other"))).await;
-    let thief = other.client().legacy(Revision::NEWEST_LEGACY).with_header("mcp-session-id", legacy.session().unwrap());
+    let other = Tunnel::open(
+        address,
+        &servers,
+        Some(machines.machine("spiffe://example.com/other")),
+    )
+    .await;
+    let thief = other
+        .client()
+        .legacy(Revision::NEWEST_LEGACY)
+        .with_header("mcp-session-id", legacy.session().unwrap());
     assert_eq!(call(&thief).await.unwrap().status, 404);
-    assert_eq!(upstream.total_executions(), before, "none of them reached anything");
+    assert_eq!(
+        upstream.total_executions(),
+        before,
+        "none of them reached anything"
+    );
     crate::harness::until("the records", || {
         let calls = of_kind(&folder.file(), "call");
         let last = calls.last().cloned().unwrap_or_default();
-        (last["principal"]["subject"] == "spiffe://example.com/build" && last["principal"]["issuer"] == "mtls")
+        (last["principal"]["subject"] == "spiffe://example.com/build"
+            && last["principal"]["issuer"] == "mtls")
             .then_some(())
     });
 }

@@ -1,4 +1,5 @@
-//! A clock that jumps, as when a machine without one meets its time server: played by libfaketime, which is preloaded into weir.
+//! A clock that jumps, as when a machine without one meets its time server: played by libfaketime,
+//! which is preloaded into weir.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,10 @@ use super::{api_key, bearer};
 use crate::harness::{Checked, Weir};
 
 /// Where Debian has it.
-const LIBRARIES: [&str; 2] =
-    ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
+const LIBRARIES: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+];
 
 /// The library, if this machine has it; else a line that says what was left out.
 pub fn library() -> Option<&'static str> {
@@ -62,16 +65,31 @@ async fn c11_jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_
     });
     let preload = format!("LD_PRELOAD={library}");
     let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.0.display());
-    let weir = Weir::within(&["env", &preload, &file, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"], config);
+    let weir = Weir::within(
+        &[
+            "env",
+            &preload,
+            &file,
+            "FAKETIME_NO_CACHE=1",
+            "FAKETIME_DONT_FAKE_MONOTONIC=1",
+        ],
+        config,
+    );
     let url = weir.url("/mcp");
-    let session = Checked::open_with_header(&url, Revision::NEWEST_LEGACY, ("x-api-key", &key)).await;
+    let session =
+        Checked::open_with_header(&url, Revision::NEWEST_LEGACY, ("x-api-key", &key)).await;
     for _ in 0..2 {
         assert!(session.call("one__tool_0001", json!({})).await.result()["isError"].is_null());
     }
     let token = idp.token("ada", &url);
     let status = async || {
         let client: RawClient = bearer(&url, &token).modern();
-        client.call("one__tool_0000", json!({})).await.unwrap().status.as_u16()
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .status
+            .as_u16()
     };
     assert_eq!(status().await, 200);
     let minute = 60;
@@ -88,9 +106,17 @@ async fn c11_jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_
     ] {
         clock.jump(jump);
         assert_eq!(status().await, expected, "{jump} seconds");
-        assert!(session.call("one__tool_0000", json!({})).await.result()["isError"].is_null(), "the session lives");
+        assert!(
+            session.call("one__tool_0000", json!({})).await.result()["isError"].is_null(),
+            "the session lives"
+        );
         let limited = session.call("one__tool_0001", json!({})).await;
-        assert_eq!(limited.result()["isError"], true, "no jump refills a limit: {}", limited.last());
+        assert_eq!(
+            limited.result()["isError"],
+            true,
+            "no jump refills a limit: {}",
+            limited.last()
+        );
     }
     let said = weir.process.said();
     assert!(!said.contains("panicked"), "{said}");

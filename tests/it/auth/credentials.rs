@@ -1,4 +1,5 @@
-//! Credentials that are no JWT: keys of machines, opaque tokens, and a reload that changes them all.
+//! Credentials that are no JWT: keys of machines, opaque tokens, and a reload that changes them
+//! all.
 
 use serde_json::{Value, json};
 use weir_testkit::idp::now;
@@ -11,7 +12,12 @@ use crate::harness::{Weir, until_it};
 pub fn api_key(subject: &str) -> (String, Value) {
     let output = Weir::cli(&["apikey", subject]);
     let text = String::from_utf8(output.stdout).unwrap();
-    let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).unwrap().to_owned();
+    let line = |start: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(start))
+            .unwrap()
+            .to_owned()
+    };
     let (key, entry) = (line("WEIR_API_KEY="), line("# - "));
     let part = |name: &str| {
         let begin = entry.find(&format!("{name}: \"")).unwrap() + name.len() + 3;
@@ -28,17 +34,40 @@ async fn c27_a_machine_gets_in_by_its_key_in_either_header() {
     let stage = Guarded::with(json!({ "api_keys": [entry, other] })).await;
     assert_eq!(stage.status(&key).await, 200);
     let url = stage.weir.url("/mcp");
-    let by_header = |value: &str| RawClient::new(&url).with_header("x-api-key", value).modern();
-    assert_eq!(by_header(&key).call("one__tool_0000", json!({})).await.unwrap().status, 200);
+    let by_header = |value: &str| {
+        RawClient::new(&url)
+            .with_header("x-api-key", value)
+            .modern()
+    };
+    assert_eq!(
+        by_header(&key)
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     let mut wrong = key.clone();
     wrong.pop();
     for bad in [wrong.as_str(), "weir_x_y", "nonsense", ""] {
-        let answer = by_header(bad).call("one__tool_0000", json!({})).await.unwrap();
+        let answer = by_header(bad)
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 401, "{bad}");
-        assert_eq!(answer.header("www-authenticate"), Some(&*stage.challenge(Some("invalid_token"))));
+        assert_eq!(
+            answer.header("www-authenticate"),
+            Some(&*stage.challenge(Some("invalid_token")))
+        );
     }
-    let both = bearer(&url, &stage.token()).with_header("x-api-key", &key).modern();
-    assert_eq!(both.call("one__tool_0000", json!({})).await.unwrap().status, 401, "one of two is a guess");
+    let both = bearer(&url, &stage.token())
+        .with_header("x-api-key", &key)
+        .modern();
+    assert_eq!(
+        both.call("one__tool_0000", json!({})).await.unwrap().status,
+        401,
+        "one of two is a guess"
+    );
     assert!(!stage.weir.process.said().contains(&key));
 }
 
@@ -67,7 +96,10 @@ async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
         ("wrong-audience", json!({ "aud": "other" })),
         ("no-audience", json!({ "aud": null })),
         ("expired", json!({ "exp": now() - 60 })),
-        ("other-issuer", json!({ "iss": "https://other.example.com" })),
+        (
+            "other-issuer",
+            json!({ "iss": "https://other.example.com" }),
+        ),
         ("inactive", json!({ "active": false })),
     ] {
         stage.idp.knows(token, said(changes));
@@ -77,7 +109,11 @@ async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
     for _ in 0..3 {
         assert_eq!(stage.status("inactive").await, 401);
     }
-    assert_eq!(stage.idp.asked("/introspect"), before, "what is over is not asked about again at once");
+    assert_eq!(
+        stage.idp.asked("/introspect"),
+        before,
+        "what is over is not asked about again at once"
+    );
     // What is no yes is no yes; and nobody can tell.
     stage.idp.knows("odd", said(json!({ "active": "true" })));
     assert_eq!(stage.status("odd").await, 503);
@@ -93,7 +129,10 @@ async fn a_reload_takes_a_key_back_at_once() {
         "upstreams": { "one": { "url": stage.upstream.url() } },
         "auth": { "mode": "oauth", "issuers": [{ "issuer": stage.idp.issuer() }] },
     }));
-    until_it("the key to be taken back", async || (stage.status(&key).await == 401).then_some(())).await;
+    until_it("the key to be taken back", async || {
+        (stage.status(&key).await == 401).then_some(())
+    })
+    .await;
     assert_eq!(stage.status(&stage.token()).await, 200);
     assert_eq!(stage.idp.asked("/keys"), 1, "the keys of the issuer stayed");
 }

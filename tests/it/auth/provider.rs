@@ -26,12 +26,19 @@ async fn c15_unknown_keys_cause_one_fetch() {
     let claims = stage.idp.claims("eve", &stage.weir.url("/mcp"));
     let begun = Instant::now();
     for number in 0..300 {
-        let token = forged.token_with(&json!({ "alg": "ES256", "kid": format!("k{number}") }), &claims);
+        let token = forged.token_with(
+            &json!({ "alg": "ES256", "kid": format!("k{number}") }),
+            &claims,
+        );
         assert_eq!(stage.status(&token).await, 401);
     }
     // One at the start, and one for each thirty seconds that this took.
     let most = 2 + usize::try_from(begun.elapsed().as_secs()).unwrap() / 30;
-    assert!(stage.idp.asked("/keys") <= most, "{} fetches", stage.idp.asked("/keys"));
+    assert!(
+        stage.idp.asked("/keys") <= most,
+        "{} fetches",
+        stage.idp.asked("/keys")
+    );
     assert_eq!(stage.status(&stage.token()).await, 200);
     assert_eq!(stage.upstream.executions("tool_0000"), 1);
 }
@@ -42,7 +49,8 @@ async fn c16_c17_c22_whatever_the_provider_answers_the_last_keys_serve_and_nobod
     assert_eq!(stage.status(&stage.token()).await, 200);
     let before = stage.token();
     let redirect = Misbehaviour::Redirect(format!("{}/elsewhere", stage.idp.issuer()));
-    let private = json!({ "keys": [{ "kty": "oct", "kid": "key-9", "k": "c2VjcmV0" }] }).to_string();
+    let private =
+        json!({ "keys": [{ "kty": "oct", "kid": "key-9", "k": "c2VjcmV0" }] }).to_string();
     for how in [
         Misbehaviour::Status(500),
         Misbehaviour::Status(404),
@@ -52,12 +60,17 @@ async fn c16_c17_c22_whatever_the_provider_answers_the_last_keys_serve_and_nobod
         redirect,
     ] {
         stage.idp.misbehave(Some(how.clone()));
-        let forged = Signer::es256("key-9").token(&stage.idp.claims("eve", &stage.weir.url("/mcp")));
+        let forged =
+            Signer::es256("key-9").token(&stage.idp.claims("eve", &stage.weir.url("/mcp")));
         assert_eq!(stage.status(&forged).await, 401, "{how:?}");
         assert_eq!(stage.status(&before).await, 200, "{how:?}");
         assert_eq!(stage.status(&stage.token()).await, 200, "{how:?}");
     }
-    assert_eq!(stage.idp.asked("/elsewhere"), 0, "redirects are not followed");
+    assert_eq!(
+        stage.idp.asked("/elsewhere"),
+        0,
+        "redirects are not followed"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,15 +89,45 @@ async fn c17_weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
     let url = weir.url("/mcp");
     let client = || super::bearer(&url, &idp.token("ada", &url)).modern();
     let answer = client().call("one__tool_0000", json!({})).await.unwrap();
-    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, Some("5")));
-    assert!(answer.header("www-authenticate").is_none(), "getting another token would not help");
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("retry-after")),
+        (503, Some("5"))
+    );
+    assert!(
+        answer.header("www-authenticate").is_none(),
+        "getting another token would not help"
+    );
     let client = client();
     let _served = idp.restart().await;
-    until_it("weir to be ready", async || weir.admin("/readyz").starts_with("HTTP/1.1 200").then_some(())).await;
-    assert_eq!(client.call("one__tool_0000", json!({})).await.unwrap().status, 200);
+    until_it("weir to be ready", async || {
+        weir.admin("/readyz")
+            .starts_with("HTTP/1.1 200")
+            .then_some(())
+    })
+    .await;
+    assert_eq!(
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     // Down again, it goes on with the keys that it has.
     idp.stop();
-    assert_eq!(client.call("one__tool_0000", json!({})).await.unwrap().status, 200);
+    assert_eq!(
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
-    assert_eq!(get(&weir.url("/.well-known/oauth-protected-resource/mcp")).await.status, 200);
+    assert_eq!(
+        get(&weir.url("/.well-known/oauth-protected-resource/mcp"))
+            .await
+            .status,
+        200
+    );
 }

@@ -37,18 +37,39 @@ async fn d03_a_session_without_a_good_token_is_no_way_in_and_outlives_a_bad_one(
     let mut claims = stage.idp.claims("ada", &url);
     claims["exp"] = json!(now() - 60);
     let expired = stage.idp.signer().token(&claims);
-    let bare = || RawClient::new(&url).legacy(Revision::NEWEST_LEGACY).with_header("mcp-session-id", &session);
+    let bare = || {
+        RawClient::new(&url)
+            .legacy(Revision::NEWEST_LEGACY)
+            .with_header("mcp-session-id", &session)
+    };
     for (what, client) in [
         ("none", bare()),
-        ("expired", bare().with_header("authorization", &format!("Bearer {expired}"))),
-        ("garbage", bare().with_header("authorization", "Bearer garbage")),
-        ("basic", bare().with_header("authorization", "Basic YWRhOmFkYQ==")),
+        (
+            "expired",
+            bare().with_header("authorization", &format!("Bearer {expired}")),
+        ),
+        (
+            "garbage",
+            bare().with_header("authorization", "Bearer garbage"),
+        ),
+        (
+            "basic",
+            bare().with_header("authorization", "Basic YWRhOmFkYQ=="),
+        ),
     ] {
-        assert_eq!(client.ask("tools/list", json!({})).await.unwrap().status, 401, "{what}");
+        assert_eq!(
+            client.ask("tools/list", json!({})).await.unwrap().status,
+            401,
+            "{what}"
+        );
         assert_eq!(client.get_stream().await.unwrap().status, 401, "{what}");
         assert_eq!(client.delete().await.unwrap().status, 401, "{what}");
     }
-    assert_eq!(ada.ask("tools/list", json!({})).await.unwrap().status, 200, "the session is still there");
+    assert_eq!(
+        ada.ask("tools/list", json!({})).await.unwrap().status,
+        200,
+        "the session is still there"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,16 +83,33 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
     let unknown: String = real.chars().rev().collect();
     let eve = |session: &str| legacy(&stage, "eve").with_header("mcp-session-id", session);
     for (theirs, nobodys) in [
-        (eve(&real).ask("tools/list", json!({})).await, eve(&unknown).ask("tools/list", json!({})).await),
-        (eve(&real).call("one__tool_0000", json!({})).await, eve(&unknown).call("one__tool_0000", json!({})).await),
-        (eve(&real).respond(&json!(1), json!({})).await, eve(&unknown).respond(&json!(1), json!({})).await),
         (
-            eve(&real).notify("notifications/cancelled", json!({ "requestId": 2 })).await,
-            eve(&unknown).notify("notifications/cancelled", json!({ "requestId": 2 })).await,
+            eve(&real).ask("tools/list", json!({})).await,
+            eve(&unknown).ask("tools/list", json!({})).await,
         ),
         (
-            eve(&real).notify("notifications/roots/list_changed", json!({})).await,
-            eve(&unknown).notify("notifications/roots/list_changed", json!({})).await,
+            eve(&real).call("one__tool_0000", json!({})).await,
+            eve(&unknown).call("one__tool_0000", json!({})).await,
+        ),
+        (
+            eve(&real).respond(&json!(1), json!({})).await,
+            eve(&unknown).respond(&json!(1), json!({})).await,
+        ),
+        (
+            eve(&real)
+                .notify("notifications/cancelled", json!({ "requestId": 2 }))
+                .await,
+            eve(&unknown)
+                .notify("notifications/cancelled", json!({ "requestId": 2 }))
+                .await,
+        ),
+        (
+            eve(&real)
+                .notify("notifications/roots/list_changed", json!({}))
+                .await,
+            eve(&unknown)
+                .notify("notifications/roots/list_changed", json!({}))
+                .await,
         ),
         (
             eve(&real).get_stream().await.unwrap().finish().await,
@@ -81,11 +119,20 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
     ] {
         let (theirs, nobodys) = (theirs.unwrap(), nobodys.unwrap());
         assert_eq!(theirs.status, 404);
-        assert_eq!(told(&theirs).replace(&real, "ID"), told(&nobodys).replace(&unknown, "ID"));
+        assert_eq!(
+            told(&theirs).replace(&real, "ID"),
+            told(&nobodys).replace(&unknown, "ID")
+        );
     }
     assert_eq!(stage.upstream.total_executions(), 0);
     // Its owner goes on, and its stream has heard of nothing.
-    assert_eq!(ada.call("one__tool_0000", json!({ "n": 2 })).await.unwrap().text(), r#"{"n":2}"#);
+    assert_eq!(
+        ada.call("one__tool_0000", json!({ "n": 2 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":2}"#
+    );
     tokio::select! {
         biased;
         heard = stream.next_message() => panic!("{heard:?}"),
@@ -96,10 +143,26 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d06_an_event_id_of_anybodys_opens_a_fresh_stream_and_replays_nothing() {
     let stage = Guarded::start().await;
-    let (ada, eve) =
-        (legacy(&stage, "ada").initialize().await.unwrap(), legacy(&stage, "eve").initialize().await.unwrap());
-    for id in ["1", "0", "-1", "99999999999999999999", ada.session().unwrap(), "a b", "%00", ""] {
-        let mut stream = eve.clone().with_header("last-event-id", id).get_stream().await.unwrap();
+    let (ada, eve) = (
+        legacy(&stage, "ada").initialize().await.unwrap(),
+        legacy(&stage, "eve").initialize().await.unwrap(),
+    );
+    for id in [
+        "1",
+        "0",
+        "-1",
+        "99999999999999999999",
+        ada.session().unwrap(),
+        "a b",
+        "%00",
+        "",
+    ] {
+        let mut stream = eve
+            .clone()
+            .with_header("last-event-id", id)
+            .get_stream()
+            .await
+            .unwrap();
         assert_eq!(stream.status, 200, "{id}");
         tokio::select! {
             biased;
@@ -107,13 +170,22 @@ async fn d06_an_event_id_of_anybodys_opens_a_fresh_stream_and_replays_nothing() 
             () = tokio::task::yield_now() => {}
         }
     }
-    assert_eq!(ada.call("one__tool_0000", json!({ "n": 1 })).await.unwrap().text(), r#"{"n":1}"#);
+    assert_eq!(
+        ada.call("one__tool_0000", json!({ "n": 1 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":1}"#
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r277_d16_two_principals_never_meet_in_a_session_of_an_upstream() {
     let idp = weir_testkit::Idp::start().await;
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
     let weir = Weir::with(json!({
         "auth": { "mode": "oauth", "issuers": [{ "issuer": idp.issuer() }] },
         "upstreams": { "one": { "url": upstream.url() } },
@@ -121,7 +193,10 @@ async fn r277_d16_two_principals_never_meet_in_a_session_of_an_upstream() {
     let url = weir.url("/mcp");
     let client = |subject: &str| bearer(&url, &idp.token(subject, &url));
     let call = async |client: &RawClient, who: &str| {
-        let answer = client.call("one__tool_0000", json!({ "who": who })).await.unwrap();
+        let answer = client
+            .call("one__tool_0000", json!({ "who": who }))
+            .await
+            .unwrap();
         let told: Value = serde_json::from_str(answer.text()).ok()?;
         (told == json!({ "who": who })).then_some(())
     };
@@ -132,15 +207,26 @@ async fn r277_d16_two_principals_never_meet_in_a_session_of_an_upstream() {
             call(client, who).await.unwrap();
         }
         for who in ["ada", "eve"] {
-            let legacy = client(who).legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+            let legacy = client(who)
+                .legacy(Revision::NEWEST_LEGACY)
+                .initialize()
+                .await
+                .unwrap();
             call(&legacy, who).await.unwrap();
         }
     }
     let mut owners = std::collections::HashMap::<String, String>::new();
     for request in upstream.requests_of("tools/call") {
         let session = request.session().unwrap().to_owned();
-        let who = request.message["params"]["arguments"]["who"].as_str().unwrap().to_owned();
-        assert_eq!(*owners.entry(session).or_insert_with(|| who.clone()), who, "one session, two principals");
+        let who = request.message["params"]["arguments"]["who"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            *owners.entry(session).or_insert_with(|| who.clone()),
+            who,
+            "one session, two principals"
+        );
     }
     assert!(owners.len() >= 4, "{owners:?}");
 }

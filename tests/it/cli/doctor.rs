@@ -31,7 +31,10 @@ fn made(begin: i64, end: i64) -> Made {
     let mut plan = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     (plan.not_before, plan.not_after) = (at(begin), at(end));
     let key = KeyPair::generate().unwrap();
-    Made { certificate: plan.self_signed(&key).unwrap(), key }
+    Made {
+        certificate: plan.self_signed(&key).unwrap(),
+        key,
+    }
 }
 
 /// A folder for the files of one test, gone with the value.
@@ -50,15 +53,22 @@ impl Files {
         path
     }
 
-    /// What the doctor says of the machine with this config: the grade and the text of each finding.
+    /// What the doctor says of the machine with this config: the grade and the text of each
+    /// finding.
     fn examined(&self, mut config: Value) -> (Said, Vec<(String, String)>) {
-        (config["listen"], config["admin"]) = (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
+        (config["listen"], config["admin"]) =
+            (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
         let file = self.write("weir.json", &config.to_string());
         let said = weir(&["doctor", "--json", "--config", file.to_str().unwrap()]);
         let found: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
         let text = |found: &Value, member: &str| found[member].as_str().unwrap().to_owned();
         let found = found["machine"].as_array().unwrap().iter();
-        (said, found.map(|found| (text(found, "grade"), text(found, "text"))).collect())
+        (
+            said,
+            found
+                .map(|found| (text(found, "grade"), text(found, "text")))
+                .collect(),
+        )
     }
 }
 
@@ -70,7 +80,10 @@ impl Drop for Files {
 
 /// The grade of the one finding that has all of these words.
 fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
-    let fitting: Vec<_> = found.iter().filter(|(_, text)| words.iter().all(|word| text.contains(word))).collect();
+    let fitting: Vec<_> = found
+        .iter()
+        .filter(|(_, text)| words.iter().all(|word| text.contains(word)))
+        .collect();
     assert_eq!(fitting.len(), 1, "{words:?} in {found:#?}");
     &fitting[0].0
 }
@@ -81,12 +94,21 @@ fn server(behind: u64, tls: Option<&Made>) -> u16 {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.key.serialize_der()));
         let chain: Vec<CertificateDer<'static>> = vec![made.certificate.der().clone()];
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        Arc::new(
+            config
+                .with_no_client_auth()
+                .with_single_cert(chain, key)
+                .unwrap(),
+        )
     });
     let answer = move || {
         let date = httpdate::fmt_http_date(SystemTime::now() - Duration::from_secs(behind));
-        format!("HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        format!(
+            "HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
     };
     answering_each(answer, tls)
 }
@@ -100,9 +122,21 @@ fn a_clock_that_differs_from_a_servers_or_an_issuers_is_named() {
         "auth": { "mode": "oauth", "issuers": [{ "issuer": url(issuer), "allow_http": true }] },
     }));
     assert_eq!(said.code, Some(1), "no upstream works");
-    assert_eq!(grade(&found, &["clock", &url(late), "7200 s ahead of", "timedatectl"]), "warning");
-    assert_eq!(grade(&found, &["clock", &url(issuer), "300 s ahead of"]), "warning");
-    assert_eq!(grade(&found, &["clock", "agrees with that of 1 server"]), "good");
+    assert_eq!(
+        grade(
+            &found,
+            &["clock", &url(late), "7200 s ahead of", "timedatectl"]
+        ),
+        "warning"
+    );
+    assert_eq!(
+        grade(&found, &["clock", &url(issuer), "300 s ahead of"]),
+        "warning"
+    );
+    assert_eq!(
+        grade(&found, &["clock", "agrees with that of 1 server"]),
+        "good"
+    );
 }
 
 #[test]
@@ -116,8 +150,14 @@ fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
         "soon": { "url": url(ports[0]), "ca_file": ca("soon.pem", &soon) },
         "long": { "url": url(ports[1]), "ca_file": ca("long.pem", &long) },
     }}));
-    assert_eq!(grade(&found, &[&url(ports[0]), "ends on", "renew it before"]), "warning");
-    assert!(!found.iter().any(|(_, text)| text.contains(&url(ports[1]))), "{found:?}");
+    assert_eq!(
+        grade(&found, &[&url(ports[0]), "ends on", "renew it before"]),
+        "warning"
+    );
+    assert!(
+        !found.iter().any(|(_, text)| text.contains(&url(ports[1]))),
+        "{found:?}"
+    );
     assert_eq!(grade(&found, &["agrees with that of 2 servers"]), "good");
 }
 
@@ -126,13 +166,19 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     let files = Files::new();
     let (good, other) = (made(-1, 100), made(-1, 100));
     let examined = |made: &Made, key: &str| {
-        let (cert, key) = (files.write("cert.pem", &made.certificate.pem()), files.write("key.pem", key));
+        let (cert, key) = (
+            files.write("cert.pem", &made.certificate.pem()),
+            files.write("key.pem", key),
+        );
         private(&key);
         files.examined(json!({ "upstreams": {}, "tls": { "cert": cert, "key": key } }))
     };
     let key = |made: &Made| made.key.serialize_pem();
     let (said, found) = examined(&good, &key(&good));
-    assert_eq!((said.code, grade(&found, &["cert.pem is good until"])), (Some(0), "good"));
+    assert_eq!(
+        (said.code, grade(&found, &["cert.pem is good until"])),
+        (Some(0), "good")
+    );
     for (times, grade_wanted, words) in [
         ([-10, -1], "error", ["cert.pem ended on", "renew it"]),
         ([-10, 3], "warning", ["cert.pem ends on", "renew it"]),
@@ -141,16 +187,34 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
         let made = made(times[0], times[1]);
         let (said, found) = examined(&made, &key(&made));
         assert_eq!(grade(&found, &words), grade_wanted);
-        assert_eq!(said.code, Some(i32::from(grade_wanted == "error")), "{words:?}");
+        assert_eq!(
+            said.code,
+            Some(i32::from(grade_wanted == "error")),
+            "{words:?}"
+        );
     }
     let (said, found) = examined(&good, &key(&other));
-    assert_eq!((said.code, grade(&found, &["key.pem does not belong to the certificate"])), (Some(1), "error"));
+    assert_eq!(
+        (
+            said.code,
+            grade(&found, &["key.pem does not belong to the certificate"])
+        ),
+        (Some(1), "error")
+    );
     let (_, found) = examined(&good, "no key");
-    assert_eq!(grade(&found, &["key.pem is no PEM file with a private key"]), "error");
+    assert_eq!(
+        grade(&found, &["key.pem is no PEM file with a private key"]),
+        "error"
+    );
     files.write("cert.pem", "no certificate");
-    let config =
-        json!({ "upstreams": {}, "tls": { "cert": files.0.join("cert.pem"), "key": files.0.join("key.pem") } });
-    assert_eq!(grade(&files.examined(config).1, &["cert.pem is no PEM file with a certificate"]), "error");
+    let config = json!({ "upstreams": {}, "tls": { "cert": files.0.join("cert.pem"), "key": files.0.join("key.pem") } });
+    assert_eq!(
+        grade(
+            &files.examined(config).1,
+            &["cert.pem is no PEM file with a certificate"]
+        ),
+        "error"
+    );
 }
 
 /// Takes the file's rights from everybody else.

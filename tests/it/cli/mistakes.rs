@@ -39,50 +39,103 @@ fn page(status: &str, kind: &str, body: &str) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// `weir tools` said of a 403 only that one has to log in, and of a 404 that its JSON was malformed.
+/// `weir tools` said of a 403 only that one has to log in, and of a 404 that its JSON was
+/// malformed.
 #[test]
 fn an_answer_that_is_no_mcp_has_a_next_step() {
-    let refusal =
-        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"only for the \u001b[2Jfinance team"}}"#;
+    let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"only for the \u001b[2Jfinance team"}}"#;
     let table = [
         (
             page("403 Forbidden", "application/json", refusal),
             "HTTP 403, saying \"only for the [2Jfinance team\": log in with",
         ),
         (
-            page("403 Forbidden", "text/plain", "this host is not served here"),
+            page(
+                "403 Forbidden",
+                "text/plain",
+                "this host is not served here",
+            ),
             "add `127.0.0.1` to `allowed_hosts` of its config",
         ),
-        (page("401 Unauthorized", "text/plain", ""), "log in with `weir login http://127.0.0.1:"),
-        (page("404 Not Found", "text/plain", "no such endpoint"), "HTTP 404 (no such endpoint): no MCP endpoint"),
-        (page("500 Oops", "text/html", "<html>"), "HTTP 500 (a web page): its own log says why"),
-        (page("200 OK", "text/html", "<html>hello"), "HTTP 200 with a web page: give the URL of an MCP endpoint"),
-        (page("405 Method Not Allowed", "text/plain", ""), "it takes no POST"),
+        (
+            page("401 Unauthorized", "text/plain", ""),
+            "log in with `weir login http://127.0.0.1:",
+        ),
+        (
+            page("404 Not Found", "text/plain", "no such endpoint"),
+            "HTTP 404 (no such endpoint): no MCP endpoint",
+        ),
+        (
+            page("500 Oops", "text/html", "<html>"),
+            "HTTP 500 (a web page): its own log says why",
+        ),
+        (
+            page("200 OK", "text/html", "<html>hello"),
+            "HTTP 200 with a web page: give the URL of an MCP endpoint",
+        ),
+        (
+            page("405 Method Not Allowed", "text/plain", ""),
+            "it takes no POST",
+        ),
         (
             "HTTP/1.1 302 Found\r\nlocation: https://sso.example/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
             "a redirect to https://sso.example/, which is not followed",
         ),
     ];
     for (answer, words) in table {
-        let said = weir(&["tools", &format!("http://{}/tools", port_saying(answer, false))]);
-        assert!(said.code == Some(3) && said.err.contains(words), "`{words}`: {said:?}");
+        let said = weir(&[
+            "tools",
+            &format!("http://{}/tools", port_saying(answer, false)),
+        ]);
+        assert!(
+            said.code == Some(3) && said.err.contains(words),
+            "`{words}`: {said:?}"
+        );
         assert_eq!(said.err.lines().count(), 1, "{said:?}");
     }
-    let with_token = weir(&["tools", &format!("http://{}/", port_saying(table[0].0, false)), "--token", "t"]);
-    assert!(with_token.err.contains("ask who runs the server for the rights"), "{with_token:?}");
+    let with_token = weir(&[
+        "tools",
+        &format!("http://{}/", port_saying(table[0].0, false)),
+        "--token",
+        "t",
+    ]);
+    assert!(
+        with_token
+            .err
+            .contains("ask who runs the server for the rights"),
+        "{with_token:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_port_of_another_protocol_is_named_as_one() {
     let ssh = port_saying("SSH-2.0-OpenSSH_9.6\r\n", true);
     let said = weir(&["tools", &format!("http://{ssh}/mcp")]);
-    assert!(said.code == Some(3) && said.err.contains("the port speaks another protocol than HTTP"), "{said:?}");
-    assert!(said.err.contains(&format!("write https://{ssh}/mcp if it speaks TLS")), "{said:?}");
+    assert!(
+        said.code == Some(3)
+            && said
+                .err
+                .contains("the port speaks another protocol than HTTP"),
+        "{said:?}"
+    );
+    assert!(
+        said.err
+            .contains(&format!("write https://{ssh}/mcp if it speaks TLS")),
+        "{said:?}"
+    );
     let said = weir(&["tools", &format!("https://{ssh}/mcp")]);
-    assert!(said.err.contains(&format!("the port speaks no TLS: write http://{ssh}/mcp")), "{said:?}");
+    assert!(
+        said.err
+            .contains(&format!("the port speaks no TLS: write http://{ssh}/mcp")),
+        "{said:?}"
+    );
     let server = Mockup::dual().tools(1).start().await;
     let said = weir(&["tools", &server.url().replace("http://", "https://")]);
-    assert!(said.err.contains("the port speaks no TLS: write http://127.0.0.1:"), "{said:?}");
+    assert!(
+        said.err
+            .contains("the port speaks no TLS: write http://127.0.0.1:"),
+        "{said:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,35 +144,66 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
     let folder = fresh_path("certificates");
     std::fs::create_dir_all(&folder).unwrap();
     let certified = |names: &[&str], ca: bool| {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        let mut params = CertificateParams::new(
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
         if ca {
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }
         let key = KeyPair::generate().unwrap();
         let cert = params.self_signed(&key).unwrap();
         let name = format!("{}-{ca}", names[0]);
-        let [cert_file, key_file] = ["cert", "key"].map(|part| folder.join(format!("{name}.{part}.pem")));
+        let [cert_file, key_file] =
+            ["cert", "key"].map(|part| folder.join(format!("{name}.{part}.pem")));
         std::fs::write(&cert_file, cert.pem()).unwrap();
         std::fs::write(&key_file, key.serialize_pem()).unwrap();
         json!({ "cert": cert_file, "key": key_file })
     };
     for (tls, untrusted, trusted) in [
-        (certified(&["127.0.0.1"], false), "is of an issuer that this machine does not trust", None),
-        (certified(&["elsewhere.example"], false), "", Some("is for another name")),
-        (certified(&["127.0.0.1"], true), "a CA's own, as `openssl req -x509` makes by default", None),
+        (
+            certified(&["127.0.0.1"], false),
+            "is of an issuer that this machine does not trust",
+            None,
+        ),
+        (
+            certified(&["elsewhere.example"], false),
+            "",
+            Some("is for another name"),
+        ),
+        (
+            certified(&["127.0.0.1"], true),
+            "a CA's own, as `openssl req -x509` makes by default",
+            None,
+        ),
     ] {
-        let weir_ = Weir::with(json!({ "tls": tls, "upstreams": { "one": { "url": server.url() } } }));
+        let weir_ =
+            Weir::with(json!({ "tls": tls, "upstreams": { "one": { "url": server.url() } } }));
         let url = weir_.url("/mcp").replace("http://", "https://");
         let said = weir(&["tools", &url]);
-        assert!(said.code == Some(3) && said.err.contains(untrusted), "{said:?}");
+        assert!(
+            said.code == Some(3) && said.err.contains(untrusted),
+            "{said:?}"
+        );
         let mut knowing = command(&["tools", &url]);
-        let said = Said::of(&knowing.env("SSL_CERT_FILE", tls["cert"].as_str().unwrap()).output().unwrap());
+        let said = Said::of(
+            &knowing
+                .env("SSL_CERT_FILE", tls["cert"].as_str().unwrap())
+                .output()
+                .unwrap(),
+        );
         if let Some(words) = trusted {
             assert!(said.code == Some(3) && said.err.contains(words), "{said:?}");
         }
         let said = weir(&["tools", &weir_.url("/mcp")]);
-        assert!(said.err.contains("the port speaks another protocol than HTTP"), "{said:?}");
+        assert!(
+            said.err
+                .contains("the port speaks another protocol than HTTP"),
+            "{said:?}"
+        );
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -130,18 +214,37 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
     let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
     let clients = weir_.url("");
     let said = weir(&["tools", &weir_.url("/nope")]);
-    assert!(said.err.contains(&format!("weir's are {clients}/mcp and those that `endpoints`")), "{said:?}");
+    assert!(
+        said.err.contains(&format!(
+            "weir's are {clients}/mcp and those that `endpoints`"
+        )),
+        "{said:?}"
+    );
     let said = weir(&["tools", &clients]);
     assert!(said.err.contains(&format!("try {clients}/mcp")), "{said:?}");
     let said = weir(&["tools", &format!("{}/mcp", weir_.admin_url())]);
-    assert!(said.err.contains("is that the port where weir's clients connect"), "{said:?}");
+    assert!(
+        said.err
+            .contains("is that the port where weir's clients connect"),
+        "{said:?}"
+    );
     let said = weir(&["admin", "--admin", &clients, "upstreams"]);
-    assert!(said.code == Some(3) && said.err.contains("is no listener for operators"), "{said:?}");
+    assert!(
+        said.code == Some(3) && said.err.contains("is no listener for operators"),
+        "{said:?}"
+    );
     let said = weir(&["admin", "--admin", &weir_.admin_url(), "log", "inof"]);
-    assert!(said.code == Some(1) && said.err.contains("did you mean `info`?"), "{said:?}");
+    assert!(
+        said.code == Some(1) && said.err.contains("did you mean `info`?"),
+        "{said:?}"
+    );
     // The config says where: the same for every command that asks operators' questions.
     let config = weir_.config_with_addresses().display().to_string();
-    for words in [vec!["admin", "upstreams"], vec!["health"], vec!["explain", "--tool", "one__tool_0000"]] {
+    for words in [
+        vec!["admin", "upstreams"],
+        vec!["health"],
+        vec!["explain", "--tool", "one__tool_0000"],
+    ] {
         let said = weir(&[&words[..], &["--config", &config]].concat());
         assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
         assert!(!said.out.contains("By the config alone"), "{said:?}");
@@ -151,7 +254,8 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
     // Servers say it in three ways: by an error, by another one, and by a result.
-    let result = json!({ "content": [{ "type": "text", "text": "Tool ecoh not found" }], "isError": true });
+    let result =
+        json!({ "content": [{ "type": "text", "text": "Tool ecoh not found" }], "isError": true });
     let server = Mockup::dual()
         .with(Tool::new("echo"))
         .with(Tool::new("read_text_file"))
@@ -159,7 +263,13 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
         .start()
         .await;
     let said = weir(&["call", &server.url(), "ecoh"]);
-    assert!(said.code == Some(3) && said.err.contains("has no tool `ecoh`: did you mean `echo`?"), "{said:?}");
+    assert!(
+        said.code == Some(3)
+            && said
+                .err
+                .contains("has no tool `ecoh`: did you mean `echo`?"),
+        "{said:?}"
+    );
     server.clear_rules();
     let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
     weir_.until_listed("/mcp", &["one__echo"]);
@@ -176,10 +286,16 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
     server.on(
         "tools/call",
         1,
-        Behaviour::result(json!({ "content": [{ "type": "text", "text": "echo: not found" }], "isError": true })),
+        Behaviour::result(
+            json!({ "content": [{ "type": "text", "text": "echo: not found" }], "isError": true }),
+        ),
     );
     let said = weir(&["call", &server.url(), "echo"]);
-    assert_eq!((said.code, said.out.as_str()), (Some(1), "echo: not found\n"), "{said:?}");
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (Some(1), "echo: not found\n"),
+        "{said:?}"
+    );
 }
 
 /// Each SDK has words of its own for a tool that it does not have.
@@ -188,14 +304,21 @@ fn unknown_tools_of_real_servers_are_recognized() {
     if !crate::harness::needs_peers() {
         return;
     }
-    for (server, known) in [(Server::Everything, "echo"), (Server::FastMcp, ""), (Server::RmcpModern, "sum")] {
+    for (server, known) in [
+        (Server::Everything, "echo"),
+        (Server::FastMcp, ""),
+        (Server::RmcpModern, "sum"),
+    ] {
         let (_process, url) = server.over_http();
         let listed = weir(&["tools", &url, "--json"]);
         let listed: serde_json::Value = serde_json::from_str(&listed.out).unwrap();
         let first = listed[0]["name"].as_str().unwrap();
         let name = if known.is_empty() { first } else { known };
         let said = weir(&["call", &url, &format!("{name}x")]);
-        assert!(said.code == Some(3) && said.err.contains(&format!("`{name}`")), "{server:?}: {said:?}");
+        assert!(
+            said.code == Some(3) && said.err.contains(&format!("`{name}`")),
+            "{server:?}: {said:?}"
+        );
         assert!(said.err.contains("did you mean"), "{server:?}: {said:?}");
     }
 }

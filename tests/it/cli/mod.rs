@@ -1,4 +1,5 @@
-//! The commands of weir as a person and a script use them, against weir and against servers without it.
+//! The commands of weir as a person and a script use them, against weir and against servers without
+//! it.
 
 mod arguments;
 mod doctor;
@@ -24,7 +25,11 @@ struct Said {
 impl Said {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        Self {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 }
 
@@ -35,7 +40,10 @@ fn weir(arguments: &[&str]) -> Said {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(arguments).stdin(Stdio::null()).env("XDG_STATE_HOME", "/nonexistent/state");
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env("XDG_STATE_HOME", "/nonexistent/state");
     for name in ["WEIR_CONFIG", "WEIR_ADMIN", "WEIR_TOKEN", "RUST_LOG"] {
         command.env_remove(name);
     }
@@ -44,23 +52,53 @@ fn command(arguments: &[&str]) -> Command {
 
 /// Runs a command with this on its standard input.
 fn weir_with_input(arguments: &[&str], input: &str) -> Said {
-    let mut child =
-        command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let mut child = command(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     Said::of(&child.wait_with_output().unwrap())
 }
 
-/// Runs a command at a terminal at which somebody types this: all that the terminal shows, and the exit code. The terminal is that of
-/// `script` (util-linux).
+/// Runs a command at a terminal at which somebody types this: all that the terminal shows, and the
+/// exit code. The terminal is that of `script` (util-linux).
 fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, String) {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
-    let line = format!("{setup} {} {}", quoted(&binary().display().to_string()), words.join(" "));
+    let line = format!(
+        "{setup} {} {}",
+        quoted(&binary().display().to_string()),
+        words.join(" ")
+    );
     let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).env("XDG_STATE_HOME", "/nonexistent/state").env("TERM", "xterm");
-    script.env_remove("NO_COLOR").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = script.spawn().unwrap_or_else(|error| panic!("script (util-linux): {error}"));
-    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    script
+        .args(["-qec", &line, "/dev/null"])
+        .env("XDG_STATE_HOME", "/nonexistent/state")
+        .env("TERM", "xterm");
+    script
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = script
+        .spawn()
+        .unwrap_or_else(|error| panic!("script (util-linux): {error}"));
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(typed.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stdout).replace('\r', ""))
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).replace('\r', ""),
+    )
 }

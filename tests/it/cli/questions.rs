@@ -29,7 +29,8 @@ fn sampling() -> Value {
 
 /// A server that asks by a request in the middle of the call.
 async fn legacy() -> Mockup {
-    let ask = |method, params| Behaviour::steps([Step::Ask { method, params }, Step::Result(done())]);
+    let ask =
+        |method, params| Behaviour::steps([Step::Ask { method, params }, Step::Result(done())]);
     Mockup::legacy(Revision::NEWEST_LEGACY)
         .tool("form", ask("elicitation/create", form()))
         .tool("sample", ask("sampling/createMessage", sampling()))
@@ -41,7 +42,10 @@ async fn legacy() -> Mockup {
 async fn modern() -> Mockup {
     let asks = |method: &str, params: Value| {
         let question = json!({ "first": { "method": method, "params": params } });
-        [Behaviour::input_required(question, Some("sealed")), Behaviour::result(done())]
+        [
+            Behaviour::input_required(question, Some("sealed")),
+            Behaviour::result(done()),
+        ]
     };
     Mockup::modern()
         .with(Tool::new("form").does_in_turn(asks("elicitation/create", form())))
@@ -56,10 +60,15 @@ fn done() -> Value {
 
 /// What the server was answered: by a response of its client, or by the retry of the call.
 fn answer(server: &Mockup) -> Value {
-    let retried =
-        server.requests_of("tools/call").last().map(|call| call.message["params"]["inputResponses"]["first"].clone());
+    let retried = server
+        .requests_of("tools/call")
+        .last()
+        .map(|call| call.message["params"]["inputResponses"]["first"].clone());
     let responses = server.answers();
-    retried.filter(|answer| !answer.is_null()).or_else(|| Some(responses.last()?["result"].clone())).unwrap_or_default()
+    retried
+        .filter(|answer| !answer.is_null())
+        .or_else(|| Some(responses.last()?["result"].clone()))
+        .unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,10 +77,20 @@ async fn a_form_is_filled_in_at_the_terminal() {
         // A wrong age is asked for again; the color is left out; Enter sends.
         let (code, shown) = at_terminal("", &["call", &server.url(), "form"], "old\n36\n\nAda\n\n");
         assert_eq!(code, Some(0), "{shown}");
-        for words in ["The server asks: Who[2J are you?", "write a whole number", "1) red", "Name, text", "done"] {
+        for words in [
+            "The server asks: Who[2J are you?",
+            "write a whole number",
+            "1) red",
+            "Name, text",
+            "done",
+        ] {
             assert!(shown.contains(words), "`{words}` in {shown}");
         }
-        assert_eq!(answer(&server), json!({ "action": "accept", "content": { "age": 36, "name": "Ada" } }), "{shown}");
+        assert_eq!(
+            answer(&server),
+            json!({ "action": "accept", "content": { "age": 36, "name": "Ada" } }),
+            "{shown}"
+        );
     }
 }
 
@@ -93,11 +112,18 @@ async fn a_text_for_a_model_is_typed_or_refused() {
         assert_eq!(code, Some(0), "{shown}");
         assert!(shown.contains("user: A word?"), "{shown}");
         let answer = answer(&server);
-        assert_eq!((&answer["role"], &answer["content"]["text"]), (&json!("assistant"), &json!("two\nlines")));
+        assert_eq!(
+            (&answer["role"], &answer["content"]["text"]),
+            (&json!("assistant"), &json!("two\nlines"))
+        );
     }
     let server = legacy().await;
     let (_, shown) = at_terminal("", &["call", &server.url(), "sample"], "\n");
-    assert_eq!(server.answers().last().unwrap()["error"]["code"], -1, "{shown}");
+    assert_eq!(
+        server.answers().last().unwrap()["error"]["code"],
+        -1,
+        "{shown}"
+    );
     // The newest revision has no form for a refusal: the call ends here.
     let server = modern().await;
     let (code, shown) = at_terminal("", &["call", &server.url(), "sample"], "\n");
@@ -112,11 +138,17 @@ async fn without_a_terminal_nothing_is_declared_and_nothing_answered() {
         let said = weir(&["call", &server.url(), "form"]);
         for request in server.requests() {
             let text = request.message.to_string();
-            assert!(!text.contains("\"elicitation\":{") && !text.contains("\"sampling\":{"), "{text}");
+            assert!(
+                !text.contains("\"elicitation\":{") && !text.contains("\"sampling\":{"),
+                "{text}"
+            );
         }
         match server.answers().last() {
             Some(refused) => assert_eq!(refused["error"]["code"], -32601, "{refused}"),
-            None => assert!(said.code == Some(3) && said.err.contains("run the command at a terminal"), "{said:?}"),
+            None => assert!(
+                said.code == Some(3) && said.err.contains("run the command at a terminal"),
+                "{said:?}"
+            ),
         }
     }
 }
@@ -127,7 +159,10 @@ async fn an_interrupt_ends_a_question() {
     let server = legacy().await;
     let line = format!("exec {} call {} form", binary().display(), server.url());
     let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    script
+        .args(["-qec", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut script = script.spawn().unwrap();
     let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
     let mut shown = Vec::new();
@@ -147,12 +182,25 @@ async fn an_interrupt_ends_a_question() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_is_shown_and_never_opened() {
     let page = json!({ "mode": "url", "message": "Log in", "url": "https://sso.example/x", "elicitationId": "e1" });
-    let ask = Behaviour::steps([Step::Ask { method: "elicitation/create", params: page }, Step::Result(done())]);
-    let server = Mockup::legacy(Revision::NEWEST_LEGACY).tool("page", ask).start().await;
+    let ask = Behaviour::steps([
+        Step::Ask {
+            method: "elicitation/create",
+            params: page,
+        },
+        Step::Result(done()),
+    ]);
+    let server = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tool("page", ask)
+        .start()
+        .await;
     for (typed, action) in [("y\n", "accept"), ("\n", "decline"), ("\u{4}", "cancel")] {
         let (_, shown) = at_terminal("", &["call", &server.url(), "page"], typed);
         assert!(shown.contains("https://sso.example/x"), "{shown}");
-        assert_eq!(server.answers().last().unwrap()["result"], json!({ "action": action }), "{shown}");
+        assert_eq!(
+            server.answers().last().unwrap()["result"],
+            json!({ "action": action }),
+            "{shown}"
+        );
     }
 }
 

@@ -36,16 +36,23 @@ impl Drop for Folder {
 fn both_ports_are_bound_before_a_child_is_started() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    for (listen, operators) in
-        [("127.0.0.1:0".to_owned(), address.to_string()), (address.to_string(), "127.0.0.1:0".to_owned())]
-    {
+    for (listen, operators) in [
+        ("127.0.0.1:0".to_owned(), address.to_string()),
+        (address.to_string(), "127.0.0.1:0".to_owned()),
+    ] {
         let mark = fresh_path("started");
         let child = json!({ "command": "sh", "args": ["-c", format!("touch {}; sleep 60", mark.display())] });
-        let folder =
-            Folder::new(&json!({ "listen": listen, "admin": { "listen": operators }, "upstreams": { "a": child } }));
-        let output = command(&["serve", "--config", &folder.config()]).output().unwrap();
+        let folder = Folder::new(
+            &json!({ "listen": listen, "admin": { "listen": operators }, "upstreams": { "a": child } }),
+        );
+        let output = command(&["serve", "--config", &folder.config()])
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains("another program has this port"), "{said}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("another program has this port"),
+            "{said}"
+        );
         assert!(!mark.exists(), "a child was started");
     }
 }
@@ -66,14 +73,27 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
     let addresses = serving.line_after(r#"{"clients":"#);
     let addresses: Value = serde_json::from_str(&format!(r#"{{"clients":{addresses}"#)).unwrap();
     let url = format!("http://{}/mcp", addresses["clients"].as_str().unwrap());
-    until("it to serve", || (super::weir(&["tools", &url]).code == Some(0)).then_some(()));
+    until("it to serve", || {
+        (super::weir(&["tools", &url]).code == Some(0)).then_some(())
+    });
     serving.signal("HUP");
-    until("the reload", || serving.said().contains("config applied").then_some(()));
-    assert!(!serving.said().contains("changes at the next start only"), "{}", serving.said());
+    until("the reload", || {
+        serving.said().contains("config applied").then_some(())
+    });
+    assert!(
+        !serving.said().contains("changes at the next start only"),
+        "{}",
+        serving.said()
+    );
     // What a start there would refuse is refused.
-    let open = command(&["serve", &folder.config(), "--listen", "0.0.0.0:0"]).output().unwrap();
+    let open = command(&["serve", &folder.config(), "--listen", "0.0.0.0:0"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&open.stderr).into_owned();
-    assert!(open.status.code() == Some(2) && said.contains("everybody who reaches 0.0.0.0:0"), "{said}");
+    assert!(
+        open.status.code() == Some(2) && said.contains("everybody who reaches 0.0.0.0:0"),
+        "{said}"
+    );
 }
 
 /// What programs read is JSON, line by line, and nothing else.
@@ -84,19 +104,31 @@ async fn a_pipe_gets_json_alone() {
         &json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } }),
     );
     let mut serving = Process::start(command(&["serve", &folder.config()]));
-    until("the upstream to be asked", || (!server.requests_of("tools/list").is_empty()).then_some(()));
-    until("it to serve", || serving.said().contains("serves").then_some(()));
+    until("the upstream to be asked", || {
+        (!server.requests_of("tools/list").is_empty()).then_some(())
+    });
+    until("it to serve", || {
+        serving.said().contains("serves").then_some(())
+    });
     serving.signal("TERM");
     assert_eq!(serving.ended(), Some(0), "{}", serving.said());
     for line in serving.last_words().lines() {
-        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert!(event["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
+        let event: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(
+            event["timestamp"].as_str().unwrap().ends_with('Z'),
+            "{line}"
+        );
     }
 }
 
 /// What a person sees who starts weir in a terminal and ends it after a while.
 fn seen(setup: &str, folder: &Folder, seconds: u32) -> String {
-    let (code, shown) = at_terminal(&format!("{setup} timeout -s INT {seconds}"), &["serve", &folder.config()], "");
+    let (code, shown) = at_terminal(
+        &format!("{setup} timeout -s INT {seconds}"),
+        &["serve", &folder.config()],
+        "",
+    );
     assert!(matches!(code, Some(0 | 124)), "{shown}");
     shown
 }
@@ -123,17 +155,34 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
         assert!(shown.contains(words), "`{words}` in {shown}");
     }
     let line = |words: &str| {
-        shown.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("`{words}` in {shown}")).to_owned()
+        shown
+            .lines()
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("`{words}` in {shown}"))
+            .to_owned()
     };
-    assert!(line("one  up with 2 tools, 2026-07-28").chars().nth(2) == Some(':'), "begins with a time: {shown}");
+    assert!(
+        line("one  up with 2 tools, 2026-07-28").chars().nth(2) == Some(':'),
+        "begins with a time: {shown}"
+    );
     assert!(line("gone down: ").len() > 20, "{shown}");
     line("slow starting for 5 s already");
     assert!(!shown.contains('\u{1b}'), "NO_COLOR: {shown}");
     // The time is that of the zone: five hours east of UTC.
-    let utc = Command::new("date").args(["-u", "-d", "+5 hours", "+%H"]).stdout(Stdio::piped()).output().unwrap();
+    let utc = Command::new("date")
+        .args(["-u", "-d", "+5 hours", "+%H"])
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
     let hour: u32 = String::from_utf8_lossy(&utc.stdout).trim().parse().unwrap();
     let shown_hour: u32 = line("up with 2 tools")[..2].parse().unwrap();
-    assert!(shown_hour == hour || (shown_hour + 1) % 24 == hour, "{shown_hour} and {hour}");
+    assert!(
+        shown_hour == hour || (shown_hour + 1) % 24 == hour,
+        "{shown_hour} and {hour}"
+    );
     let colored = seen("", &folder, 5);
-    assert!(colored.contains("\u{1b}[32mup\u{1b}[0m with 2 tools"), "{colored}");
+    assert!(
+        colored.contains("\u{1b}[32mup\u{1b}[0m with 2 tools"),
+        "{colored}"
+    );
 }

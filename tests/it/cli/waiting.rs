@@ -11,9 +11,19 @@ fn a_port_that_accepts_and_says_nothing_is_told_of_before_it_is_given_up() {
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let said = weir(&["tools", &url]);
     assert_eq!(said.code, Some(3), "{said:?}");
-    let (waiting, given_up) = said.err.trim().split_once('\n').unwrap_or_else(|| panic!("{said:?}"));
-    assert_eq!(waiting, format!("weir: {url} has not answered yet: waiting for up to 15 s"));
-    assert!(given_up.contains("it says nothing in 15 s: is that the port of an MCP server"), "{said:?}");
+    let (waiting, given_up) = said
+        .err
+        .trim()
+        .split_once('\n')
+        .unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(
+        waiting,
+        format!("weir: {url} has not answered yet: waiting for up to 15 s")
+    );
+    assert!(
+        given_up.contains("it says nothing in 15 s: is that the port of an MCP server"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! `docker-compose.yml`: what it mounts is there, what it names agrees, and weir takes its configs. That it is a compose file at
-//! all is judged beside the manifests, by a parser of the specification.
+//! `docker-compose.yml`: what it mounts is there, what it names agrees, and weir takes its configs.
+//! That it is a compose file at all is judged beside the manifests, by a parser of the
+//! specification.
 
 use std::path::Path;
 
@@ -17,13 +18,25 @@ fn services(compose: &Value) -> &serde_json::Map<String, Value> {
 
 /// The services that one waits for.
 fn dependencies(service: &Value) -> Vec<&str> {
-    let listed = entries(&service["depends_on"]).iter().filter_map(Value::as_str);
-    listed.chain(service["depends_on"].as_object().into_iter().flatten().map(|(name, _)| name.as_str())).collect()
+    let listed = entries(&service["depends_on"])
+        .iter()
+        .filter_map(Value::as_str);
+    listed
+        .chain(
+            service["depends_on"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.as_str()),
+        )
+        .collect()
 }
 
 /// The volume at a path of a service.
 fn mounted<'a>(service: &'a Value, path: &str) -> Option<&'a str> {
-    let mounts = entries(&service["volumes"]).iter().filter_map(Value::as_str);
+    let mounts = entries(&service["volumes"])
+        .iter()
+        .filter_map(Value::as_str);
     mounts
         .filter_map(|mount| mount.split_once(':'))
         .find(|(_, at)| at.split(':').next() == Some(path))
@@ -34,9 +47,18 @@ fn mounted<'a>(service: &'a Value, path: &str) -> Option<&'a str> {
 fn what_is_mounted_is_there_and_images_are_pinned() {
     let compose = compose();
     for (name, service) in services(&compose) {
-        let image = service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image"));
-        let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
-        assert!(tag.contains('.') && tag.starts_with(|first: char| first == 'v' || first.is_ascii_digit()), "{image}");
+        let image = service["image"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name} has no image"));
+        let tag = image
+            .rsplit_once(':')
+            .map(|(_, tag)| tag)
+            .unwrap_or_default();
+        assert!(
+            tag.contains('.')
+                && tag.starts_with(|first: char| first == 'v' || first.is_ascii_digit()),
+            "{image}"
+        );
         for mount in entries(&service["volumes"]) {
             let mut parts = mount.as_str().unwrap().split(':');
             let (from, to) = (parts.next().unwrap(), parts.next().unwrap());
@@ -46,7 +68,10 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
                     assert!(root().join(path).exists(), "{name}: {path} is not there");
                     assert_eq!(parts.next(), Some("ro"), "{name} could write {path}");
                 }
-                None => assert!(compose["volumes"].get(from).is_some(), "{name}: no volume {from}"),
+                None => assert!(
+                    compose["volumes"].get(from).is_some(),
+                    "{name}: no volume {from}"
+                ),
             }
         }
         for published in entries(&service["ports"]) {
@@ -56,7 +81,10 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
             );
         }
         for dependency in dependencies(service) {
-            assert!(services(&compose).contains_key(dependency), "{name} waits for {dependency}");
+            assert!(
+                services(&compose).contains_key(dependency),
+                "{name} waits for {dependency}"
+            );
         }
     }
 }
@@ -65,29 +93,57 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
 #[test]
 fn it_starts_from_a_bare_clone_without_anything_set() {
     let compose = compose();
-    let tracked = super::printed(std::process::Command::new("git").arg("ls-files").current_dir(root()));
+    let tracked = super::printed(
+        std::process::Command::new("git")
+            .arg("ls-files")
+            .current_dir(root()),
+    );
     let is_tracked = |path: &str| {
         let path = path.trim_start_matches("./");
-        tracked.lines().any(|file| file == path || file.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+        tracked.lines().any(|file| {
+            file == path
+                || file
+                    .strip_prefix(path)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        })
     };
     for (name, service) in services(&compose) {
-        assert!(service.get("env_file").is_none(), "{name} reads a file that no clone has");
-        for mount in
-            entries(&service["volumes"]).iter().filter_map(Value::as_str).filter(|mount| mount.starts_with("./"))
+        assert!(
+            service.get("env_file").is_none(),
+            "{name} reads a file that no clone has"
+        );
+        for mount in entries(&service["volumes"])
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|mount| mount.starts_with("./"))
         {
             let path = mount.split(':').next().unwrap();
             assert!(is_tracked(path), "{name}: {path} is not in a clone");
         }
         if let Some(folder) = service["build"].as_str() {
-            assert!(is_tracked(&format!("{folder}/Dockerfile").replace("././", "./")), "{name}");
+            assert!(
+                is_tracked(&format!("{folder}/Dockerfile").replace("././", "./")),
+                "{name}"
+            );
         }
     }
-    assert!(compose.get("secrets").is_none() && compose.get("configs").is_none(), "they would name files");
+    assert!(
+        compose.get("secrets").is_none() && compose.get("configs").is_none(),
+        "they would name files"
+    );
     // `$$` is a dollar of a command's own. All else that Compose fills in has a default.
-    let text: String = read("docker-compose.yml").lines().filter(|line| !line.trim().starts_with('#')).collect();
+    let text: String = read("docker-compose.yml")
+        .lines()
+        .filter(|line| !line.trim().starts_with('#'))
+        .collect();
     for filled in text.replace("$$", "").split('$').skip(1) {
-        let name = filled.strip_prefix('{').and_then(|rest| rest.split('}').next());
-        assert!(name.is_some_and(|name| name.contains(":-")), "${filled:.40} has to be set");
+        let name = filled
+            .strip_prefix('{')
+            .and_then(|rest| rest.split('}').next());
+        assert!(
+            name.is_some_and(|name| name.contains(":-")),
+            "${filled:.40} has to be set"
+        );
     }
 }
 
@@ -101,7 +157,10 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
         for secret in ["key", "admin-token"] {
             std::fs::write(secrets.0.join(secret), KEY).unwrap();
         }
-        check(file, &text.replace("/run/weir/", &format!("{}/", secrets.0.display())));
+        check(
+            file,
+            &text.replace("/run/weir/", &format!("{}/", secrets.0.display())),
+        );
         let config: Value = serde_saphyr::from_str(&text).unwrap();
         for address in [&config["listen"], &config["admin"]["listen"]] {
             let port = port(address);
@@ -111,15 +170,26 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
             );
         }
         let drain = std::time::Duration::from_secs(25);
-        let grace: u64 = weir["stop_grace_period"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
-        assert!(config.get("drain").is_none() && grace > drain.as_secs(), "{file}");
+        let grace: u64 = weir["stop_grace_period"]
+            .as_str()
+            .unwrap()
+            .trim_end_matches('s')
+            .parse()
+            .unwrap();
+        assert!(
+            config.get("drain").is_none() && grace > drain.as_secs(),
+            "{file}"
+        );
         for (id, upstream) in config["upstreams"].as_object().unwrap() {
             let service = &services(&compose)[id];
             // `<<` is merged by Compose, not by this reader.
             let own = service["environment"]["PORT"].as_str().unwrap();
             let url = upstream["url"].as_str().unwrap();
             assert!(url.starts_with(&format!("http://{id}:{own}/")), "{url}");
-            assert!(entries(&service["expose"]).contains(&Value::from(own)), "{id}");
+            assert!(
+                entries(&service["expose"]).contains(&Value::from(own)),
+                "{id}"
+            );
         }
     }
     let default = weir["environment"]["WEIR_CONFIG"].as_str().unwrap();
@@ -131,7 +201,10 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
     let compose = compose();
     let text = read("docker-compose.yml");
     for variable in ["WEIR_KEY", "WEIR_ADMIN_TOKEN", "PASSWORD:-", ":-admin"] {
-        assert!(!text.contains(variable), "{variable} has to be given, or has a default that everybody knows");
+        assert!(
+            !text.contains(variable),
+            "{variable} has to be given, or has a default that everybody knows"
+        );
     }
     let maker = &services(&compose)["secrets"];
     let script = maker["command"][2].as_str().unwrap();
@@ -143,13 +216,30 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
     for (reader, volume, path) in readers {
         let service = &services(&compose)[reader];
         assert_eq!(mounted(service, path), Some(volume), "{reader}");
-        assert_eq!(mounted(maker, &format!("/secrets/{reader}")), Some(volume), "{reader}");
-        assert!(dependencies(service).contains(&"secrets"), "{reader} may start before its secrets are there");
-        assert_eq!(service["depends_on"]["secrets"]["condition"], "service_completed_successfully", "{reader}");
-        let others = services(&compose).iter().filter(|(name, _)| *name != reader && *name != "secrets");
+        assert_eq!(
+            mounted(maker, &format!("/secrets/{reader}")),
+            Some(volume),
+            "{reader}"
+        );
+        assert!(
+            dependencies(service).contains(&"secrets"),
+            "{reader} may start before its secrets are there"
+        );
+        assert_eq!(
+            service["depends_on"]["secrets"]["condition"], "service_completed_successfully",
+            "{reader}"
+        );
+        let others = services(&compose)
+            .iter()
+            .filter(|(name, _)| *name != reader && *name != "secrets");
         for (other, service) in others {
-            let all = entries(&service["volumes"]).iter().filter_map(Value::as_str);
-            assert!(!all.into_iter().any(|mount| mount.starts_with(volume)), "{other} reads what is {reader}'s");
+            let all = entries(&service["volumes"])
+                .iter()
+                .filter_map(Value::as_str);
+            assert!(
+                !all.into_iter().any(|mount| mount.starts_with(volume)),
+                "{other} reads what is {reader}'s"
+            );
         }
     }
     // The script makes what the configs name, and makes it once.
@@ -157,13 +247,21 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
     let own = std::fs::metadata(&folder.0).unwrap();
     let own = std::os::unix::fs::MetadataExt::uid(&own);
     let run = || {
-        let mut script = script.replace("$$", "$").replace("/secrets/", &format!("{}/", folder.0.display()));
+        let mut script = script
+            .replace("$$", "$")
+            .replace("/secrets/", &format!("{}/", folder.0.display()));
         for reader in [" 65532 ", " 472 ", " 1000 "] {
             script = script.replace(&format!("keep{reader}"), &format!("keep {own} "));
         }
         super::printed(std::process::Command::new("sh").args(["-ceu", &script]));
         let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
-        ["weir/key", "weir/admin-token", "grafana/password", "keycloak/password"].map(read)
+        [
+            "weir/key",
+            "weir/admin-token",
+            "grafana/password",
+            "keycloak/password",
+        ]
+        .map(read)
     };
     for reader in ["weir", "grafana", "keycloak"] {
         std::fs::create_dir(folder.0.join(reader)).unwrap();
@@ -171,11 +269,18 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
     let first = run();
     assert_eq!(first, run());
     assert!(first.iter().all(|secret| secret.len() == 43), "{first:?}");
-    assert_eq!(std::collections::BTreeSet::from(first).len(), 4, "each is another");
+    assert_eq!(
+        std::collections::BTreeSet::from(first).len(),
+        4,
+        "each is another"
+    );
     for file in ["weir.yaml", "oauth.yaml"] {
         let config = read(&format!("deploy/compose/weir/{file}"));
         for secret in ["key", "admin-token"] {
-            assert!(config.contains(&format!("${{file:/run/weir/{secret}}}")), "{file}");
+            assert!(
+                config.contains(&format!("${{file:/run/weir/{secret}}}")),
+                "{file}"
+            );
             assert!(script.contains(&format!("/secrets/weir/{secret}")));
         }
     }
@@ -184,11 +289,19 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
 #[test]
 fn the_upstreams_are_those_the_tests_speak_to() {
     let lock: Value = serde_json::from_str(&read("tests/peers/node/package-lock.json")).unwrap();
-    let version = &lock["packages"]["node_modules/@modelcontextprotocol/server-everything"]["version"];
-    let package = format!("@modelcontextprotocol/server-everything@{}", version.as_str().unwrap());
+    let version =
+        &lock["packages"]["node_modules/@modelcontextprotocol/server-everything"]["version"];
+    let package = format!(
+        "@modelcontextprotocol/server-everything@{}",
+        version.as_str().unwrap()
+    );
     let compose = compose();
     for service in ["everything", "classic"] {
-        assert!(entries(&services(&compose)[service]["command"]).contains(&Value::from(package.clone())), "{service}");
+        assert!(
+            entries(&services(&compose)[service]["command"])
+                .contains(&Value::from(package.clone())),
+            "{service}"
+        );
     }
     assert!(read("deploy/kubernetes/overlays/development/everything.yaml").contains(&package));
 }
@@ -197,10 +310,17 @@ fn the_upstreams_are_those_the_tests_speak_to() {
 fn prometheus_and_grafana_find_what_they_look_for() {
     let compose = compose();
     let scrape: Value = serde_saphyr::from_str(&read("deploy/compose/prometheus.yml")).unwrap();
-    assert_eq!(scrape["scrape_configs"][0]["static_configs"][0]["targets"][0], "weir:8081");
+    assert_eq!(
+        scrape["scrape_configs"][0]["static_configs"][0]["targets"][0],
+        "weir:8081"
+    );
     for file in ["weir.yaml", "oauth.yaml"] {
-        let config: Value = serde_saphyr::from_str(&read(&format!("deploy/compose/weir/{file}"))).unwrap();
-        assert!(entries(&config["admin"]["allowed_hosts"]).contains(&Value::from("weir")), "{file}");
+        let config: Value =
+            serde_saphyr::from_str(&read(&format!("deploy/compose/weir/{file}"))).unwrap();
+        assert!(
+            entries(&config["admin"]["allowed_hosts"]).contains(&Value::from("weir")),
+            "{file}"
+        );
     }
     let target = |service: &str, path: &str| {
         entries(&services(&compose)[service]["volumes"])
@@ -212,29 +332,49 @@ fn prometheus_and_grafana_find_what_they_look_for() {
     assert_eq!(rules, "rules/*.yml");
     assert!(target("prometheus", "/etc/prometheus/rules/alerts.yml"));
     assert!(target("prometheus", "/etc/prometheus/rules/recording.yml"));
-    let sources: Value = serde_saphyr::from_str(&read("deploy/compose/grafana/datasources/prometheus.yaml")).unwrap();
+    let sources: Value =
+        serde_saphyr::from_str(&read("deploy/compose/grafana/datasources/prometheus.yaml"))
+            .unwrap();
     assert_eq!(sources["datasources"][0]["url"], "http://prometheus:9090");
     assert_eq!(sources["datasources"][0]["uid"], "prometheus");
-    let boards: Value = serde_saphyr::from_str(&read("deploy/compose/grafana/dashboards/weir.yaml")).unwrap();
+    let boards: Value =
+        serde_saphyr::from_str(&read("deploy/compose/grafana/dashboards/weir.yaml")).unwrap();
     let folder = boards["providers"][0]["options"]["path"].as_str().unwrap();
     assert!(target("grafana", folder));
     let home =
-        services(&compose)["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"].as_str().unwrap();
+        services(&compose)["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+            .as_str()
+            .unwrap();
     let home = Path::new(home).strip_prefix(folder).unwrap();
     assert!(root().join("deploy/grafana").join(home).exists());
 }
 
 #[test]
 fn the_identity_providers_tokens_are_for_weir() {
-    let realm: Value = serde_json::from_str(&read("deploy/compose/keycloak/weir-realm.json")).unwrap();
+    let realm: Value =
+        serde_json::from_str(&read("deploy/compose/keycloak/weir-realm.json")).unwrap();
     let config: Value = serde_saphyr::from_str(&read("deploy/compose/weir/oauth.yaml")).unwrap();
     let issuer = config["auth"]["issuers"][0]["issuer"].as_str().unwrap();
     let keycloak = &services(&compose())["keycloak"].clone();
     let public = keycloak["environment"]["KC_HOSTNAME"].as_str().unwrap();
-    assert_eq!(issuer, format!("{public}/realms/{}", realm["realm"].as_str().unwrap()));
-    let scope = entries(&realm["clientScopes"]).iter().find(|scope| scope["name"] == "mcp").unwrap();
+    assert_eq!(
+        issuer,
+        format!("{public}/realms/{}", realm["realm"].as_str().unwrap())
+    );
+    let scope = entries(&realm["clientScopes"])
+        .iter()
+        .find(|scope| scope["name"] == "mcp")
+        .unwrap();
     let audience = &scope["protocolMappers"][0]["config"]["included.custom.audience"];
-    let endpoint = config["endpoints"].as_object().unwrap().keys().next().unwrap();
-    assert_eq!(audience.as_str().unwrap(), format!("{}{endpoint}", config["public_url"].as_str().unwrap()));
+    let endpoint = config["endpoints"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
+    assert_eq!(
+        audience.as_str().unwrap(),
+        format!("{}{endpoint}", config["public_url"].as_str().unwrap())
+    );
     assert!(entries(&realm["clients"][0]["defaultClientScopes"]).contains(&Value::from("mcp")));
 }

@@ -1,5 +1,6 @@
-//! The operator's drill: seven faults, one after another. For each, whoever looks at the status page in a browser, at a panel of a
-//! dashboard, or at the alert that fires, reads the culprit's name.
+//! The operator's drill: seven faults, one after another. For each, whoever looks at the status
+//! page in a browser, at a panel of a dashboard, or at the alert that fires, reads the culprit's
+//! name.
 
 use std::time::Duration;
 
@@ -24,12 +25,24 @@ struct Signs {
 }
 
 impl Signs {
-    fn of(alert: &'static str, panel: &'static str, (label, culprit): (&'static str, &str), page: &[&str]) -> Self {
+    fn of(
+        alert: &'static str,
+        panel: &'static str,
+        (label, culprit): (&'static str, &str),
+        page: &[&str],
+    ) -> Self {
         let page = page.iter().map(|text| (*text).to_owned()).collect();
-        Self { alert, panel, label, culprit: culprit.to_owned(), page }
+        Self {
+            alert,
+            panel,
+            label,
+            culprit: culprit.to_owned(),
+            page,
+        }
     }
 
-    /// Waits until all three say it, while the day goes on and clients do `trouble`. What was found before may go on.
+    /// Waits until all three say it, while the day goes on and clients do `trouble`. What was found
+    /// before may go on.
     async fn seen(self, drill: &mut Drill<'_>, scene: &Scene, trouble: impl Future<Output = ()>) {
         let (prometheus, begun) = (drill.prometheus, std::time::Instant::now());
         let signs = async {
@@ -38,11 +51,14 @@ impl Signs {
                 self.shows(prometheus, &drill.found)
             })
             .await;
-            // While clients go on: a limit that refused is open again in a moment, and a page may be of such a moment.
+            // While clients go on: a limit that refused is open again in a moment, and a page may
+            // be of such a moment.
             let mut page = String::new();
             for _ in 0..MOST_LOOKS {
                 let admin = scene.weir.admin_url();
-                page = tokio::task::spawn_blocking(move || browse(&admin)).await.unwrap();
+                page = tokio::task::spawn_blocking(move || browse(&admin))
+                    .await
+                    .unwrap();
                 if self.says(&page).is_ok() {
                     break;
                 }
@@ -54,8 +70,16 @@ impl Signs {
             () = trouble => unreachable!("it has no end"),
             page = signs => page,
         };
-        self.says(&page).unwrap_or_else(|missing| panic!("{}: the page does not say `{missing}`: {page}", self.alert));
-        println!("{}: {} {} named after {:?}", self.alert, self.label, self.culprit, begun.elapsed());
+        self.says(&page).unwrap_or_else(|missing| {
+            panic!("{}: the page does not say `{missing}`: {page}", self.alert)
+        });
+        println!(
+            "{}: {} {} named after {:?}",
+            self.alert,
+            self.label,
+            self.culprit,
+            begun.elapsed()
+        );
         drill.found.push(self.culprit);
     }
 
@@ -63,30 +87,49 @@ impl Signs {
     fn says(&self, page: &str) -> Result<(), &str> {
         let head = "Needs a look";
         let (_, trouble) = page.split_once(head).ok_or(head)?;
-        self.page.iter().find(|text| !trouble.contains(text.as_str())).map_or(Ok(()), |text| Err(text))
+        self.page
+            .iter()
+            .find(|text| !trouble.contains(text.as_str()))
+            .map_or(Ok(()), |text| Err(text))
     }
 
     fn fires(&self, prometheus: &Prometheus, found: &[String]) -> Result<(), String> {
         let firing = prometheus.firing();
-        let own = firing.iter().filter(|alert| alert.labels["alertname"] == self.alert);
+        let own = firing
+            .iter()
+            .filter(|alert| alert.labels["alertname"] == self.alert);
         let named = own.map(|alert| alert.labels[self.label].as_str().unwrap_or_default());
-        let culprits: Vec<_> = named.filter(|name| !found.iter().any(|one| one == name)).collect();
-        if culprits == [self.culprit.as_str()] { Ok(()) } else { Err(format!("it blames {culprits:?}")) }
+        let culprits: Vec<_> = named
+            .filter(|name| !found.iter().any(|one| one == name))
+            .collect();
+        if culprits == [self.culprit.as_str()] {
+            Ok(())
+        } else {
+            Err(format!("it blames {culprits:?}"))
+        }
     }
 
     /// Of those that are not known yet the culprit has the panel's highest value.
     fn shows(&self, prometheus: &Prometheus, found: &[String]) -> Result<(), String> {
         let overview = board("overview");
-        let panel = panels(&overview).find(|panel| panel["title"] == self.panel && panel["type"] != "stat");
+        let panel =
+            panels(&overview).find(|panel| panel["title"] == self.panel && panel["type"] != "stat");
         let queries = queries(panel.unwrap_or_else(|| panic!("no panel `{}`", self.panel)));
-        let mut series: Vec<_> = queries.iter().flat_map(|(query, _)| prometheus.query(query)).collect();
+        let mut series: Vec<_> = queries
+            .iter()
+            .flat_map(|(query, _)| prometheus.query(query))
+            .collect();
         series.retain(|one| {
             let name = one.labels[self.label].as_str();
             one.value.is_finite() && name.is_some_and(|name| !found.iter().any(|one| one == name))
         });
         series.sort_by(|a, b| b.value.total_cmp(&a.value));
         match series.first() {
-            Some(first) if first.labels[self.label] == self.culprit.as_str() && first.value > 0.0 => Ok(()),
+            Some(first)
+                if first.labels[self.label] == self.culprit.as_str() && first.value > 0.0 =>
+            {
+                Ok(())
+            }
             first => Err(format!("the panel `{}` shows {first:?} first", self.panel)),
         }
     }
@@ -108,29 +151,55 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let own = instance(&scene.weir);
     let prometheus = Prometheus::over(std::slice::from_ref(&own));
     let quiet = std::future::pending::<()>;
-    let mut drill = Drill { prometheus: &prometheus, found: Vec::new() };
+    let mut drill = Drill {
+        prometheus: &prometheus,
+        found: Vec::new(),
+    };
     tokio::select! {
         () = scene.day() => unreachable!("it has no end"),
         () = look("an ordinary day", Duration::from_secs(8), || Ok(())) => {}
     }
-    assert!(!browse(&scene.weir.admin_url()).contains("Needs a look"), "on an ordinary day");
+    assert!(
+        !browse(&scene.weir.admin_url()).contains("Needs a look"),
+        "on an ordinary day"
+    );
 
     scene.slow_down();
-    let signs = Signs::of("WeirUpstreamSlow", "Time of calls, p90", ("upstream", "search"), &["search", "is slow"]);
+    let signs = Signs::of(
+        "WeirUpstreamSlow",
+        "Time of calls, p90",
+        ("upstream", "search"),
+        &["search", "is slow"],
+    );
     signs.seen(&mut drill, &scene, scene.slow()).await;
 
     scene.stop_one().await;
-    let signs = Signs::of("WeirUpstreamDown", "Down", ("upstream", "wiki"), &["wiki", "went down"]);
+    let signs = Signs::of(
+        "WeirUpstreamDown",
+        "Down",
+        ("upstream", "wiki"),
+        &["wiki", "went down"],
+    );
     signs.seen(&mut drill, &scene, quiet()).await;
 
     scene.put_out_of_order();
-    let signs = Signs::of("WeirUpstreamErrors", "Failed calls", ("upstream", "tickets"), &["tickets", "of its last"]);
+    let signs = Signs::of(
+        "WeirUpstreamErrors",
+        "Failed calls",
+        ("upstream", "tickets"),
+        &["tickets", "of its last"],
+    );
     signs.seen(&mut drill, &scene, scene.errors()).await;
 
     scene.change_a_tool();
     let panel = "Tool definitions changed";
     let page = ["deploys", "changed what its tools say or take"];
-    let signs = Signs::of("WeirToolDefinitionsChanged", panel, ("upstream", "deploys"), &page);
+    let signs = Signs::of(
+        "WeirToolDefinitionsChanged",
+        panel,
+        ("upstream", "deploys"),
+        &page,
+    );
     signs.seen(&mut drill, &scene, quiet()).await;
 
     let limit = format!("tool:{LIMITED}");
@@ -145,11 +214,21 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     scene.stop_the_issuer();
     let issuer = scene.idp.issuer();
     let page = [issuer.as_str(), "cannot be had"];
-    let signs = Signs::of("WeirIssuerKeysUnavailable", "Keys of issuers", ("issuer", &issuer), &page);
+    let signs = Signs::of(
+        "WeirIssuerKeysUnavailable",
+        "Keys of issuers",
+        ("issuer", &issuer),
+        &page,
+    );
     signs.seen(&mut drill, &scene, scene.forgery()).await;
 
     scene.write_a_bad_config();
     let page = ["in the files now was refused", "upstreem"];
-    let signs = Signs::of("WeirConfigReloadFailed", "Config", ("instance", &own), &page);
+    let signs = Signs::of(
+        "WeirConfigReloadFailed",
+        "Config",
+        ("instance", &own),
+        &page,
+    );
     signs.seen(&mut drill, &scene, quiet()).await;
 }

@@ -1,5 +1,5 @@
-//! The chart and the overlays, rendered by Helm and Kustomize and valid by the Kubernetes schemas (`deploy.py` does both), agree
-//! with themselves and with weir.
+//! The chart and the overlays, rendered by Helm and Kustomize and valid by the Kubernetes schemas
+//! (`deploy.py` does both), agree with themselves and with weir.
 
 use serde_json::Value;
 
@@ -14,13 +14,18 @@ struct Rendered<'a> {
 
 impl<'a> Rendered<'a> {
     fn all(&self, kind: &str) -> impl Iterator<Item = &'a Value> {
-        self.objects.iter().filter(move |object| object["kind"] == kind)
+        self.objects
+            .iter()
+            .filter(move |object| object["kind"] == kind)
     }
 
     /// weir's own object of a kind, not an upstream's.
     fn weirs(&self, kind: &str) -> &'a Value {
-        let mut own = self.all(kind).filter(|object| object["metadata"]["labels"]["app.kubernetes.io/name"] == "weir");
-        own.next().unwrap_or_else(|| panic!("{}: no {kind}", self.name))
+        let mut own = self
+            .all(kind)
+            .filter(|object| object["metadata"]["labels"]["app.kubernetes.io/name"] == "weir");
+        own.next()
+            .unwrap_or_else(|| panic!("{}: no {kind}", self.name))
     }
 
     fn pod(&self) -> &'a Value {
@@ -39,17 +44,35 @@ fn container<'a>(rendered: &Rendered<'a>) -> &'a Value {
 }
 
 fn the_config_is_weirs(rendered: &Rendered<'_>) {
-    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
+        .as_str()
+        .unwrap();
     check(rendered.name, text);
     let config: Value = serde_saphyr::from_str(text).unwrap();
     let declared = |name: &str| {
         let ports = entries(&container(rendered)["ports"]);
-        ports.iter().find(|port| port["name"] == name).and_then(|port| port["containerPort"].as_u64())
+        ports
+            .iter()
+            .find(|port| port["name"] == name)
+            .and_then(|port| port["containerPort"].as_u64())
     };
-    assert_eq!(declared("mcp"), Some(port(&config["listen"])), "{}", rendered.name);
-    assert_eq!(declared("admin"), Some(port(&config["admin"]["listen"])), "{}", rendered.name);
+    assert_eq!(
+        declared("mcp"),
+        Some(port(&config["listen"])),
+        "{}",
+        rendered.name
+    );
+    assert_eq!(
+        declared("admin"),
+        Some(port(&config["admin"]["listen"])),
+        "{}",
+        rendered.name
+    );
     // The operators' service is a name that weir answers to.
-    let service = rendered.all("Service").find(|service| service["spec"]["ports"][0]["name"] == "admin").unwrap();
+    let service = rendered
+        .all("Service")
+        .find(|service| service["spec"]["ports"][0]["name"] == "admin")
+        .unwrap();
     let name = service["metadata"]["name"].as_str().unwrap();
     for host in [name.to_owned(), format!("{name}.weir.svc")] {
         assert!(
@@ -58,17 +81,38 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
             rendered.name
         );
     }
-    assert!(config["auth"]["mode"].is_string(), "{}: nobody chose `auth`", rendered.name);
-    let drain: u64 = config["drain"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
-    let before = container(rendered)["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
-    let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
-    assert!(grace > before + drain, "{}: killed after {grace} s, in the middle of its draining", rendered.name);
+    assert!(
+        config["auth"]["mode"].is_string(),
+        "{}: nobody chose `auth`",
+        rendered.name
+    );
+    let drain: u64 = config["drain"]
+        .as_str()
+        .unwrap()
+        .trim_end_matches('s')
+        .parse()
+        .unwrap();
+    let before = container(rendered)["lifecycle"]["preStop"]["sleep"]["seconds"]
+        .as_u64()
+        .unwrap();
+    let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"]
+        .as_u64()
+        .unwrap();
+    assert!(
+        grace > before + drain,
+        "{}: killed after {grace} s, in the middle of its draining",
+        rendered.name
+    );
     // What the config takes from the environment comes from a secret.
     let secret = &container(rendered)["envFrom"][0]["secretRef"];
     let named = ["${WEIR_KEY}", "${WEIR_ADMIN_TOKEN}"].map(|variable| text.contains(variable));
     assert_eq!(
         (named, secret["optional"] == true),
-        if rendered.name == OAUTH { ([false; 2], true) } else { ([true; 2], false) }
+        if rendered.name == OAUTH {
+            ([false; 2], true)
+        } else {
+            ([true; 2], false)
+        }
     );
     let secret = &secret["name"];
     for made in rendered.all("Secret") {
@@ -84,51 +128,98 @@ const OAUTH: &str = "helm oauth";
 
 /// Helm merges maps. What somebody writes stands alone all the same.
 fn no_default_stands_beside_what_is_written(rendered: &Rendered<'_>) {
-    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
+        .as_str()
+        .unwrap();
     let config: Value = serde_saphyr::from_str(text).unwrap();
     assert_eq!(
         config["auth"],
         serde_json::json!({ "mode": "oauth", "issuers": [{ "issuer": "https://id.example.com" }] })
     );
-    assert_eq!(config["admin"]["auth"], serde_json::json!({ "oauth": { "scope": "weir:admin" } }));
+    assert_eq!(
+        config["admin"]["auth"],
+        serde_json::json!({ "oauth": { "scope": "weir:admin" } })
+    );
     assert_eq!(config.get("keys"), None, "`keys: []` leaves them out");
-    assert_eq!(config["upstreams"], serde_json::json!({ "search": { "url": "http://search:3001/mcp" } }));
-    assert_eq!((&config["listen"], &config["drain"]), (&Value::from("0.0.0.0:8080"), &Value::from("25s")));
+    assert_eq!(
+        config["upstreams"],
+        serde_json::json!({ "search": { "url": "http://search:3001/mcp" } })
+    );
+    assert_eq!(
+        (&config["listen"], &config["drain"]),
+        (&Value::from("0.0.0.0:8080"), &Value::from("25s"))
+    );
 }
 
 fn services_and_policies_reach_it(rendered: &Rendered<'_>) {
-    let ports: Vec<&Value> = entries(&container(rendered)["ports"]).iter().map(|port| &port["name"]).collect();
+    let ports: Vec<&Value> = entries(&container(rendered)["ports"])
+        .iter()
+        .map(|port| &port["name"])
+        .collect();
     for service in rendered.all("Service") {
         if service["metadata"]["name"] == "everything" {
             continue;
         }
-        assert!(rendered.is_selected(&service["spec"]["selector"]), "{}: {service}", rendered.name);
+        assert!(
+            rendered.is_selected(&service["spec"]["selector"]),
+            "{}: {service}",
+            rendered.name
+        );
         for port in entries(&service["spec"]["ports"]) {
-            assert!(ports.contains(&&port["targetPort"]), "{}: {service}", rendered.name);
+            assert!(
+                ports.contains(&&port["targetPort"]),
+                "{}: {service}",
+                rendered.name
+            );
         }
     }
-    let clients = rendered.all("Service").find(|service| service["spec"]["ports"][0]["name"] == "mcp").unwrap();
+    let clients = rendered
+        .all("Service")
+        .find(|service| service["spec"]["ports"][0]["name"] == "mcp")
+        .unwrap();
     let all = entries(&clients["spec"]["ports"]);
-    assert!(all.iter().all(|port| port["name"] != "admin"), "the clients' service shows operators' pages");
+    assert!(
+        all.iter().all(|port| port["name"] != "admin"),
+        "the clients' service shows operators' pages"
+    );
     for policy in rendered.all("NetworkPolicy") {
         assert!(rendered.is_selected(&policy["spec"]["podSelector"]["matchLabels"]));
-        let named = entries(&policy["spec"]["ingress"]).iter().flat_map(|rule| entries(&rule["ports"]));
-        assert!(named.into_iter().all(|port| ports.contains(&&port["port"])), "{policy}");
+        let named = entries(&policy["spec"]["ingress"])
+            .iter()
+            .flat_map(|rule| entries(&rule["ports"]));
+        assert!(
+            named.into_iter().all(|port| ports.contains(&&port["port"])),
+            "{policy}"
+        );
     }
     for budget in rendered.all("PodDisruptionBudget") {
         assert!(rendered.is_selected(&budget["spec"]["selector"]["matchLabels"]));
     }
     for scaler in rendered.all("HorizontalPodAutoscaler") {
         let deployment = rendered.weirs("Deployment");
-        assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], deployment["metadata"]["name"]);
-        assert!(deployment["spec"].get("replicas").is_none(), "{}: two that count replicas", rendered.name);
+        assert_eq!(
+            scaler["spec"]["scaleTargetRef"]["name"],
+            deployment["metadata"]["name"]
+        );
+        assert!(
+            deployment["spec"].get("replicas").is_none(),
+            "{}: two that count replicas",
+            rendered.name
+        );
     }
     for monitor in rendered.all("ServiceMonitor") {
-        let selector = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
-        let found = rendered
-            .all("Service")
-            .find(|service| selector.iter().all(|(name, value)| &service["metadata"]["labels"][name] == value));
-        assert_eq!(found.unwrap()["spec"]["ports"][0]["name"], monitor["spec"]["endpoints"][0]["port"]);
+        let selector = monitor["spec"]["selector"]["matchLabels"]
+            .as_object()
+            .unwrap();
+        let found = rendered.all("Service").find(|service| {
+            selector
+                .iter()
+                .all(|(name, value)| &service["metadata"]["labels"][name] == value)
+        });
+        assert_eq!(
+            found.unwrap()["spec"]["ports"][0]["name"],
+            monitor["spec"]["endpoints"][0]["port"]
+        );
     }
 }
 
@@ -136,29 +227,48 @@ fn the_pod_can_do_little(rendered: &Rendered<'_>) {
     let (pod, weir) = (&rendered.pod()["spec"], container(rendered));
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
     assert_eq!(weir["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(weir["securityContext"]["allowPrivilegeEscalation"], false);
     assert_eq!(weir["securityContext"]["capabilities"]["drop"][0], "ALL");
     let bytes = |text: &str, units: [(&str, u64); 3]| {
-        let of_unit = |(unit, bytes): (&str, u64)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * bytes);
-        units.into_iter().find_map(of_unit).unwrap_or_else(|| panic!("{}: {text} of memory", rendered.name))
+        let of_unit = |(unit, bytes): (&str, u64)| {
+            Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * bytes)
+        };
+        units
+            .into_iter()
+            .find_map(of_unit)
+            .unwrap_or_else(|| panic!("{}: {text} of memory", rendered.name))
     };
     let limit = weir["resources"]["limits"]["memory"].as_str().unwrap();
     let limit = bytes(limit, [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)]);
-    let config = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    let config = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
+        .as_str()
+        .unwrap();
     let config: Value = serde_saphyr::from_str(config).unwrap();
     let own = config["limits"]["memory"].as_str().unwrap();
     let own = bytes(own, [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]);
     let (name, most) = (rendered.name, limit / 10 * 9);
-    assert!(own <= most && own >= most / 2, "{name}: weir refuses by {own} before the kernel kills at {limit}");
+    assert!(
+        own <= most && own >= most / 2,
+        "{name}: weir refuses by {own} before the kernel kills at {limit}"
+    );
     assert_eq!(weir["readinessProbe"]["httpGet"]["path"], "/readyz");
     assert_eq!(weir["livenessProbe"]["httpGet"]["path"], "/healthz");
-    for container in
-        rendered.all("Deployment").map(|deployment| &deployment["spec"]["template"]["spec"]["containers"][0])
+    for container in rendered
+        .all("Deployment")
+        .map(|deployment| &deployment["spec"]["template"]["spec"]["containers"][0])
     {
         let image = container["image"].as_str().unwrap();
-        assert!(image.split_once(':').is_some_and(|(_, tag)| !tag.is_empty() && tag != "latest"), "{image}");
+        assert!(
+            image
+                .split_once(':')
+                .is_some_and(|(_, tag)| !tag.is_empty() && tag != "latest"),
+            "{image}"
+        );
     }
 }
 
@@ -168,26 +278,59 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
         return;
     }
     let script = peers().join("python/deploy.py");
-    let output = judge("python").arg(script).arg("check").arg(root()).output().unwrap();
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", super::told(&output)));
-    assert_eq!(found["problems"], serde_json::json!([]), "{:#}", found["problems"]);
+    let output = judge("python")
+        .arg(script)
+        .arg("check")
+        .arg(root())
+        .output()
+        .unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", super::told(&output)));
+    assert_eq!(
+        found["problems"],
+        serde_json::json!([]),
+        "{:#}",
+        found["problems"]
+    );
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
     assert_eq!(all.len(), 6, "four ways of the chart, two overlays");
-    no_default_stands_beside_what_is_written(&Rendered { name: OAUTH, objects: entries(&all[OAUTH]) });
+    no_default_stands_beside_what_is_written(&Rendered {
+        name: OAUTH,
+        objects: entries(&all[OAUTH]),
+    });
     for (name, objects) in all {
-        let rendered = Rendered { name, objects: entries(objects) };
+        let rendered = Rendered {
+            name,
+            objects: entries(objects),
+        };
         the_config_is_weirs(&rendered);
         services_and_policies_reach_it(&rendered);
         the_pod_can_do_little(&rendered);
     }
-    let kinds =
-        |name: &str| entries(&all[name]).iter().map(|object| object["kind"].as_str().unwrap()).collect::<Vec<_>>();
-    for kind in ["HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "ServiceAccount"]
-    {
-        assert!(kinds("helm everything").contains(&kind) && kinds("kustomize production").contains(&kind), "{kind}");
+    let kinds = |name: &str| {
+        entries(&all[name])
+            .iter()
+            .map(|object| object["kind"].as_str().unwrap())
+            .collect::<Vec<_>>()
+    };
+    for kind in [
+        "HorizontalPodAutoscaler",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "ServiceMonitor",
+        "ServiceAccount",
+    ] {
+        assert!(
+            kinds("helm everything").contains(&kind)
+                && kinds("kustomize production").contains(&kind),
+            "{kind}"
+        );
     }
-    assert!(found["compose"]["services"]["weir"].is_object(), "the compose file was read too");
+    assert!(
+        found["compose"]["services"]["weir"].is_object(),
+        "the compose file was read too"
+    );
 }
 
 #[test]
@@ -197,5 +340,8 @@ fn the_image_named_is_the_one_that_is_built() {
     let chart: Value = serde_saphyr::from_str(&super::read("deploy/helm/weir/Chart.yaml")).unwrap();
     assert_eq!(chart["appVersion"], version);
     let compose: Value = serde_saphyr::from_str(&super::read("docker-compose.yml")).unwrap();
-    assert_eq!(compose["services"]["weir"]["image"], format!("weir:{version}"));
+    assert_eq!(
+        compose["services"]["weir"]["image"],
+        format!("weir:{version}")
+    );
 }

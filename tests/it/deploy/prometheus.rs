@@ -1,4 +1,5 @@
-//! A real Prometheus on a free port: what it is told to scrape, with the rules of `deploy/prometheus`, and how it is asked.
+//! A real Prometheus on a free port: what it is told to scrape, with the rules of
+//! `deploy/prometheus`, and how it is asked.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -27,35 +28,64 @@ pub struct Sample {
 }
 
 impl Prometheus {
-    /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are those of the house, but for how long a
-    /// fault has to last before one fires.
+    /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are
+    /// those of the house, but for how long a fault has to last before one fires.
     pub fn over(targets: &[String]) -> Self {
         let folder = Folder::new("prometheus");
-        let hasty: String =
-            read("deploy/prometheus/alerts.yml")
-                .lines()
-                .map(|line| {
-                    if line.starts_with("        for: ") { "        for: 0s\n".to_owned() } else { format!("{line}\n") }
-                })
-                .collect();
+        let hasty: String = read("deploy/prometheus/alerts.yml")
+            .lines()
+            .map(|line| {
+                if line.starts_with("        for: ") {
+                    "        for: 0s\n".to_owned()
+                } else {
+                    format!("{line}\n")
+                }
+            })
+            .collect();
         let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
         write("alerts.yml", &hasty);
-        write("recording.yml", &read("deploy/prometheus/recording.yml").replace("    interval: 3m\n", ""));
+        write(
+            "recording.yml",
+            &read("deploy/prometheus/recording.yml").replace("    interval: 3m\n", ""),
+        );
         write("past.txt", &past());
-        promtool(&["tsdb", "create-blocks-from", "openmetrics"], &[&folder.0.join("past.txt"), &folder.0.join("data")]);
-        write("prometheus.yml", &CONFIG.replace("FOLDER", &folder.0.display().to_string()));
+        promtool(
+            &["tsdb", "create-blocks-from", "openmetrics"],
+            &[&folder.0.join("past.txt"), &folder.0.join("data")],
+        );
+        write(
+            "prometheus.yml",
+            &CONFIG.replace("FOLDER", &folder.0.display().to_string()),
+        );
         let mut command = Command::new("prometheus");
-        command.arg(format!("--config.file={}", folder.0.join("prometheus.yml").display()));
-        command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
+        command.arg(format!(
+            "--config.file={}",
+            folder.0.join("prometheus.yml").display()
+        ));
+        command.arg(format!(
+            "--storage.tsdb.path={}",
+            folder.0.join("data").display()
+        ));
         command.args(["--web.listen-address=127.0.0.1:0", "--log.level=warn"]);
         command.arg("--enable-feature=exemplar-storage");
         let mut process = Process::start(command);
         let port = process.listening_port();
-        let mut started = Self { process, port, folder };
+        let mut started = Self {
+            process,
+            port,
+            folder,
+        };
         started.watch(targets);
         until("Prometheus to be ready", || {
-            assert!(!started.process.is_over(), "Prometheus (Debian package prometheus): {}", started.process.said());
-            started.asked("GET", "/-/ready", "").ok().filter(|answer| answer.starts_with("HTTP/1.0 200"))
+            assert!(
+                !started.process.is_over(),
+                "Prometheus (Debian package prometheus): {}",
+                started.process.said()
+            );
+            started
+                .asked("GET", "/-/ready", "")
+                .ok()
+                .filter(|answer| answer.starts_with("HTTP/1.0 200"))
         });
         started
     }
@@ -75,12 +105,17 @@ impl Prometheus {
     pub fn query(&self, query: &str) -> Vec<Sample> {
         let answer = self.api("query", &format!("query={}", encoded(query)));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
-        let series = answer["data"]["result"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
+        let series = answer["data"]["result"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{query}: {answer}"));
         series
             .iter()
             .map(|one| Sample {
                 labels: one["metric"].clone(),
-                value: one["value"][1].as_str().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN),
+                value: one["value"][1]
+                    .as_str()
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(f64::NAN),
             })
             .collect()
     }
@@ -109,7 +144,9 @@ impl Prometheus {
     }
 
     fn api(&self, what: &str, form: &str) -> Value {
-        let text = self.asked("POST", &format!("/api/v1/{what}"), form).unwrap();
+        let text = self
+            .asked("POST", &format!("/api/v1/{what}"), form)
+            .unwrap();
         serde_json::from_str(body(&text)).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
@@ -152,15 +189,24 @@ fn encoded(text: &str) -> String {
     form
 }
 
-/// Nine days up to yesterday of what the recording rules say of two tools, at the times that the rules of a week look at.
+/// Nine days up to yesterday of what the recording rules say of two tools, at the times that the
+/// rules of a week look at.
 fn past() -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let (day, step) = (24 * 60 * 60, 600);
     let mut text = "# TYPE tool:weir_call_duration_seconds:p95_5m gauge\n".to_owned();
     for (upstream, tool) in [("search", "query"), ("files", "read")] {
-        for time in ((now - 9 * day) / step..(now - day / 2) / step).map(|step_number| step_number * step) {
+        for time in
+            ((now - 9 * day) / step..(now - day / 2) / step).map(|step_number| step_number * step)
+        {
             let labels = format!(r#"job="weir",upstream="{upstream}",gen_ai_tool_name="{tool}""#);
-            let _ = writeln!(text, "tool:weir_call_duration_seconds:p95_5m{{{labels}}} 0.05 {time}");
+            let _ = writeln!(
+                text,
+                "tool:weir_call_duration_seconds:p95_5m{{{labels}}} 0.05 {time}"
+            );
         }
     }
     text + "# EOF\n"
@@ -168,7 +214,11 @@ fn past() -> String {
 
 /// Runs promtool, which comes with Prometheus; it has to succeed.
 pub fn promtool(arguments: &[&str], files: &[&Path]) {
-    let output = Command::new("promtool").args(arguments).args(files).output();
-    let output = output.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
+    let output = Command::new("promtool")
+        .args(arguments)
+        .args(files)
+        .output();
+    let output =
+        output.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
     assert!(output.status.success(), "{}", super::told(&output));
 }

@@ -1,4 +1,5 @@
-//! The rules: taken by promtool, proven by its unit tests, and each alert with its page for whoever it wakes.
+//! The rules: taken by promtool, proven by its unit tests, and each alert with its page for whoever
+//! it wakes.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +13,20 @@ const RUNBOOKS: &str = "https://github.com/weir-mcp/weir/blob/main/docs/runbooks
 
 /// The rules of a file.
 pub fn rules(file: &str) -> Vec<Value> {
-    let parsed: Value = serde_saphyr::from_str(&read(&format!("deploy/prometheus/{file}.yml"))).unwrap();
-    entries(&parsed["groups"]).iter().flat_map(|group| entries(&group["rules"]).to_vec()).collect()
+    let parsed: Value =
+        serde_saphyr::from_str(&read(&format!("deploy/prometheus/{file}.yml"))).unwrap();
+    entries(&parsed["groups"])
+        .iter()
+        .flat_map(|group| entries(&group["rules"]).to_vec())
+        .collect()
 }
 
 /// The names of all alerts.
 pub fn alerts() -> BTreeSet<String> {
-    rules("alerts").iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+    rules("alerts")
+        .iter()
+        .map(|rule| rule["alert"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -29,14 +37,22 @@ fn promtool_takes_the_rules_and_the_scrape_configs() {
             &[&root().join(format!("deploy/prometheus/{file}.yml"))],
         );
     }
-    promtool(&["check", "config"], &[&root().join("deploy/prometheus/prometheus.yml")]);
-    promtool(&["check", "config", "--syntax-only"], &[&root().join("deploy/compose/prometheus.yml")]);
+    promtool(
+        &["check", "config"],
+        &[&root().join("deploy/prometheus/prometheus.yml")],
+    );
+    promtool(
+        &["check", "config", "--syntax-only"],
+        &[&root().join("deploy/compose/prometheus.yml")],
+    );
 }
 
 #[test]
 fn r286_each_alert_fires_on_its_fault_and_is_silent_otherwise() {
     let files = ["alerts", "slow"].map(|name| format!("deploy/prometheus/tests/{name}.test.yml"));
-    files.iter().for_each(|file| promtool(&["test", "rules"], &[&root().join(file)]));
+    files
+        .iter()
+        .for_each(|file| promtool(&["test", "rules"], &[&root().join(file)]));
     let tests = files.map(|file| serde_saphyr::from_str::<Value>(&read(&file)).unwrap());
     let fires: BTreeSet<String> = tests
         .iter()
@@ -44,7 +60,13 @@ fn r286_each_alert_fires_on_its_fault_and_is_silent_otherwise() {
         .flat_map(|test| entries(&test["promql_expr_test"]))
         .flat_map(|expectation| entries(&expectation["exp_samples"]))
         .filter_map(|sample| {
-            sample["labels"].as_str()?.split("alertname=\"").nth(1)?.split('"').next().map(str::to_owned)
+            sample["labels"]
+                .as_str()?
+                .split("alertname=\"")
+                .nth(1)?
+                .split('"')
+                .next()
+                .map(str::to_owned)
         })
         .collect();
     assert_eq!(fires, alerts(), "an alert without a test that it fires");
@@ -55,13 +77,27 @@ fn each_alert_says_who_what_and_where_to_read_on() {
     let mut pages = BTreeSet::new();
     for rule in rules("alerts") {
         let name = rule["alert"].as_str().unwrap();
-        assert!(["page", "ticket"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{name}");
+        assert!(
+            ["page", "ticket"].contains(&rule["labels"]["severity"].as_str().unwrap()),
+            "{name}"
+        );
         let annotations = &rule["annotations"];
-        let culprit = ["upstream", "endpoint", "limit", "issuer", "reason", "file", "instance"];
+        let culprit = [
+            "upstream", "endpoint", "limit", "issuer", "reason", "file", "instance",
+        ];
         let summary = annotations["summary"].as_str().unwrap();
-        assert!(culprit.iter().any(|label| summary.contains(&format!("$labels.{label}"))), "{name} names nobody");
-        assert!(annotations["description"].as_str().unwrap().ends_with('.'), "{name}");
-        // The page of this repository, or the same one below the place that Prometheus has as an external label.
+        assert!(
+            culprit
+                .iter()
+                .any(|label| summary.contains(&format!("$labels.{label}"))),
+            "{name} names nobody"
+        );
+        assert!(
+            annotations["description"].as_str().unwrap().ends_with('.'),
+            "{name}"
+        );
+        // The page of this repository, or the same one below the place that Prometheus has as an
+        // external label.
         let url = format!(
             "{{{{ with $externalLabels.weir_runbooks }}}}{{{{ . }}}}{{{{ else }}}}{RUNBOOKS}{{{{ end }}}}/{name}.md"
         );
@@ -69,8 +105,14 @@ fn each_alert_says_who_what_and_where_to_read_on() {
         let page = read(&format!("docs/runbooks/{name}.md"));
         assert!(page.starts_with(&format!("# {name}\n")), "{name}");
         for part in ["## What it means", "## First look", "## What to do"] {
-            let text = page.split(part).nth(1).unwrap_or_else(|| panic!("{name}: no {part}"));
-            assert!(text.split("\n## ").next().unwrap().trim().len() > 80, "{name}: {part}");
+            let text = page
+                .split(part)
+                .nth(1)
+                .unwrap_or_else(|| panic!("{name}: no {part}"));
+            assert!(
+                text.split("\n## ").next().unwrap().trim().len() > 80,
+                "{name}: {part}"
+            );
         }
         pages.insert(format!("{name}.md"));
     }
@@ -82,6 +124,9 @@ fn each_alert_says_who_what_and_where_to_read_on() {
     assert_eq!(found, pages, "a page for each alert, and no more");
     let index = read("docs/runbooks/README.md");
     for page in pages {
-        assert!(index.contains(&format!("({page})")), "{page} is not in the index");
+        assert!(
+            index.contains(&format!("({page})")),
+            "{page} is not in the index"
+        );
     }
 }

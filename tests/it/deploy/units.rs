@@ -5,16 +5,16 @@ use std::process::Command;
 use super::{Folder, judge, printed, read, told};
 use crate::harness::{binary, needs_peers};
 
-/// systemd's judgement of the service ("exposure", 0.0 to 10.0) may be at most this. What is left is the network, and what weir's
-/// child processes need.
+/// systemd's judgement of the service ("exposure", 0.0 to 10.0) may be at most this. What is left
+/// is the network, and what weir's child processes need.
 const EXPOSURE: f64 = 1.5;
 
 /// The units as they are, but for where the binary is: `verify` looks for it.
 fn units() -> Folder {
     let folder = Folder::new("units");
     for unit in ["weir.service", "weir.socket"] {
-        let text =
-            read(&format!("deploy/systemd/{unit}")).replace("/usr/local/bin/weir", &binary().display().to_string());
+        let text = read(&format!("deploy/systemd/{unit}"))
+            .replace("/usr/local/bin/weir", &binary().display().to_string());
         std::fs::write(folder.0.join(unit), text).unwrap();
     }
     folder
@@ -24,30 +24,60 @@ fn units() -> Folder {
 fn systemd_takes_the_units_and_finds_them_closed() {
     let folder = units();
     let service = folder.0.join("weir.service");
-    let verified =
-        Command::new("systemd-analyze").arg("verify").arg(&service).arg(folder.0.join("weir.socket")).output();
-    let verified = verified.unwrap_or_else(|error| panic!("systemd-analyze (Debian package systemd): {error}"));
-    assert!(verified.status.success() && told(&verified).trim().is_empty(), "{}", told(&verified));
-    let judged =
-        printed(Command::new("systemd-analyze").args(["security", "--offline=true", "--no-pager"]).arg(&service));
-    let last =
-        judged.lines().find(|line| line.contains("Overall exposure level")).unwrap_or_else(|| panic!("{judged}"));
-    let level: f64 = last.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{last}"));
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg(&service)
+        .arg(folder.0.join("weir.socket"))
+        .output();
+    let verified = verified
+        .unwrap_or_else(|error| panic!("systemd-analyze (Debian package systemd): {error}"));
+    assert!(
+        verified.status.success() && told(&verified).trim().is_empty(),
+        "{}",
+        told(&verified)
+    );
+    let judged = printed(
+        Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--no-pager"])
+            .arg(&service),
+    );
+    let last = judged
+        .lines()
+        .find(|line| line.contains("Overall exposure level"))
+        .unwrap_or_else(|| panic!("{judged}"));
+    let level: f64 = last
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("{last}"));
     assert!(level <= EXPOSURE, "{last}");
 }
 
 #[test]
 fn the_socket_is_where_the_default_config_listens() {
     let unit = read("deploy/systemd/weir.socket");
-    assert!(unit.lines().any(|line| line == "ListenStream=127.0.0.1:8080"), "{unit}");
-    assert!(unit.lines().any(|line| line == "Service=weir.service"), "{unit}");
+    assert!(
+        unit.lines()
+            .any(|line| line == "ListenStream=127.0.0.1:8080"),
+        "{unit}"
+    );
+    assert!(
+        unit.lines().any(|line| line == "Service=weir.service"),
+        "{unit}"
+    );
 }
 
 #[test]
 fn hadolint_finds_nothing_in_the_dockerfile() {
     if needs_peers() {
-        let found = judge("hadolint").arg(super::root().join("Dockerfile")).output().unwrap();
-        assert!(found.status.success() && told(&found).trim().is_empty(), "{}", told(&found));
+        let found = judge("hadolint")
+            .arg(super::root().join("Dockerfile"))
+            .output()
+            .unwrap();
+        assert!(
+            found.status.success() && told(&found).trim().is_empty(),
+            "{}",
+            told(&found)
+        );
     }
 }
 
@@ -63,8 +93,15 @@ fn completions_name_every_command_and_bash_completes_with_them() {
     }
     // What the shell does when somebody types `weir he` and a tab.
     let asked = "source \"$1\"; COMP_WORDS=(weir he); COMP_CWORD=1; _weir weir he weir; echo \"${COMPREPLY[*]}\"";
-    let completed = printed(Command::new("bash").args(["-c", asked, "bash"]).arg(folder.0.join("bash")));
-    assert!(completed.split_whitespace().any(|word| word == "health"), "{completed}");
+    let completed = printed(
+        Command::new("bash")
+            .args(["-c", asked, "bash"])
+            .arg(folder.0.join("bash")),
+    );
+    assert!(
+        completed.split_whitespace().any(|word| word == "health"),
+        "{completed}"
+    );
 }
 
 #[test]
@@ -72,15 +109,26 @@ fn r286_health_says_alive_ready_and_gone() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
     let folder = Folder::new("health");
     let file = folder.0.join("weir.yaml");
-    let weir = crate::harness::Weir::over(serde_json::json!({ "a": { "url": "http://127.0.0.1:1/mcp" } }));
-    let ask =
-        |more: &[&str]| Command::new(binary()).arg("health").args(more).env_remove("WEIR_CONFIG").output().unwrap();
+    let weir =
+        crate::harness::Weir::over(serde_json::json!({ "a": { "url": "http://127.0.0.1:1/mcp" } }));
+    let ask = |more: &[&str]| {
+        Command::new(binary())
+            .arg("health")
+            .args(more)
+            .env_remove("WEIR_CONFIG")
+            .output()
+            .unwrap()
+    };
     let admin = weir.admin_url();
-    for (more, word) in [(&["--admin", &admin][..], "ready"), (&["--admin", &admin, "--alive"][..], "alive")] {
+    for (more, word) in [
+        (&["--admin", &admin][..], "ready"),
+        (&["--admin", &admin, "--alive"][..], "alive"),
+    ] {
         let said = ask(more);
         assert_eq!((said.status.code(), told(&said).trim()), (Some(0), word));
     }
-    // By its config, as in a container: wherever it listens it is asked on this machine, whatever else the file says.
+    // By its config, as in a container: wherever it listens it is asked on this machine, whatever
+    // else the file says.
     let address = admin.trim_start_matches("http://127.0.0.1");
     for text in [
         format!("admin: {{ listen: \"0.0.0.0{address}\" }}\n{upstream}\n"),
@@ -94,12 +142,20 @@ fn r286_health_says_alive_ready_and_gone() {
     let said = ask(&["--config", file.to_str().unwrap()]);
     assert_eq!(said.status.code(), Some(3), "{}", told(&said));
     std::fs::write(&file, "admin: { listen: off }\n").unwrap();
-    assert_eq!(ask(&["--config", file.to_str().unwrap()]).status.code(), Some(2));
+    assert_eq!(
+        ask(&["--config", file.to_str().unwrap()]).status.code(),
+        Some(2)
+    );
     let not_ready = crate::harness::Weir::unready(serde_json::json!({
         "upstreams": { "a": { "url": "http://127.0.0.1:1/mcp" } },
         "auth": { "mode": "oauth", "issuers": [{ "issuer": "http://127.0.0.1:1" }] },
     }));
     let said = ask(&["--admin", &not_ready.admin_url()]);
     assert_eq!(said.status.code(), Some(1), "{}", told(&said));
-    assert_eq!(ask(&["--admin", &not_ready.admin_url(), "--alive"]).status.code(), Some(0));
+    assert_eq!(
+        ask(&["--admin", &not_ready.admin_url(), "--alive"])
+            .status
+            .code(),
+        Some(0)
+    );
 }

@@ -1,5 +1,6 @@
-//! A real Prometheus watches a real weir: on an ordinary day every panel and rule has something to show and no alert fires; then
-//! things go wrong, and for each of them the alert that is for it names the culprit.
+//! A real Prometheus watches a real weir: on an ordinary day every panel and rule has something to
+//! show and no alert fires; then things go wrong, and for each of them the alert that is for it
+//! names the culprit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +20,10 @@ const UNMADE: [&str; 1] = ["WeirPanics"];
 const WELL: [&str; 2] = ["files", "notes"];
 
 /// What fires for what: the alert, the label that names the culprit, and the culprit.
-fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'static str, String)> {
+fn expected(
+    scene: &Scene,
+    [sick, waiting]: [&Weir; 2],
+) -> Vec<(&'static str, &'static str, String)> {
     let (own, other) = (instance(&scene.weir), instance(sick));
     vec![
         ("WeirUpstreamSlow", "upstream", "search".to_owned()),
@@ -28,7 +32,11 @@ fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'
         ("WeirUpstreamDown", "upstream", "wiki".to_owned()),
         ("WeirCatalogStale", "upstream", "wiki".to_owned()),
         ("WeirCatalogIncomplete", "upstream", "mirror".to_owned()),
-        ("WeirToolDefinitionsChanged", "upstream", "deploys".to_owned()),
+        (
+            "WeirToolDefinitionsChanged",
+            "upstream",
+            "deploys".to_owned(),
+        ),
         ("WeirCallsQueueing", "upstream", "batch".to_owned()),
         ("WeirProcessesExhausted", "upstream", "robots".to_owned()),
         ("WeirClientFlooding", "limit", format!("tool:{LIMITED}")),
@@ -52,11 +60,16 @@ pub fn instance(weir: &Weir) -> String {
 
 /// Where the pictures' data goes, and how long each part of the scene lasts for them.
 fn pictures() -> Option<(String, Duration)> {
-    std::env::var("WEIR_DASHBOARDS").ok().map(|file| (file, Duration::from_secs(45)))
+    std::env::var("WEIR_DASHBOARDS")
+        .ok()
+        .map(|file| (file, Duration::from_secs(45)))
 }
 
 fn now() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
 }
 
 /// Looks until `done` says so, and at least for so long.
@@ -67,7 +80,10 @@ pub async fn look(what: &str, least: Duration, mut done: impl FnMut() -> Result<
         if state.is_ok() && begun.elapsed() >= least {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE + least, "waited in vain for {what}: {state:?}");
+        assert!(
+            begun.elapsed() < PATIENCE + least,
+            "waited in vain for {what}: {state:?}"
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -99,33 +115,64 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
     };
     let alarm = look("every fault's alert", least, || {
         for alert in prometheus.firing() {
-            seen.extend(expected.iter().position(|(name, label, culprit)| names(&alert, name, label, culprit)));
+            seen.extend(
+                expected
+                    .iter()
+                    .position(|(name, label, culprit)| names(&alert, name, label, culprit)),
+            );
             let upstream = alert.labels["upstream"].as_str().unwrap_or_default();
-            assert!(!WELL.contains(&upstream), "{alert:?} blames one that is well");
+            assert!(
+                !WELL.contains(&upstream),
+                "{alert:?} blames one that is well"
+            );
         }
-        let has = |name: &str| expected.iter().enumerate().any(|(at, one)| one.0 == name && seen.contains(&at));
-        // One illness of the second weir after the other: what cannot take calls loses no records of them.
-        if let Some(weir) = sick.as_ref().filter(|_| has("WeirAuditLosing") && has("WeirAuditFailing")) {
+        let has = |name: &str| {
+            expected
+                .iter()
+                .enumerate()
+                .any(|(at, one)| one.0 == name && seen.contains(&at))
+        };
+        // One illness of the second weir after the other: what cannot take calls loses no records
+        // of them.
+        if let Some(weir) = sick
+            .as_ref()
+            .filter(|_| has("WeirAuditLosing") && has("WeirAuditFailing"))
+        {
             weir.rewrite(sick_config(&scene.files, json!({ "memory": "16MiB" })));
         }
         if has("WeirMemoryShort") {
             sick = None;
         }
-        let missing: Vec<_> = (0..expected.len()).filter(|at| !seen.contains(at)).map(|at| &expected[at]).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+        let missing: Vec<_> = (0..expected.len())
+            .filter(|at| !seen.contains(at))
+            .map(|at| &expected[at])
+            .collect();
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{missing:?}"))
+        }
     });
     tokio::select! {
         ((), ()) = async { tokio::join!(scene.day(), scene.trouble()) } => unreachable!("it has no end"),
         () = ill => unreachable!("it has no end"),
         () = alarm => {}
     }
-    let fired: BTreeSet<String> =
-        expected.iter().map(|one| one.0.to_owned()).chain(UNMADE.map(str::to_owned)).collect();
+    let fired: BTreeSet<String> = expected
+        .iter()
+        .map(|one| one.0.to_owned())
+        .chain(UNMADE.map(str::to_owned))
+        .collect();
     assert_eq!(fired, alerts(), "an alert that nothing was done about here");
     everything_is_answered(&prometheus);
-    // What is gone stays gone, however often it is asked: an alert that has to wait two minutes would never fire for what flickers.
+    // What is gone stays gone, however often it is asked: an alert that has to wait two minutes
+    // would never fire for what flickers.
     let flickers = prometheus.query(r#"changes(weir_upstream_up{upstream="wiki"}[5m])"#);
-    assert_eq!(flickers.iter().map(|count| count.value).collect::<Vec<_>>(), [1.0], "up, then down");
+    assert_eq!(
+        flickers.iter().map(|count| count.value).collect::<Vec<_>>(),
+        [1.0],
+        "up, then down"
+    );
     if let Some((file, _)) = pictures() {
         std::fs::write(file, drawn(&prometheus, [begun, broken, now()]).to_string()).unwrap();
     }
@@ -140,8 +187,15 @@ fn ordinary(prometheus: &Prometheus) -> Result<(), String> {
     let firing = prometheus.firing();
     assert!(firing.is_empty(), "on an ordinary day: {firing:?}");
     let known = prometheus.query("upstream:weir_calls:rate5m").len();
-    let enough = prometheus.query("min(count_over_time(up[1m]))").first().is_some_and(|count| count.value >= 6.0);
-    if known >= 6 && enough { Ok(()) } else { Err(format!("{known} kinds of calls")) }
+    let enough = prometheus
+        .query("min(count_over_time(up[1m]))")
+        .first()
+        .is_some_and(|count| count.value >= 6.0);
+    if known >= 6 && enough {
+        Ok(())
+    } else {
+        Err(format!("{known} kinds of calls"))
+    }
 }
 
 /// Every query of every panel and rule gives something, and no rule has an error.
@@ -152,7 +206,10 @@ fn everything_is_answered(prometheus: &Prometheus) {
         for panel in panels(&board) {
             for (query, _) in queries(panel) {
                 if prometheus.query(&query).is_empty() {
-                    silent.push(format!("{name}: {}: {query}", panel["title"].as_str().unwrap()));
+                    silent.push(format!(
+                        "{name}: {}: {query}",
+                        panel["title"].as_str().unwrap()
+                    ));
                 }
             }
         }

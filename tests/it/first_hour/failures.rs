@@ -1,14 +1,20 @@
-//! What goes wrong in a first hour, each thing once: a command says it in the words that the pages have.
+//! What goes wrong in a first hour, each thing once: a command says it in the words that the pages
+//! have.
 
 use super::machine::{Machine, printed};
 use super::pages::is_as_shown;
 use super::{Running, page};
 use crate::harness::needs_peers;
 
-/// The example below `weir doctor` in docs/cli.md; times, versions and addresses of its reader's machine may be others.
+/// The example below `weir doctor` in docs/cli.md; times, versions and addresses of its reader's
+/// machine may be others.
 fn shown_by_the_page() -> Vec<String> {
     let page = page("docs/cli.md");
-    let block = page.split("```").find(|block| block.trim_start().starts_with("ok     files")).unwrap().trim();
+    let block = page
+        .split("```")
+        .find(|block| block.trim_start().starts_with("ok     files"))
+        .unwrap()
+        .trim();
     let line = |line: &str| {
         let words: Vec<&str> = line.split(", ").collect();
         match words.split_last() {
@@ -36,7 +42,10 @@ upstreams:
     let output = machine.shell("weir doctor weir.yaml").output().unwrap();
     let (shown, found) = (shown_by_the_page(), printed(&output));
     assert_eq!(output.status.code(), Some(1));
-    assert!(shown.len() > 4 && is_as_shown(&shown, &found), "{shown:#?} in\n{found}");
+    assert!(
+        shown.len() > 4 && is_as_shown(&shown, &found),
+        "{shown:#?} in\n{found}"
+    );
 }
 
 /// A command, the exit code that docs/cli.md has for its mistake, and what it says.
@@ -52,20 +61,39 @@ const MISTAKES: [Mistake; 8] = [
         code: 3,
         says: &["did you mean `desk__calculate`?"],
     },
-    Mistake { command: "weir tools http://127.0.0.1:8080/mpc", code: 3, says: &["404", "/mcp"] },
-    Mistake { command: "weir tools 127.0.0.1:8080/mcp", code: 2, says: &["http"] },
+    Mistake {
+        command: "weir tools http://127.0.0.1:8080/mpc",
+        code: 3,
+        says: &["404", "/mcp"],
+    },
+    Mistake {
+        command: "weir tools 127.0.0.1:8080/mcp",
+        code: 2,
+        says: &["http"],
+    },
     Mistake {
         command: "weir tools http://127.0.0.1:1/mcp",
         code: 3,
         says: &["connection refused", "start the server"],
     },
-    Mistake { command: "weir check nowhere.yaml", code: 2, says: &["nowhere.yaml", "No such file"] },
+    Mistake {
+        command: "weir check nowhere.yaml",
+        code: 2,
+        says: &["nowhere.yaml", "No such file"],
+    },
     Mistake {
         command: "weir check misspelt.yaml",
         code: 2,
-        says: &["misspelt.yaml:2: error: auht: unknown key", "did you mean `auth`?"],
+        says: &[
+            "misspelt.yaml:2: error: auht: unknown key",
+            "did you mean `auth`?",
+        ],
     },
-    Mistake { command: "weir serve --config weir.yaml --log inof", code: 2, says: &["inof", "info"] },
+    Mistake {
+        command: "weir serve --config weir.yaml --log inof",
+        code: 2,
+        says: &["inof", "info"],
+    },
     Mistake {
         command: "weir admin --admin http://127.0.0.1:1 upstreams",
         code: 3,
@@ -76,7 +104,11 @@ const MISTAKES: [Mistake; 8] = [
 #[test]
 fn each_mistake_of_a_first_hour_has_a_sentence_and_its_exit_code() {
     let machine = Machine::new();
-    std::fs::write(machine.folder.join("misspelt.yaml"), "upstreams: {}\nauht: { mode: required }\n").unwrap();
+    std::fs::write(
+        machine.folder.join("misspelt.yaml"),
+        "upstreams: {}\nauht: { mode: required }\n",
+    )
+    .unwrap();
     std::fs::write(machine.folder.join("weir.yaml"), "upstreams: {}\n").unwrap();
     let weir = Running::quickstart(&machine);
     let ready = super::PageCommand {
@@ -85,11 +117,22 @@ fn each_mistake_of_a_first_hour_has_a_sentence_and_its_exit_code() {
     };
     weir.follow(&machine, &ready);
     let page = page("docs/cli.md");
-    for Mistake { command, code, says } in MISTAKES {
+    for Mistake {
+        command,
+        code,
+        says,
+    } in MISTAKES
+    {
         let output = machine.shell(&weir.here(command)).output().unwrap();
         let found = printed(&output);
         assert_eq!(output.status.code(), Some(code), "{command}: {found}");
-        assert!(page.contains(&format!("\n| {code} | ")), "{code} is no code of the page");
-        assert!(says.iter().all(|word| found.contains(word)), "{command}: {says:?} in {found}");
+        assert!(
+            page.contains(&format!("\n| {code} | ")),
+            "{code} is no code of the page"
+        );
+        assert!(
+            says.iter().all(|word| found.contains(word)),
+            "{command}: {says:?} in {found}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The machine of somebody new: a folder to work in, and `weir`, `npx` and `uvx` on the `PATH`. The latter two start the packages that the tests
-//! have installed, by the names that their registries know them by, and fetch nothing.
+//! The machine of somebody new: a folder to work in, and `weir`, `npx` and `uvx` on the `PATH`. The
+//! latter two start the packages that the tests have installed, by the names that their registries
+//! know them by, and fetch nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,14 @@ impl Machine {
         std::fs::create_dir_all(&programs).unwrap();
         let node_modules = peers().join("node/node_modules");
         let python = peers().join("python/.venv1/bin/python");
-        write_program(&programs.join("npx"), &NPX.replace("NODE_MODULES", node_modules.to_str().unwrap()));
-        write_program(&programs.join("uvx"), &UVX.replace("PYTHON", python.to_str().unwrap()));
+        write_program(
+            &programs.join("npx"),
+            &NPX.replace("NODE_MODULES", node_modules.to_str().unwrap()),
+        );
+        write_program(
+            &programs.join("uvx"),
+            &UVX.replace("PYTHON", python.to_str().unwrap()),
+        );
         std::os::unix::fs::symlink(binary(), programs.join("weir")).unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
         Self { folder, path }
@@ -46,7 +53,10 @@ impl Machine {
     /// A command of a shell, not started yet.
     pub fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("sh");
-        shell.args(["-c", command]).current_dir(&self.folder).env("PATH", &self.path);
+        shell
+            .args(["-c", command])
+            .current_dir(&self.folder)
+            .env("PATH", &self.path);
         shell.env("XDG_STATE_HOME", self.folder.join("state"));
         for name in ["WEIR_CONFIG", "WEIR_ADMIN", "WEIR_TOKEN", "RUST_LOG"] {
             shell.env_remove(name);

@@ -1,8 +1,9 @@
-//! The first hour of somebody new: each command of README.md and docs/quickstart.md as it stands there, and the servers that people really
-//! have, of npm and PyPI, behind one weir.
+//! The first hour of somebody new: each command of README.md and docs/quickstart.md as it stands
+//! there, and the servers that people really have, of npm and PyPI, behind one weir.
 //!
-//! What is replaced in a command: the ports of the two listeners and of a server by free ones, and folders of a reader's by folders of the
-//! test, and weir's version by its own. What may differ in the output: see [`pages::is_as_shown`].
+//! What is replaced in a command: the ports of the two listeners and of a server by free ones, and
+//! folders of a reader's by folders of the test, and weir's version by its own. What may differ in
+//! the output: see [`pages::is_as_shown`].
 
 mod failures;
 mod machine;
@@ -27,39 +28,70 @@ impl Running {
     fn start(mut command: Command) -> Self {
         command.env("RUST_LOG", "warn");
         let mut process = Process::start(command);
-        let addresses: serde_json::Value =
-            serde_json::from_str(&format!("{{\"clients\":{}", process.line_after("{\"clients\":"))).unwrap();
+        let addresses: serde_json::Value = serde_json::from_str(&format!(
+            "{{\"clients\":{}",
+            process.line_after("{\"clients\":")
+        ))
+        .unwrap();
         let url = |name: &str| format!("http://{}", addresses[name].as_str().unwrap());
-        Self { clients: url("clients"), operators: url("operators"), process }
+        Self {
+            clients: url("clients"),
+            operators: url("operators"),
+            process,
+        }
     }
 
     /// `weir quickstart`, which says its addresses to a person.
     fn quickstart(machine: &Machine) -> Self {
-        let mut process = Process::start(machine.shell("exec weir quickstart --listen 127.0.0.1:0"));
-        let clients = process.line_after("  weir tools ").trim_end_matches("/mcp").to_owned();
-        let operators = process.line_after("For operators: ").split_once("/ is").unwrap().0.to_owned();
-        Self { process, clients, operators }
+        let mut process =
+            Process::start(machine.shell("exec weir quickstart --listen 127.0.0.1:0"));
+        let clients = process
+            .line_after("  weir tools ")
+            .trim_end_matches("/mcp")
+            .to_owned();
+        let operators = process
+            .line_after("For operators: ")
+            .split_once("/ is")
+            .unwrap()
+            .0
+            .to_owned();
+        Self {
+            process,
+            clients,
+            operators,
+        }
     }
 
     /// A text of a page with the addresses of this weir.
     fn here(&self, text: &str) -> String {
-        text.replace("http://127.0.0.1:8080", &self.clients).replace("http://127.0.0.1:8081", &self.operators)
+        text.replace("http://127.0.0.1:8080", &self.clients)
+            .replace("http://127.0.0.1:8081", &self.operators)
     }
 
-    /// Runs a command of a page until it prints what the page shows: a list follows a change in a moment.
+    /// Runs a command of a page until it prints what the page shows: a list follows a change in a
+    /// moment.
     fn follow(&self, machine: &Machine, command: &PageCommand) {
         let (text, shows) = (self.here(&command.text), &command.shows);
         let version = format!("weir {}", env!("CARGO_PKG_VERSION"));
-        let shows: Vec<String> = shows.iter().map(|line| self.here(line).replace("weir 0.1.0", &version)).collect();
+        let shows: Vec<String> = shows
+            .iter()
+            .map(|line| self.here(line).replace("weir 0.1.0", &version))
+            .collect();
         let mut last = String::new();
         let is_done = || {
-            let output = machine.shell(&text).env("WEIR_ADMIN", &self.operators).output().unwrap();
+            let output = machine
+                .shell(&text)
+                .env("WEIR_ADMIN", &self.operators)
+                .output()
+                .unwrap();
             last = printed(&output);
             // A page that shows no output shows a command that succeeds.
-            (is_as_shown(&shows, &last) && (!shows.is_empty() || output.status.success())).then_some(())
+            (is_as_shown(&shows, &last) && (!shows.is_empty() || output.status.success()))
+                .then_some(())
         };
         let what = format!("{text} to print {shows:?}");
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until(&what, is_done)));
+        let found =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until(&what, is_done)));
         assert!(found.is_ok(), "{what}; it printed\n{last}");
     }
 }
@@ -75,7 +107,10 @@ fn r004_the_quickstart_page_does_what_it_says() {
     std::fs::write(machine.folder.join("weir.yaml"), file(&page, "yaml")).unwrap();
     let weir = Running::quickstart(&machine);
     let all = commands(&page);
-    for command in all.iter().filter(|command| command.text != "weir quickstart") {
+    for command in all
+        .iter()
+        .filter(|command| command.text != "weir quickstart")
+    {
         weir.follow(&machine, command);
     }
     assert!(all.len() > 9, "{} commands", all.len());
@@ -94,7 +129,9 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
     std::fs::create_dir(&documents).unwrap();
     let (_everything, everything) = Server::Everything.over_http();
     let config = file(&page, "yaml").replace("http://127.0.0.1:3001/mcp", &everything);
-    let config = config.replace("/srv/docs", documents.to_str().unwrap()).replace("127.0.0.1:8080", "127.0.0.1:0");
+    let config = config
+        .replace("/srv/docs", documents.to_str().unwrap())
+        .replace("127.0.0.1:8080", "127.0.0.1:0");
     let config = format!("{config}admin: {{ listen: 127.0.0.1:0 }}\n");
     std::fs::write(machine.folder.join("weir.yaml"), config).unwrap();
 
@@ -112,14 +149,22 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
                 quickstart.follow(&machine, &tools);
             }
             _ if text.ends_with("--watch") => {
-                let watching = Process::start(machine.shell(&format!("exec {}", quickstart.here(text))));
-                until("the tool that comes", || watching.said().contains("coin_flip").then_some(()));
+                let watching =
+                    Process::start(machine.shell(&format!("exec {}", quickstart.here(text))));
+                until("the tool that comes", || {
+                    watching.said().contains("coin_flip").then_some(())
+                });
             }
             "weir serve --config weir.yaml" => {
-                served = Some(Running::start(machine.shell(&format!("exec {text} --address-file /dev/stdout"))));
+                served = Some(Running::start(
+                    machine.shell(&format!("exec {text} --address-file /dev/stdout")),
+                ));
             }
             _ if text.starts_with("weir ") => quickstart.follow(&machine, &command),
-            _ => assert!(OF_DEVELOPERS.contains(&text), "nobody runs `{text}` here: teach this test what it does"),
+            _ => assert!(
+                OF_DEVELOPERS.contains(&text),
+                "nobody runs `{text}` here: teach this test what it does"
+            ),
         }
     }
     quickstart.process.signal("TERM");
@@ -130,19 +175,32 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
         text: format!("weir tools {url} --wait"),
         shows: vec![format!("{tool} ...")],
     };
-    weir.follow(&machine, &shown("http://127.0.0.1:8080/mcp", "files__read_file"));
-    weir.follow(&machine, &shown("http://127.0.0.1:8080/mcp", "everything__echo"));
-    weir.follow(&machine, &shown("http://127.0.0.1:8080/mcp/files", "read_file"));
-    for (path, words) in
-        [("", "<h1>weir"), ("/healthz", "alive"), ("/readyz", "ready"), ("/metrics", "weir_upstream_up")]
-    {
+    weir.follow(
+        &machine,
+        &shown("http://127.0.0.1:8080/mcp", "files__read_file"),
+    );
+    weir.follow(
+        &machine,
+        &shown("http://127.0.0.1:8080/mcp", "everything__echo"),
+    );
+    weir.follow(
+        &machine,
+        &shown("http://127.0.0.1:8080/mcp/files", "read_file"),
+    );
+    for (path, words) in [
+        ("", "<h1>weir"),
+        ("/healthz", "alive"),
+        ("/readyz", "ready"),
+        ("/metrics", "weir_upstream_up"),
+    ] {
         assert!(page.contains("has a status page, `/healthz`, `/readyz`, `/metrics`"));
         let command = format!("curl --silent --show-error --fail {}{path}", weir.operators);
         assert!(machine.run(&command).contains(words), "{path}");
     }
 }
 
-/// What somebody adds one after the other, as the pages of these servers say, and a call of each: its arguments, and a part of the answer.
+/// What somebody adds one after the other, as the pages of these servers say, and a call of each:
+/// its arguments, and a part of the answer.
 fn real_servers(machine: &Machine) -> Vec<(String, String, &'static str)> {
     let folder = machine.folder.join("repository");
     std::fs::create_dir(&folder).unwrap();
@@ -150,9 +208,18 @@ fn real_servers(machine: &Machine) -> Vec<(String, String, &'static str)> {
     machine.run("git -C repository init --quiet --initial-branch=main");
     let here = folder.display();
     let python = peers().join("python");
-    let fastmcp =
-        format!("{} {}", python.join(".venv1/bin/python").display(), python.join("fastmcp_server.py").display());
-    let of = |add: &str, call: String, answer| (format!("weir add {add}"), format!("weir call URL {call}"), answer);
+    let fastmcp = format!(
+        "{} {}",
+        python.join(".venv1/bin/python").display(),
+        python.join("fastmcp_server.py").display()
+    );
+    let of = |add: &str, call: String, answer| {
+        (
+            format!("weir add {add}"),
+            format!("weir call URL {call}"),
+            answer,
+        )
+    };
     vec![
         of(
             &format!("files -- npx -y @modelcontextprotocol/server-filesystem {here}"),
@@ -198,29 +265,58 @@ fn the_servers_that_people_have_are_added_tried_listed_and_called() {
     }
     let file = machine.folder.join("weir.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
-    let free = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0");
+    let free = text
+        .replace("127.0.0.1:8080", "127.0.0.1:0")
+        .replace("127.0.0.1:8081", "127.0.0.1:0");
     std::fs::write(&file, free).unwrap();
-    assert!(machine.run("weir check weir.yaml").contains("weir.yaml: good, 8 upstreams and 9 endpoints"));
+    assert!(
+        machine
+            .run("weir check weir.yaml")
+            .contains("weir.yaml: good, 8 upstreams and 9 endpoints")
+    );
     let examined = machine.run("weir doctor weir.yaml");
     assert_eq!(
-        examined.lines().filter(|line| line.starts_with("ok ") && line.contains("protocol 20")).count(),
+        examined
+            .lines()
+            .filter(|line| line.starts_with("ok ") && line.contains("protocol 20"))
+            .count(),
         8,
         "{examined}"
     );
-    let weir = Running::start(machine.shell("exec weir serve --config weir.yaml --address-file /dev/stdout"));
+    let weir = Running::start(
+        machine.shell("exec weir serve --config weir.yaml --address-file /dev/stdout"),
+    );
     let url = format!("{}/mcp", weir.clients);
     let listed = machine.run(&format!("weir tools {url} --wait"));
     for (_, call, answer) in &servers {
         let call = call.replace("URL", &url);
         let tool = call.split(' ').nth(3).unwrap();
         assert!(listed.contains(tool), "{tool} in {listed}");
-        // `fetch` refuses a page of this machine that has no rules for robots, and says so: an answer of the server's own.
+        // `fetch` refuses a page of this machine that has no rules for robots, and says so: an
+        // answer of the server's own.
         let output = machine.shell(&call).output().unwrap();
-        assert_eq!(output.status.code(), Some(i32::from(tool == "fetch__fetch")), "{call}: {}", printed(&output));
-        assert!(printed(&output).contains(answer), "{call}: {}", printed(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(tool == "fetch__fetch")),
+            "{call}: {}",
+            printed(&output)
+        );
+        assert!(
+            printed(&output).contains(answer),
+            "{call}: {}",
+            printed(&output)
+        );
     }
-    let states: serde_json::Value =
-        serde_json::from_str(&machine.run(&format!("weir admin --admin {} --json upstreams", weir.operators))).unwrap();
-    let up = states["upstreams"].as_array().unwrap().iter().filter(|upstream| upstream["state"] == "up").count();
+    let states: serde_json::Value = serde_json::from_str(&machine.run(&format!(
+        "weir admin --admin {} --json upstreams",
+        weir.operators
+    )))
+    .unwrap();
+    let up = states["upstreams"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|upstream| upstream["state"] == "up")
+        .count();
     assert_eq!(json!(up), json!(8), "{states:#}");
 }

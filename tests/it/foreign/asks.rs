@@ -1,4 +1,5 @@
-//! Servers of the SDKs that ask, and clients of the SDKs that answer, with weir between: each pair speaks what it speaks.
+//! Servers of the SDKs that ask, and clients of the SDKs that answer, with weir between: each pair
+//! speaks what it speaks.
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,11 @@ pub(super) type Try = (&'static str, Value, &'static str, &'static str);
 pub(super) fn asked(client: Client, url: &str, tries: &[Try]) {
     for one in tries {
         let methods = tried(client, url, one);
-        assert!(methods.iter().any(|asked| asked == one.2), "{client:?} {}: {methods:?}", one.0);
+        assert!(
+            methods.iter().any(|asked| asked == one.2),
+            "{client:?} {}: {methods:?}",
+            one.0
+        );
     }
 }
 
@@ -19,8 +24,15 @@ pub(super) fn asked(client: Client, url: &str, tries: &[Try]) {
 fn tried(client: Client, url: &str, (tool, arguments, _, says): &Try) -> Vec<String> {
     let seen = client.run(url, &["call", tool, &arguments.to_string(), "--asks"]);
     let result = &seen.one("result")["result"];
-    assert!(result["isError"] != true && result["content"].to_string().contains(says), "{client:?} {tool}: {result}");
-    seen.all("asked").iter().filter_map(|line| line["method"].as_str()).map(str::to_owned).collect()
+    assert!(
+        result["isError"] != true && result["content"].to_string().contains(says),
+        "{client:?} {tool}: {result}"
+    );
+    seen.all("asked")
+        .iter()
+        .filter_map(|line| line["method"].as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 pub(super) fn over(server: Server) -> (Process, Weir) {
@@ -36,15 +48,35 @@ fn everything(client: Client) {
     let (_running, weir) = over(Server::Everything);
     weir.until_listed("/mcp/peer", &["echo"]);
     let tries = [
-        ("trigger-sampling-request", json!({ "prompt": "a word" }), "sampling/createMessage", "a sampled text"),
-        ("trigger-elicitation-request", json!({}), "elicitation/create", "accept"),
-        ("get-roots-list", json!({}), "roots/list", "file:///srv/driver"),
+        (
+            "trigger-sampling-request",
+            json!({ "prompt": "a word" }),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+        (
+            "trigger-elicitation-request",
+            json!({}),
+            "elicitation/create",
+            "accept",
+        ),
+        (
+            "get-roots-list",
+            json!({}),
+            "roots/list",
+            "file:///srv/driver",
+        ),
     ];
-    // It asks for roots some time after a session began, in whichever call runs then, and keeps them.
+    // It asks for roots some time after a session began, in whichever call runs then, and keeps
+    // them.
     let mut methods = Vec::new();
     for one in &tries {
         methods.extend(tried(client, &weir.url("/mcp/peer"), one));
-        assert!(methods.iter().any(|asked| asked == one.2), "{client:?} {}: {methods:?}", one.0);
+        assert!(
+            methods.iter().any(|asked| asked == one.2),
+            "{client:?} {}: {methods:?}",
+            one.0
+        );
     }
 }
 
@@ -57,22 +89,48 @@ fn modern(client: Client) {
     weir.until_listed("/mcp/peer", &["greet", "say", "places"]);
     let tries = [
         ("greet", json!({}), "elicitation/create", "Hello Ada"),
-        ("say", json!({}), "sampling/createMessage", "It said: a sampled text"),
+        (
+            "say",
+            json!({}),
+            "sampling/createMessage",
+            "It said: a sampled text",
+        ),
         ("places", json!({}), "roots/list", "file:///srv/driver"),
     ];
     asked(client, &weir.url("/mcp/peer"), &tries);
     let (_running, weir) = over(Server::Fixture("modern"));
     weir.until_listed("/mcp/peer", &["test_input_required_result_elicitation"]);
     let tries = [
-        ("test_input_required_result_elicitation", json!({}), "elicitation/create", "Ada"),
-        ("test_input_required_result_sampling", json!({}), "sampling/createMessage", "a sampled text"),
-        ("test_input_required_result_list_roots", json!({}), "roots/list", "file:///srv/driver"),
-        ("test_input_required_result_multi_round", json!({}), "elicitation/create", ""),
+        (
+            "test_input_required_result_elicitation",
+            json!({}),
+            "elicitation/create",
+            "Ada",
+        ),
+        (
+            "test_input_required_result_sampling",
+            json!({}),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+        (
+            "test_input_required_result_list_roots",
+            json!({}),
+            "roots/list",
+            "file:///srv/driver",
+        ),
+        (
+            "test_input_required_result_multi_round",
+            json!({}),
+            "elicitation/create",
+            "",
+        ),
     ];
     asked(client, &weir.url("/mcp/peer"), &tries);
 }
 
-/// A server of both eras, each caller in its own: the tool asks by a request while it runs, for which the SDK needs a legacy client.
+/// A server of both eras, each caller in its own: the tool asks by a request while it runs, for
+/// which the SDK needs a legacy client.
 #[test]
 fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
     if needs_peers() {
@@ -93,12 +151,30 @@ fn r182_a_server_of_both_eras_over_stdio_asks_a_legacy_client_while_its_call_run
 
 fn both_eras(weir: &Weir) {
     weir.until_listed("/mcp/peer", &["test_pushed_elicitation"]);
-    let pushed = [("test_pushed_elicitation", json!({}), "elicitation/create", "action=accept")];
-    for client in [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1] {
+    let pushed = [(
+        "test_pushed_elicitation",
+        json!({}),
+        "elicitation/create",
+        "action=accept",
+    )];
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("legacy"),
+        Client::Python1,
+    ] {
         asked(client, &weir.url("/mcp/peer"), &pushed);
     }
-    let ended = [("test_input_required_result_elicitation", json!({}), "elicitation/create", "Ada")];
-    asked(Client::TypeScript2("modern"), &weir.url("/mcp/peer"), &ended);
+    let ended = [(
+        "test_input_required_result_elicitation",
+        json!({}),
+        "elicitation/create",
+        "Ada",
+    )];
+    asked(
+        Client::TypeScript2("modern"),
+        &weir.url("/mcp/peer"),
+        &ended,
+    );
 }
 
 /// An example of the SDK's own, as it is: it asks for a form on its standing stream.
@@ -109,7 +185,12 @@ fn r182_an_example_server_asks_beside_its_call() {
     }
     let (_running, weir) = over(Server::Example("elicitationFormExample", "PORT"));
     weir.until_listed("/mcp/peer", &["register_user"]);
-    let tries = [("register_user", json!({}), "elicitation/create", "Username: Ada")];
+    let tries = [(
+        "register_user",
+        json!({}),
+        "elicitation/create",
+        "Username: Ada",
+    )];
     for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
         asked(client, &weir.url("/mcp/peer"), &tries);
     }
@@ -125,7 +206,12 @@ fn r182_an_example_server_over_stdio_has_the_client_sample() {
     upstream["session"] = json!("principal");
     let weir = Weir::over(json!({ "peer": upstream }));
     weir.until_listed("/mcp/peer", &["summarize"]);
-    let tries = [("summarize", json!({ "text": "weir is a gateway" }), "sampling/createMessage", "a sampled text")];
+    let tries = [(
+        "summarize",
+        json!({ "text": "weir is a gateway" }),
+        "sampling/createMessage",
+        "a sampled text",
+    )];
     for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
         asked(client, &weir.url("/mcp/peer"), &tries);
     }

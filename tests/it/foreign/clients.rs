@@ -1,5 +1,5 @@
-//! Real clients in front of weir. Each lists all pages, calls, gets progress, gets a `list_changed`, and sees an unknown
-//! tool refused, whatever era the server behind speaks.
+//! Real clients in front of weir. Each lists all pages, calls, gets progress, gets a
+//! `list_changed`, and sees an unknown tool refused, whatever era the server behind speaks.
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,14 @@ fn town() -> Town {
         "fast": Server::FastMcp.as_child(),
         "low": Server::LowLevel.as_child(),
     }));
-    weir.until_listed("/mcp", &["zoo__weigh", "shop__sum", "fast__add", "low__reverse"]);
-    Town { weir, _servers: vec![zoo, modern] }
+    weir.until_listed(
+        "/mcp",
+        &["zoo__weigh", "shop__sum", "fast__add", "low__reverse"],
+    );
+    Town {
+        weir,
+        _servers: vec![zoo, modern],
+    }
 }
 
 fn tour(client: Client) {
@@ -40,7 +46,14 @@ fn tour(client: Client) {
 fn lists_and_calls(client: Client, url: &str) {
     let listed = client.run(url, &["list"]);
     let names = listed.names();
-    for expected in ["zoo__weigh", "zoo__draw", "shop__sum", "fast__add", "fast__process_files", "low__reverse"] {
+    for expected in [
+        "zoo__weigh",
+        "zoo__draw",
+        "shop__sum",
+        "fast__add",
+        "fast__process_files",
+        "low__reverse",
+    ] {
         assert!(names.contains(&expected), "{expected} in {names:?}");
     }
     let mut once = names.clone();
@@ -55,23 +68,37 @@ fn lists_and_calls(client: Client, url: &str) {
     ] {
         let called = client.run(url, &["call", tool, &arguments.to_string()]);
         let result = &called.one("result")["result"];
-        assert!(result["content"][0]["text"].as_str().unwrap_or_default().contains(answer), "{tool}: {result}");
+        assert!(
+            result["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(answer),
+            "{tool}: {result}"
+        );
     }
 }
 
 fn hears_progress(client: Client, url: &str) {
-    for (tool, arguments) in
-        [("fast__process_files", json!({ "files": ["a", "b", "c"] })), ("shop__saw", json!({ "steps": 3 }))]
-    {
+    for (tool, arguments) in [
+        ("fast__process_files", json!({ "files": ["a", "b", "c"] })),
+        ("shop__saw", json!({ "steps": 3 })),
+    ] {
         let called = client.run(url, &["call-progress", tool, &arguments.to_string()]);
         let notes = called.all("progress");
         assert!(!notes.is_empty(), "{client:?} {tool}: {called:?}");
-        let mut steps: Vec<f64> = notes.iter().map(|note| note["progress"].as_f64().unwrap()).collect();
+        let mut steps: Vec<f64> = notes
+            .iter()
+            .map(|note| note["progress"].as_f64().unwrap())
+            .collect();
         if matches!(client, Client::Rmcp(_)) {
-            // It gives each notification to a task of its own, and they run as they like: none may come twice.
+            // It gives each notification to a task of its own, and they run as they like: none may
+            // come twice.
             steps.sort_unstable_by(f64::total_cmp);
         }
-        assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "progress increases: {steps:?}");
+        assert!(
+            steps.windows(2).all(|pair| pair[0] < pair[1]),
+            "progress increases: {steps:?}"
+        );
         called.one("result");
     }
 }
@@ -106,7 +133,8 @@ tours! {
     r062_r201_rust_sdk_probing: Client::Rmcp("auto");
 }
 
-/// `callTool`'s own check of `outputSchema` passes a good result and rejects a bad one, under prefixed names.
+/// `callTool`'s own check of `outputSchema` passes a good result and rejects a bad one, under
+/// prefixed names.
 #[test]
 fn r128_structured_output_is_checked_by_the_clients_themselves() {
     if !needs_peers() {
@@ -114,10 +142,24 @@ fn r128_structured_output_is_checked_by_the_clients_themselves() {
     }
     let weir = Weir::over(json!({ "low": Server::LowLevel.as_child() }));
     weir.until_listed("/mcp", &["low__count_words", "low__miscount"]);
-    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::TypeScript2("legacy"), Client::Python1] {
-        let good = client.run(&weir.url("/mcp"), &["structured", "low__count_words", r#"{"text":"one two"}"#]);
-        assert!(good.one("accepted")["structuredContent"].is_object(), "{client:?}: {good:?}");
-        let bad = client.run(&weir.url("/mcp"), &["structured", "low__miscount", r#"{"text":"one two"}"#]);
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::TypeScript2("legacy"),
+        Client::Python1,
+    ] {
+        let good = client.run(
+            &weir.url("/mcp"),
+            &["structured", "low__count_words", r#"{"text":"one two"}"#],
+        );
+        assert!(
+            good.one("accepted")["structuredContent"].is_object(),
+            "{client:?}: {good:?}"
+        );
+        let bad = client.run(
+            &weir.url("/mcp"),
+            &["structured", "low__miscount", r#"{"text":"one two"}"#],
+        );
         bad.one("rejected");
     }
 }
@@ -129,10 +171,21 @@ fn r215_r218_log_messages_come_at_the_level_asked_for() {
     }
     let town = town();
     let files = json!({ "files": ["a", "b"] }).to_string();
-    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::Python1, Client::Python2] {
-        let heard = client.run(&town.weir.url("/mcp"), &["logs", "fast__process_files", &files, "--level", "info"]);
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::Python1,
+        Client::Python2,
+    ] {
+        let heard = client.run(
+            &town.weir.url("/mcp"),
+            &["logs", "fast__process_files", &files, "--level", "info"],
+        );
         assert!(!heard.all("log").is_empty(), "{client:?}: {heard:?}");
-        let quiet = client.run(&town.weir.url("/mcp"), &["logs", "fast__process_files", &files, "--level", "error"]);
+        let quiet = client.run(
+            &town.weir.url("/mcp"),
+            &["logs", "fast__process_files", &files, "--level", "error"],
+        );
         assert!(quiet.all("log").is_empty(), "{client:?}: {quiet:?}");
     }
 }
@@ -143,7 +196,12 @@ fn r210_r212_a_cancelled_call_ends_and_the_connection_serves_on() {
         return;
     }
     let town = town();
-    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::TypeScript2("legacy"), Client::Python1] {
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::TypeScript2("legacy"),
+        Client::Python1,
+    ] {
         let scenario = ["cancel", "fast__wait_for_ever", "{}", "--level", "info"];
         let cancelled = client.run(&town.weir.url("/mcp"), &scenario);
         cancelled.one("cancelled");
@@ -158,9 +216,22 @@ fn r059_the_inspectors_command_line_lists_and_calls() {
     }
     let town = town();
     let listed = inspector(&town.weir.url("/mcp"), &["tools/list"]);
-    let names: Vec<&Value> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    let names: Vec<&Value> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
     assert!(names.contains(&&json!("zoo__weigh")), "{names:?}");
-    let call = ["tools/call", "--tool-name", "fast__add", "--tool-arg", "a=2", "--tool-arg", "b=3"];
+    let call = [
+        "tools/call",
+        "--tool-name",
+        "fast__add",
+        "--tool-arg",
+        "a=2",
+        "--tool-arg",
+        "b=3",
+    ];
     let called = inspector(&town.weir.url("/mcp"), &call);
     assert_eq!(called["content"][0]["text"], "5", "{called}");
 }

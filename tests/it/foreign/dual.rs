@@ -1,14 +1,19 @@
-//! Servers of three SDKs that speak both eras on one URL, with the clients of the official SDKs in front, through one weir: each
-//! client is asked the way its era has. A legacy one is asked by a request while its call runs, a modern one by the end of its
-//! call. Each client lists, gets, reads and completes what each server has, under the names of the endpoint.
+//! Servers of three SDKs that speak both eras on one URL, with the clients of the official SDKs in
+//! front, through one weir: each client is asked the way its era has. A legacy one is asked by a
+//! request while its call runs, a modern one by the end of its call. Each client lists, gets, reads
+//! and completes what each server has, under the names of the endpoint.
 
 use serde_json::{Value, json};
 
 use super::asks::{Try, asked, over};
 use crate::harness::{Client, Server, needs_peers};
 
-const LEGACY: [Client; 4] =
-    [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1, Client::Python2As("legacy")];
+const LEGACY: [Client; 4] = [
+    Client::TypeScript1,
+    Client::TypeScript2("legacy"),
+    Client::Python1,
+    Client::Python2As("legacy"),
+];
 const MODERN: [Client; 4] = [
     Client::TypeScript2("modern"),
     Client::TypeScript2("auto"),
@@ -16,8 +21,8 @@ const MODERN: [Client; 4] = [
     Client::Python2As("auto"),
 ];
 
-/// Both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the tools that ask while the call runs,
-/// modern ones those that end the call with the question.
+/// Both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the
+/// tools that ask while the call runs, modern ones those that end the call with the question.
 fn asks(server: Server, pushed: &[Try], ended: &[Try]) {
     if !needs_peers() {
         return;
@@ -36,21 +41,52 @@ fn asks(server: Server, pushed: &[Try], ended: &[Try]) {
 /// A form, and a text of the client's model.
 fn asks_once(server: Server) {
     let pushed = [
-        ("test_elicitation", json!({ "message": "Who is there?" }), "elicitation/create", "accept"),
-        ("test_sampling", json!({ "prompt": "a word" }), "sampling/createMessage", "a sampled text"),
+        (
+            "test_elicitation",
+            json!({ "message": "Who is there?" }),
+            "elicitation/create",
+            "accept",
+        ),
+        (
+            "test_sampling",
+            json!({ "prompt": "a word" }),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
     ];
     let ended = [
-        ("test_input_required_result_elicitation", json!({}), "elicitation/create", "Hello, Ada!"),
-        ("test_input_required_result_sampling", json!({}), "sampling/createMessage", "a sampled text"),
+        (
+            "test_input_required_result_elicitation",
+            json!({}),
+            "elicitation/create",
+            "Hello, Ada!",
+        ),
+        (
+            "test_input_required_result_sampling",
+            json!({}),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
     ];
     asks(server, &pushed, &ended);
 }
 
-/// Sampling with tools: the first answer of the client's model is the use of a tool, and the second a text about its result.
+/// Sampling with tools: the first answer of the client's model is the use of a tool, and the second
+/// a text about its result.
 fn samples_with_tools(server: Server) {
     let says = "21 degrees in Riga";
-    let pushed = [("test_sampling_with_tools", json!({}), "sampling/createMessage", says)];
-    let ended = [("test_input_required_result_sampling_with_tools", json!({}), "sampling/createMessage", says)];
+    let pushed = [(
+        "test_sampling_with_tools",
+        json!({}),
+        "sampling/createMessage",
+        says,
+    )];
+    let ended = [(
+        "test_input_required_result_sampling_with_tools",
+        json!({}),
+        "sampling/createMessage",
+        says,
+    )];
     asks(server, &pushed, &ended);
 }
 
@@ -105,26 +141,57 @@ fn reads(client: Client, url: &str) {
         "read": uris,
         "argument": { "name": "arg1", "value": "par" },
     });
-    let seen = client.run(url, &["library", "peer__test_prompt_with_arguments", &arguments.to_string()]);
+    let seen = client.run(
+        url,
+        &[
+            "library",
+            "peer__test_prompt_with_arguments",
+            &arguments.to_string(),
+        ],
+    );
     let has = |event: &str, list: &str, item: &str| {
         let all = seen.one(event)[list].as_array().unwrap();
-        assert!(all.contains(&json!(item)), "{client:?}: no {item} in {all:?}");
+        assert!(
+            all.contains(&json!(item)),
+            "{client:?}: no {item} in {all:?}"
+        );
     };
     has("prompts", "names", "peer__test_simple_prompt");
     has("prompts", "names", "peer__test_prompt_with_arguments");
     has("resources", "uris", uris[0]);
     has("templates", "uris", "peer+test://template/{id}/data");
     let content = &seen.one("prompt")["messages"][0]["content"];
-    assert_eq!(content["text"], "Prompt with arguments: arg1='x', arg2='y'", "{client:?}");
-    let read: Vec<&Value> = seen.all("read").into_iter().map(|read| &read["contents"][0]).collect();
+    assert_eq!(
+        content["text"], "Prompt with arguments: arg1='x', arg2='y'",
+        "{client:?}"
+    );
+    let read: Vec<&Value> = seen
+        .all("read")
+        .into_iter()
+        .map(|read| &read["contents"][0])
+        .collect();
     assert_eq!([&read[0]["uri"], &read[1]["uri"]], uris, "{client:?}");
-    assert_eq!(read[0]["text"], "This is the content of the static text resource.", "{client:?}");
-    assert!(read[1]["text"].as_str().unwrap().contains("Data for ID: 7"), "{client:?}: {}", read[1]);
-    assert_eq!(seen.one("completed")["values"], json!(["paris", "park", "party"]), "{client:?}");
+    assert_eq!(
+        read[0]["text"], "This is the content of the static text resource.",
+        "{client:?}"
+    );
+    assert!(
+        read[1]["text"].as_str().unwrap().contains("Data for ID: 7"),
+        "{client:?}: {}",
+        read[1]
+    );
+    assert_eq!(
+        seen.one("completed")["values"],
+        json!(["paris", "park", "party"]),
+        "{client:?}"
+    );
     // In this mode the Python SDK asks no server what it is.
     if client != Client::Python2As("modern") {
         let told = &seen.one("connected")["instructions"];
-        assert_eq!(told, "Every name of the conformance suite is here.", "{client:?}");
+        assert_eq!(
+            told, "Every name of the conformance suite is here.",
+            "{client:?}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Peers that we did not write: reference servers, servers as people write them, and the clients of four SDKs.
+//! Peers that we did not write: reference servers, servers as people write them, and the clients of
+//! four SDKs.
 
 mod asks;
 mod clients;

@@ -31,10 +31,16 @@ impl Recording {
         Self { url, sent }
     }
 
-    /// The values that stand after a text in what was sent since the last look, up to the next one of these ends.
+    /// The values that stand after a text in what was sent since the last look, up to the next one
+    /// of these ends.
     fn values(text: &str, after: &str, ends: &[char]) -> Vec<String> {
-        let values =
-            text.split(after).skip(1).map(|rest| rest.split(ends).next().unwrap_or_default().trim().to_owned());
+        let values = text.split(after).skip(1).map(|rest| {
+            rest.split(ends)
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        });
         values.collect()
     }
 
@@ -81,15 +87,36 @@ async fn r063_no_sdk_takes_an_older_revision_and_sends_what_the_modern_one_has()
     ] {
         let url = proxy.url.clone();
         let arguments = json!({ "a": 2, "b": 3 }).to_string();
-        tokio::task::spawn_blocking(move || client.run(&url, &["call", "fast__add", &arguments])).await.unwrap();
+        tokio::task::spawn_blocking(move || client.run(&url, &["call", "fast__add", &arguments]))
+            .await
+            .unwrap();
         let sent = proxy.take();
-        let meta = Recording::values(&sent, r#""io.modelcontextprotocol/protocolVersion":"#, &[',', '}']);
-        let meta: Vec<_> = meta.iter().map(|value| value.trim_matches([' ', '"'])).collect();
-        let headers = Recording::values(&sent.to_ascii_lowercase(), "\r\nmcp-protocol-version:", &['\r']);
+        let meta = Recording::values(
+            &sent,
+            r#""io.modelcontextprotocol/protocolVersion":"#,
+            &[',', '}'],
+        );
+        let meta: Vec<_> = meta
+            .iter()
+            .map(|value| value.trim_matches([' ', '"']))
+            .collect();
+        let headers = Recording::values(
+            &sent.to_ascii_lowercase(),
+            "\r\nmcp-protocol-version:",
+            &['\r'],
+        );
         assert!(!headers.is_empty(), "{client:?}: {sent}");
-        assert!(meta.iter().all(|version| *version == modern), "{client:?}: {meta:?}");
+        assert!(
+            meta.iter().all(|version| *version == modern),
+            "{client:?}: {meta:?}"
+        );
         assert_eq!(!meta.is_empty(), is_modern, "{client:?}: {sent}");
         // Those of a modern client are all the modern revision's, those of an older one never.
-        assert!(headers.iter().all(|version| (version == modern) == is_modern), "{client:?}: {headers:?}");
+        assert!(
+            headers
+                .iter()
+                .all(|version| (version == modern) == is_modern),
+            "{client:?}: {headers:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP+SSE, the transport of 2024-11-05, spoken by those who made it: the SDKs' own clients and servers. And what servers over
-//! stdio tell of their resources.
+//! HTTP+SSE, the transport of 2024-11-05, spoken by those who made it: the SDKs' own clients and
+//! servers. And what servers over stdio tell of their resources.
 
 use serde_json::json;
 
@@ -16,15 +16,31 @@ fn client(client: Client) {
     weir.until_listed("/mcp", &["fast__add", "shop__sum"]);
     let url = weir.url("/mcp/sse");
     let listed = client.run(&url, &["list", "--sse"]);
-    assert!(listed.names().contains(&"fast__add") && listed.names().contains(&"shop__sum"), "{listed:?}");
+    assert!(
+        listed.names().contains(&"fast__add") && listed.names().contains(&"shop__sum"),
+        "{listed:?}"
+    );
     for tool in ["fast__add", "shop__sum"] {
         let called = client.run(&url, &["call", tool, r#"{"a":2,"b":3}"#, "--sse"]);
-        assert!(called.one("result")["result"]["content"][0]["text"].as_str().unwrap().contains('5'), "{called:?}");
+        assert!(
+            called.one("result")["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains('5'),
+            "{called:?}"
+        );
     }
     let arguments = r#"{"files":["a","b","c"]}"#;
-    let called = client.run(&url, &["call-progress", "fast__process_files", arguments, "--sse"]);
-    // The TypeScript client forgets a call's progress that it reads together with the answer, as this tool's is.
-    assert!(matches!(client, Client::TypeScript1) || !called.all("progress").is_empty(), "{called:?}");
+    let called = client.run(
+        &url,
+        &["call-progress", "fast__process_files", arguments, "--sse"],
+    );
+    // The TypeScript client forgets a call's progress that it reads together with the answer, as
+    // this tool's is.
+    assert!(
+        matches!(client, Client::TypeScript1) || !called.all("progress").is_empty(),
+        "{called:?}"
+    );
     let refused = client.run(&url, &["unknown-tool", "--sse"]);
     assert_eq!(refused.all("refused").len(), 1, "{refused:?}");
 }
@@ -44,16 +60,26 @@ fn server((_running, url): (Process, String), (tool, arguments, says): (&str, &s
     let weir = Weir::over(json!({ "old": { "url": url } }));
     weir.until_listed("/mcp/old", &[tool]);
     let url = weir.url("/mcp/old");
-    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::Python2As("modern")] {
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::Python2As("modern"),
+    ] {
         let called = client.run(&url, &["call", tool, arguments]);
-        assert!(called.one("result").to_string().contains(says), "{client:?}: {called:?}");
+        assert!(
+            called.one("result").to_string().contains(says),
+            "{client:?}: {called:?}"
+        );
     }
 }
 
 #[test]
 fn r078_server_everything_over_http_sse() {
     if needs_peers() {
-        server(Server::Everything.over_sse(), ("get-sum", r#"{"a":2,"b":3}"#, "5"));
+        server(
+            Server::Everything.over_sse(),
+            ("get-sum", r#"{"a":2,"b":3}"#, "5"),
+        );
     }
 }
 
@@ -64,7 +90,8 @@ fn r078_fastmcp_over_http_sse() {
     }
 }
 
-/// server-everything over stdio: whoever subscribes hears of updates, on a line apart from the calls.
+/// server-everything over stdio: whoever subscribes hears of updates, on a line apart from the
+/// calls.
 #[test]
 fn r205_updates_of_a_child_reach_clients_of_both_eras() {
     if !needs_peers() {
@@ -78,8 +105,15 @@ fn r205_updates_of_a_child_reach_clients_of_both_eras() {
         (Client::TypeScript2("modern"), "/mcp", format!("peer+{uri}")),
     ] {
         // The tool turns the updates on and off again; on, the first comes at once.
-        let tool = if endpoint == "/mcp" { "peer__toggle-subscriber-updates" } else { "toggle-subscriber-updates" };
-        let seen = client.run(&weir.url(endpoint), &["subscribe", &name, "--trigger", tool]);
+        let tool = if endpoint == "/mcp" {
+            "peer__toggle-subscriber-updates"
+        } else {
+            "toggle-subscriber-updates"
+        };
+        let seen = client.run(
+            &weir.url(endpoint),
+            &["subscribe", &name, "--trigger", tool],
+        );
         assert_eq!(seen.one("updated")["uri"], name, "{client:?}: {seen:?}");
         weir.call("/mcp/peer", "toggle-subscriber-updates", &json!({}));
     }

@@ -1,4 +1,5 @@
-//! A server's own method, which no revision knows: servers on the TypeScript SDK answer it through weir as they answer it directly.
+//! A server's own method, which no revision knows: servers on the TypeScript SDK answer it through
+//! weir as they answer it directly.
 
 use serde_json::{Value, json};
 use weir_testkit::RawClient;
@@ -9,7 +10,11 @@ use crate::harness::{Server, Weir, needs_peers};
 
 async fn client(url: &str, revision: Revision) -> RawClient {
     let client = RawClient::new(url);
-    if revision.is_modern() { client.modern() } else { client.legacy(revision).initialize().await.unwrap() }
+    if revision.is_modern() {
+        client.modern()
+    } else {
+        client.legacy(revision).initialize().await.unwrap()
+    }
 }
 
 /// What a client gets for these requests, without what belongs to one hop.
@@ -17,7 +22,10 @@ async fn answers(url: &str, revision: Revision) -> Vec<Value> {
     let client = client(url, revision).await;
     let asked = [
         ("zoo/census", json!({ "area": "ponds" })),
-        ("zoo/census", json!({ "area": "ponds", "keepers": true, "_meta": { "zoo/why": "taxes" } })),
+        (
+            "zoo/census",
+            json!({ "area": "ponds", "keepers": true, "_meta": { "zoo/why": "taxes" } }),
+        ),
         ("zoo/census", json!({ "area": "cellar" })),
         ("zoo/census", json!({ "area": 5 })),
         ("zoo/closed", json!({})),
@@ -43,20 +51,39 @@ async fn alike(server: Server, revisions: &[Revision]) {
     let weir = Weir::over(json!({ "peer": { "url": direct } }));
     for &revision in revisions {
         let expected = answers(&direct, revision).await;
-        assert_eq!(expected[0]["message"]["result"]["animals"], 12, "{server:?} {revision:?}: {expected:?}");
-        assert_eq!(expected[2]["message"]["error"]["code"], 4711, "{server:?} {revision:?}: {expected:?}");
-        assert_eq!(answers(&weir.url("/mcp/peer"), revision).await, expected, "{server:?} {revision:?}");
+        assert_eq!(
+            expected[0]["message"]["result"]["animals"], 12,
+            "{server:?} {revision:?}: {expected:?}"
+        );
+        assert_eq!(
+            expected[2]["message"]["error"]["code"], 4711,
+            "{server:?} {revision:?}: {expected:?}"
+        );
+        assert_eq!(
+            answers(&weir.url("/mcp/peer"), revision).await,
+            expected,
+            "{server:?} {revision:?}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_typescript_sdks_server_answers_a_method_of_its_own_through_weir_as_directly() {
-    alike(Server::TypeScript1, &[Revision::NEWEST_LEGACY, Revision::V2025_06_18]).await;
+    alike(
+        Server::TypeScript1,
+        &[Revision::NEWEST_LEGACY, Revision::V2025_06_18],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_typescript_sdks_server_of_both_eras_answers_a_method_of_its_own_through_weir_as_directly() {
-    alike(Server::DualTypeScript, &[Revision::MODERN, Revision::NEWEST_LEGACY]).await;
+async fn the_typescript_sdks_server_of_both_eras_answers_a_method_of_its_own_through_weir_as_directly()
+ {
+    alike(
+        Server::DualTypeScript,
+        &[Revision::MODERN, Revision::NEWEST_LEGACY],
+    )
+    .await;
 }
 
 /// A client of the other era than the server, which it could not ask directly.
@@ -68,7 +95,17 @@ async fn a_modern_client_asks_a_legacy_server_for_a_method_of_its_own() {
     let (_running, weir) = over(Server::TypeScript1);
     let answers = answers(&weir.url("/mcp/peer"), Revision::MODERN).await;
     let result = &answers[1]["message"]["result"];
-    assert_eq!((&result["animals"], &result["resultType"]), (&json!(13), &json!("complete")), "{answers:?}");
+    assert_eq!(
+        (&result["animals"], &result["resultType"]),
+        (&json!(13), &json!("complete")),
+        "{answers:?}"
+    );
     assert_eq!(result["inSession"], true, "{answers:?}");
-    assert_eq!((&answers[2]["message"]["error"]["code"], &answers[4]["status"]), (&json!(4711), &json!(404)));
+    assert_eq!(
+        (
+            &answers[2]["message"]["error"]["code"],
+            &answers[4]["status"]
+        ),
+        (&json!(4711), &json!(404))
+    );
 }

@@ -1,5 +1,6 @@
-//! Programs that people use as MCP clients, in front of weir, without an account and on loopback alone: `mcp-remote`, Claude Code and
-//! Gemini CLI. The last two are large, so they are left out by default; `cargo xtask prove` installs and runs them.
+//! Programs that people use as MCP clients, in front of weir, without an account and on loopback
+//! alone: `mcp-remote`, Claude Code and Gemini CLI. The last two are large, so they are left out by
+//! default; `cargo xtask prove` installs and runs them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -38,22 +39,35 @@ impl Home {
         Self(home)
     }
 
-    /// A program that has this home and no way to other machines: what it sends elsewhere goes to a closed port.
+    /// A program that has this home and no way to other machines: what it sends elsewhere goes to a
+    /// closed port.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        command.env_clear().env("PATH", path).env("HOME", &self.0).env("TMPDIR", self.0.join("tmp"));
+        command
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", &self.0)
+            .env("TMPDIR", self.0.join("tmp"));
         for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
             command.env(proxy, "http://127.0.0.1:9");
         }
-        command.env("NO_PROXY", "127.0.0.1,localhost").env("no_proxy", "127.0.0.1,localhost");
-        command.stdin(Stdio::null()).current_dir(self.0.join("work"));
+        command
+            .env("NO_PROXY", "127.0.0.1,localhost")
+            .env("no_proxy", "127.0.0.1,localhost");
+        command
+            .stdin(Stdio::null())
+            .current_dir(self.0.join("work"));
         command
     }
 
     /// Has `weir connect` write the entry into the client's own file.
     fn connect(&self, client: &str, url: &str) {
-        let output = self.command(&binary()).args(["connect", client, url, "--write"]).output().unwrap();
+        let output = self
+            .command(&binary())
+            .args(["connect", client, url, "--write"])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", said(&output));
     }
 }
@@ -78,13 +92,25 @@ struct Bridge {
 
 impl Bridge {
     fn start(mut command: Command) -> Self {
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let piped = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = piped.spawn().unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
         // Ends with the stream, which ends with the child.
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { input: child.stdin.take().unwrap(), child, lines }
+        std::thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Self {
+            input: child.stdin.take().unwrap(),
+            child,
+            lines,
+        }
     }
 
     fn send(&mut self, message: &Value) {
@@ -119,33 +145,54 @@ async fn mcp_remote_lists_and_calls_a_tool() {
     let (_server, weir) = weir().await;
     let home = Home::new();
     let mut command = home.command(&node());
-    command.arg(peers().join("node/node_modules/mcp-remote/dist/proxy.js")).arg(weir.url("/mcp"));
+    command
+        .arg(peers().join("node/node_modules/mcp-remote/dist/proxy.js"))
+        .arg(weir.url("/mcp"));
     let mut bridge = Bridge::start(command);
     let client = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "host", "version": "1" } });
     let greeted = bridge.request(1, "initialize", &client);
-    assert_eq!((&greeted["serverInfo"]["name"], &greeted["protocolVersion"]), (&json!("weir"), &json!("2025-06-18")));
+    assert_eq!(
+        (&greeted["serverInfo"]["name"], &greeted["protocolVersion"]),
+        (&json!("weir"), &json!("2025-06-18"))
+    );
     bridge.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     let listed = bridge.request(2, "tools/list", &json!({}));
     assert_eq!(listed["tools"][0]["name"], "one__tool_0000", "{listed}");
-    let called = bridge.request(3, "tools/call", &json!({ "name": "one__tool_0000", "arguments": { "n": 7 } }));
+    let called = bridge.request(
+        3,
+        "tools/call",
+        &json!({ "name": "one__tool_0000", "arguments": { "n": 7 } }),
+    );
     assert_eq!(called["content"][0]["text"], r#"{"n":7}"#, "{called}");
 }
 
-/// A language model on loopback that calls the tool, by the client's name for it, and repeats its result; and its URL.
+/// A language model on loopback that calls the tool, by the client's name for it, and repeats its
+/// result; and its URL.
 fn model(tool: &str) -> (Process, String) {
     let mut command = Command::new(node());
-    command.arg(peers().join("clients/model.mjs")).args([tool, r#"{"n":7}"#]);
+    command
+        .arg(peers().join("clients/model.mjs"))
+        .args([tool, r#"{"n":7}"#]);
     let mut process = Process::start(command);
     let url = process.line_after("listening ");
     (process, url)
 }
 
-/// Asserts that the model was shown weir's tool under the client's name for it, and the client printed the tool's result.
+/// Asserts that the model was shown weir's tool under the client's name for it, and the client
+/// printed the tool's result.
 fn assert_used(output: &Output, model: &Process, tool: &str) {
     let printed = said(output);
     assert!(output.status.success(), "{printed}\n{}", model.said());
-    assert!(String::from_utf8_lossy(&output.stdout).contains(RESULT), "{printed}\n{}", model.said());
-    assert!(model.said().contains(&format!("\"{tool}\"")), "{}", model.said());
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains(RESULT),
+        "{printed}\n{}",
+        model.said()
+    );
+    assert!(
+        model.said().contains(&format!("\"{tool}\"")),
+        "{}",
+        model.said()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,8 +201,9 @@ async fn claude_code_connects_lists_and_calls_a_tool() {
     let (_server, weir) = weir().await;
     let (home, url) = (Home::new(), weir.url("/mcp"));
     let claude = |arguments: &[&str]| {
-        let mut command =
-            home.command(&peers().join("clients/node_modules/@anthropic-ai/claude-code-linux-x64/claude"));
+        let mut command = home.command(
+            &peers().join("clients/node_modules/@anthropic-ai/claude-code-linux-x64/claude"),
+        );
         for variable in [
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
             "DISABLE_TELEMETRY",
@@ -170,10 +218,19 @@ async fn claude_code_connects_lists_and_calls_a_tool() {
     let connected = |name: &str| {
         let output = claude(&["mcp", "list"]).output().unwrap();
         let listed = said(&output);
-        let line = listed.lines().find(|line| line.starts_with(&format!("{name}: "))).unwrap_or_default().to_owned();
-        assert!(line.contains(&url) && line.contains("Connected"), "{listed}");
+        let line = listed
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}: ")))
+            .unwrap_or_default()
+            .to_owned();
+        assert!(
+            line.contains(&url) && line.contains("Connected"),
+            "{listed}"
+        );
     };
-    let added = claude(&["mcp", "add", "--transport", "http", "own", &url]).output().unwrap();
+    let added = claude(&["mcp", "add", "--transport", "http", "own", &url])
+        .output()
+        .unwrap();
     assert!(added.status.success(), "{}", said(&added));
     connected("own");
     home.connect("claude-code", &url);
@@ -202,18 +259,39 @@ async fn gemini_cli_connects_lists_and_calls_a_tool() {
     std::fs::write(&settings, quiet.to_string()).unwrap();
     let gemini = |arguments: &[&str]| {
         let mut command = home.command(&node());
-        command.arg(peers().join("clients/node_modules/@google/gemini-cli/bundle/gemini.js")).args(arguments);
+        command
+            .arg(peers().join("clients/node_modules/@google/gemini-cli/bundle/gemini.js"))
+            .args(arguments);
         // Servers of a user are off in a folder that nobody has called trusted.
-        command.env("GEMINI_TELEMETRY_ENABLED", "false").env("GEMINI_CLI_TRUST_WORKSPACE", "true");
+        command
+            .env("GEMINI_TELEMETRY_ENABLED", "false")
+            .env("GEMINI_CLI_TRUST_WORKSPACE", "true");
         command
     };
-    let added = gemini(&["mcp", "add", "--scope", "user", "--transport", "http", "own", &url]).output().unwrap();
+    let added = gemini(&[
+        "mcp",
+        "add",
+        "--scope",
+        "user",
+        "--transport",
+        "http",
+        "own",
+        &url,
+    ])
+    .output()
+    .unwrap();
     assert!(added.status.success(), "{}", said(&added));
     home.connect("gemini", &url);
     let listed = said(&gemini(&["mcp", "list"]).output().unwrap());
     for name in ["own", "weir"] {
-        let line = listed.lines().find(|line| line.contains(&format!(" {name}: "))).unwrap_or_default();
-        assert!(line.contains(&url) && line.contains("Connected"), "{listed}");
+        let line = listed
+            .lines()
+            .find(|line| line.contains(&format!(" {name}: ")))
+            .unwrap_or_default();
+        assert!(
+            line.contains(&url) && line.contains("Connected"),
+            "{listed}"
+        );
     }
     let tool = "mcp_weir_one__tool_0000";
     let (model, model_url) = model(tool);

@@ -1,4 +1,5 @@
-//! Real servers behind weir: each is listed and called, prefixed on `/mcp` and bare on its transparent endpoint.
+//! Real servers behind weir: each is listed and called, prefixed on `/mcp` and bare on its
+//! transparent endpoint.
 
 use serde_json::{Value, json};
 
@@ -21,11 +22,23 @@ fn listed_and_called(upstream: Value, tries: &[Try]) {
     weir.until_listed("/mcp/peer", &wanted);
     for one in tries {
         let bare = weir.call("/mcp/peer", one.tool, &one.arguments);
-        assert!(bare["content"][0]["text"].as_str().unwrap_or_default().contains(one.says), "{bare}");
+        assert!(
+            bare["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(one.says),
+            "{bare}"
+        );
         let prefixed = format!("peer__{}", one.tool);
         weir.until_listed("/mcp", &[&prefixed]);
         let called = weir.call("/mcp", &prefixed, &one.arguments);
-        assert!(called["content"][0]["text"].as_str().unwrap_or_default().contains(one.says), "{called}");
+        assert!(
+            called["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(one.says),
+            "{called}"
+        );
     }
 }
 
@@ -84,17 +97,29 @@ async fn r201_typescript_example_that_tells_of_resources_beside_its_calls() {
     let client = Checked::open(&weir.url("/mcp/peer"), Revision::MODERN).await;
     let count = async || {
         let listed = client.ask("resources/list", json!({})).await;
-        listed.last()["result"]["resources"].as_array().map_or(0, Vec::len)
+        listed.last()["result"]["resources"]
+            .as_array()
+            .map_or(0, Vec::len)
     };
-    let before = until_it("the first list", async || Some(count().await).filter(|count| *count > 0)).await;
+    let before = until_it("the first list", async || {
+        Some(count().await).filter(|count| *count > 0)
+    })
+    .await;
     let filter = json!({ "notifications": { "resourcesListChanged": true } });
     let mut stream = client.start("subscriptions/listen", filter).await;
-    assert_eq!(stream.next().await.unwrap()["method"], "notifications/subscriptions/acknowledged");
-    assert_eq!(stream.next().await.unwrap()["method"], "notifications/resources/list_changed");
+    assert_eq!(
+        stream.next().await.unwrap()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
+    assert_eq!(
+        stream.next().await.unwrap()["method"],
+        "notifications/resources/list_changed"
+    );
     assert!(count().await > before);
 }
 
-/// Content of every type, annotations, `_meta` and `structuredContent` arrive as the server wrote them.
+/// Content of every type, annotations, `_meta` and `structuredContent` arrive as the server wrote
+/// them.
 #[test]
 fn r119_content_meta_and_structure_pass_unchanged() {
     if !needs_peers() {
@@ -104,13 +129,22 @@ fn r119_content_meta_and_structure_pass_unchanged() {
     let weir = Weir::over(json!({ "zoo": { "url": url } }));
     weir.until_listed("/mcp", &["zoo__draw", "zoo__weigh"]);
     let drawn = weir.call("/mcp", "zoo__draw", &json!({ "animal": "cat" }));
-    assert_eq!(drawn["content"][0]["annotations"], json!({ "audience": ["user"], "priority": 0.5 }));
+    assert_eq!(
+        drawn["content"][0]["annotations"],
+        json!({ "audience": ["user"], "priority": 0.5 })
+    );
     assert_eq!(drawn["content"][1]["type"], "image");
     assert_eq!(drawn["content"][1]["mimeType"], "image/png");
-    assert_eq!(drawn["content"][2]["uri"], "zoo+zoo://animals/cat", "a client may ask weir for it");
+    assert_eq!(
+        drawn["content"][2]["uri"], "zoo+zoo://animals/cat",
+        "a client may ask weir for it"
+    );
     assert_eq!(drawn["_meta"]["example.org/brush"], "thin");
     let weighed = weir.call("/mcp", "zoo__weigh", &json!({ "animal": "elephant" }));
-    assert_eq!(weighed["structuredContent"], json!({ "animal": "elephant", "weight": 5400, "unit": "kg" }));
+    assert_eq!(
+        weighed["structuredContent"],
+        json!({ "animal": "elephant", "weight": 5400, "unit": "kg" })
+    );
 }
 
 /// An exception in a low-level Python server is an `isError` result, and stays one.
@@ -119,25 +153,39 @@ fn r128_a_tools_own_failure_stays_an_is_error_result() {
     if !needs_peers() {
         return;
     }
-    let weir = Weir::over(json!({ "low": Server::LowLevel.as_child(), "zoo": Server::TypeScript1.as_child() }));
+    let weir = Weir::over(
+        json!({ "low": Server::LowLevel.as_child(), "zoo": Server::TypeScript1.as_child() }),
+    );
     weir.until_listed("/mcp", &["low__fail", "zoo__escape"]);
     for (tool, says) in [("low__fail", ""), ("zoo__escape", "the lion escaped")] {
         let failed = weir.call("/mcp", tool, &json!({}));
         assert_eq!(failed["isError"], true, "{failed}");
-        assert!(failed["content"][0]["text"].as_str().unwrap().contains(says), "{failed}");
-        assert!(failed["_meta"]["dev.weir/error"].is_null(), "the failure is the tool's, not weir's: {failed}");
+        assert!(
+            failed["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains(says),
+            "{failed}"
+        );
+        assert!(
+            failed["_meta"]["dev.weir/error"].is_null(),
+            "the failure is the tool's, not weir's: {failed}"
+        );
     }
 }
 
-/// The reference server reads a real file. It declares what its result looks like, and clients of the SDKs hold the result against
-/// that themselves.
+/// The reference server reads a real file. It declares what its result looks like, and clients of
+/// the SDKs hold the result against that themselves.
 #[test]
 fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
     if !needs_peers() {
         return;
     }
     let weir = Weir::over(json!({ "files": Server::Filesystem.as_child() }));
-    weir.until_listed("/mcp", &["files__read_text_file", "files__list_allowed_directories"]);
+    weir.until_listed(
+        "/mcp",
+        &["files__read_text_file", "files__list_allowed_directories"],
+    );
     // The server's folder is the one for temporary files.
     let file = fresh_path("poem.txt");
     let text = "Two roads diverged \u{1F332}\nin a yellow wood,\n";
@@ -145,16 +193,46 @@ fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
     let arguments = json!({ "path": file });
     let read = weir.call("/mcp", "files__read_text_file", &arguments);
     assert_eq!(read["content"][0]["text"], text, "{read}");
-    assert_eq!(read["structuredContent"], json!({ "content": text }), "{read}");
-    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::Python1] {
-        let seen = client.run(&weir.url("/mcp"), &["structured", "files__read_text_file", &arguments.to_string()]);
-        assert_eq!(seen.one("accepted")["structuredContent"], json!({ "content": text }), "{client:?}: {seen:?}");
+    assert_eq!(
+        read["structuredContent"],
+        json!({ "content": text }),
+        "{read}"
+    );
+    for client in [
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::Python1,
+    ] {
+        let seen = client.run(
+            &weir.url("/mcp"),
+            &[
+                "structured",
+                "files__read_text_file",
+                &arguments.to_string(),
+            ],
+        );
+        assert_eq!(
+            seen.one("accepted")["structuredContent"],
+            json!({ "content": text }),
+            "{client:?}: {seen:?}"
+        );
     }
     std::fs::remove_file(&file).unwrap();
     let gone = weir.call("/mcp", "files__read_text_file", &arguments);
-    assert_eq!((&gone["isError"], gone.get("structuredContent")), (&json!(true), None), "{gone}");
-    assert!(gone["_meta"]["dev.weir/error"].is_null(), "the failure is the server's: {gone}");
-    let outside = weir.call("/mcp", "files__read_text_file", &json!({ "path": "/etc/hostname" }));
+    assert_eq!(
+        (&gone["isError"], gone.get("structuredContent")),
+        (&json!(true), None),
+        "{gone}"
+    );
+    assert!(
+        gone["_meta"]["dev.weir/error"].is_null(),
+        "the failure is the server's: {gone}"
+    );
+    let outside = weir.call(
+        "/mcp",
+        "files__read_text_file",
+        &json!({ "path": "/etc/hostname" }),
+    );
     assert_eq!(outside["isError"], true, "{outside}");
 }
 
@@ -166,10 +244,23 @@ async fn r119_server_filesystem_shows_its_output_schemas() {
     }
     let weir = Weir::over(json!({ "files": Server::Filesystem.as_child() }));
     weir.until_listed("/mcp/files", &["read_text_file"]);
-    for revision in [Revision::V2025_06_18, Revision::V2025_11_25, Revision::MODERN] {
-        let (tools, _) = Checked::open(&weir.url("/mcp/files"), revision).await.pages().await;
-        let shown = tools.iter().find(|tool| tool["name"] == "read_text_file").unwrap();
-        assert_eq!(shown["outputSchema"]["properties"]["content"]["type"], "string", "{revision:?}: {shown}");
+    for revision in [
+        Revision::V2025_06_18,
+        Revision::V2025_11_25,
+        Revision::MODERN,
+    ] {
+        let (tools, _) = Checked::open(&weir.url("/mcp/files"), revision)
+            .await
+            .pages()
+            .await;
+        let shown = tools
+            .iter()
+            .find(|tool| tool["name"] == "read_text_file")
+            .unwrap();
+        assert_eq!(
+            shown["outputSchema"]["properties"]["content"]["type"], "string",
+            "{revision:?}: {shown}"
+        );
     }
 }
 
@@ -192,8 +283,8 @@ async fn site() -> ScriptedServer {
     .await
 }
 
-/// The reference server fetches a page of this test's. It refuses addresses that are not public unless it is started otherwise, and
-/// asks a host for its `robots.txt` first.
+/// The reference server fetches a page of this test's. It refuses addresses that are not public
+/// unless it is started otherwise, and asks a host for its `robots.txt` first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r075_mcp_server_fetch_fetches_a_page() {
     if !needs_peers() {
@@ -201,19 +292,52 @@ async fn r075_mcp_server_fetch_fetches_a_page() {
     }
     let site = site().await;
     let mut open = Server::Fetch.as_child();
-    open["args"].as_array_mut().unwrap().push(json!("--allow-private-ips"));
+    open["args"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!("--allow-private-ips"));
     let weir = Weir::over(json!({ "web": open, "strict": Server::Fetch.as_child() }));
     weir.until_listed("/mcp", &["web__fetch", "strict__fetch"]);
-    let fetch = |tool: &str, path: &str| weir.call("/mcp", tool, &json!({ "url": format!("{}{path}", site.origin()) }));
-    let text = |result: &Value| result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let fetch = |tool: &str, path: &str| {
+        weir.call(
+            "/mcp",
+            tool,
+            &json!({ "url": format!("{}{path}", site.origin()) }),
+        )
+    };
+    let text = |result: &Value| {
+        result["content"][0]["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     let page = fetch("web__fetch", "/page");
     assert_ne!(page["isError"], true, "{page}");
-    assert!(text(&page).contains("A low dam across a **river**."), "as Markdown: {page}");
+    assert!(
+        text(&page).contains("A low dam across a **river**."),
+        "as Markdown: {page}"
+    );
     let private = fetch("web__fetch", "/private/page");
-    assert!(private["isError"] == true && text(&private).contains("robots.txt"), "{private}");
+    assert!(
+        private["isError"] == true && text(&private).contains("robots.txt"),
+        "{private}"
+    );
     let refused = fetch("strict__fetch", "/page");
-    assert!(refused["isError"] == true && text(&refused).contains("not a public address"), "{refused}");
-    let asked: Vec<_> = site.requests().iter().map(|request| request.head.lines().next().unwrap().to_owned()).collect();
-    assert!(asked.iter().any(|line| line.starts_with("GET /page ")), "{asked:?}");
-    assert!(!asked.iter().any(|line| line.contains("/private")), "{asked:?}");
+    assert!(
+        refused["isError"] == true && text(&refused).contains("not a public address"),
+        "{refused}"
+    );
+    let asked: Vec<_> = site
+        .requests()
+        .iter()
+        .map(|request| request.head.lines().next().unwrap().to_owned())
+        .collect();
+    assert!(
+        asked.iter().any(|line| line.starts_with("GET /page ")),
+        "{asked:?}"
+    );
+    assert!(
+        !asked.iter().any(|line| line.contains("/private")),
+        "{asked:?}"
+    );
 }

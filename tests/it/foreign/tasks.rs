@@ -1,5 +1,6 @@
-//! Tasks of servers that we did not write: the reference server's research and an SDK's example, whose calls are tasks and ask in
-//! between. And the SDKs' own clients of tasks, of both forms, in front of servers of both forms.
+//! Tasks of servers that we did not write: the reference server's research and an SDK's example,
+//! whose calls are tasks and ask in between. And the SDKs' own clients of tasks, of both forms, in
+//! front of servers of both forms.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -19,12 +20,25 @@ struct Try {
 fn research() -> Try {
     let arguments = json!({ "topic": "python", "ambiguous": true });
     let content = json!({ "interpretation": "snake" });
-    Try { tool: "simulate-research-query", arguments, content, says: "snake" }
+    Try {
+        tool: "simulate-research-query",
+        arguments,
+        content,
+        says: "snake",
+    }
 }
 
 fn delete() -> Try {
-    let (arguments, content) = (json!({ "filename": "notes.txt" }), json!({ "confirm": true }));
-    Try { tool: "confirm_delete", arguments, content, says: "Deleted 'notes.txt'" }
+    let (arguments, content) = (
+        json!({ "filename": "notes.txt" }),
+        json!({ "confirm": true }),
+    );
+    Try {
+        tool: "confirm_delete",
+        arguments,
+        content,
+        says: "Deleted 'notes.txt'",
+    }
 }
 
 impl Try {
@@ -40,7 +54,9 @@ impl Try {
     }
 
     fn holds(&self, result: &Value) {
-        let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no report: {result}"));
+        let text = result["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no report: {result}"));
         assert!(text.contains(self.says), "{text}");
     }
 
@@ -64,8 +80,18 @@ async fn modern(weir: &Weir, asked: &Try) {
         match state["status"].as_str() {
             Some("completed") => return asked.holds(&state["result"]),
             Some("input_required") => {
-                let key = state["inputRequests"].as_object().unwrap().keys().next().unwrap();
-                client.ask("tasks/update", json!({ "taskId": name, "inputResponses": { key: asked.answer() } })).await;
+                let key = state["inputRequests"]
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .next()
+                    .unwrap();
+                client
+                    .ask(
+                        "tasks/update",
+                        json!({ "taskId": name, "inputResponses": { key: asked.answer() } }),
+                    )
+                    .await;
             }
             // It runs, or this is the acknowledgment.
             Some("working") | None => {}
@@ -77,16 +103,24 @@ async fn modern(weir: &Weir, asked: &Try) {
 /// Waits for the result, and is asked on the way.
 async fn legacy(weir: &Weir, asked: &Try) {
     let able = json!({ "elicitation": {} });
-    let client = Checked::with_capabilities(&weir.url("/mcp/peer"), Revision::V2025_11_25, able).await;
-    let params = json!({ "name": asked.tool, "arguments": asked.arguments, "task": { "ttl": 60_000 } });
+    let client =
+        Checked::with_capabilities(&weir.url("/mcp/peer"), Revision::V2025_11_25, able).await;
+    let params =
+        json!({ "name": asked.tool, "arguments": asked.arguments, "task": { "ttl": 60_000 } });
     let begun = client.ask("tools/call", params).await;
     let name = begun.result()["task"]["taskId"].clone();
-    let mut stream = client.start("tasks/result", json!({ "taskId": name })).await;
+    let mut stream = client
+        .start("tasks/result", json!({ "taskId": name }))
+        .await;
     loop {
         let message = stream.next().await.unwrap();
         match message["method"].as_str() {
             Some("elicitation/create") => {
-                let taken = client.raw().respond(&message["id"], asked.answer()).await.unwrap();
+                let taken = client
+                    .raw()
+                    .respond(&message["id"], asked.answer())
+                    .await
+                    .unwrap();
                 assert_eq!(taken.status.as_u16(), 202);
             }
             Some(_) => {}
@@ -118,9 +152,10 @@ async fn r230_r232_tasks_of_an_example_server() {
     }
 }
 
-/// The official clients that can have a call become a task, and in which form: that of 2025-11-25 in the SDKs 1.x of TypeScript and
-/// Python, the extension in the Rust SDK, both in npm's `ext-tasks` on the TypeScript SDK 2.x. The Python SDK 2.x has no tasks,
-/// and the Rust SDK none of 2025-11-25.
+/// The official clients that can have a call become a task, and in which form: that of 2025-11-25
+/// in the SDKs 1.x of TypeScript and Python, the extension in the Rust SDK, both in npm's
+/// `ext-tasks` on the TypeScript SDK 2.x. The Python SDK 2.x has no tasks, and the Rust SDK none of
+/// 2025-11-25.
 const CLIENTS: [Client; 5] = [
     Client::TypeScript1,
     Client::TypeScript2("legacy"),
@@ -139,17 +174,36 @@ fn by_sdks(server: Server, clients: &[Client]) {
     weir.until_listed("/mcp/peer", &["confirm_delete", "slow_compute"]);
     let url = weir.url("/mcp");
     for client in clients {
-        // `ext-tasks` wants the result of a task of 2025-11-25 only when it is over, so that such a task cannot ask it.
+        // `ext-tasks` wants the result of a task of 2025-11-25 only when it is over, so that such a
+        // task cannot ask it.
         let (tool, arguments, says) = match client {
-            Client::TypeScript2("legacy") => ("peer__slow_compute", json!({ "seconds": 0.2, "label": "pi" }), "pi"),
-            _ => ("peer__confirm_delete", json!({ "filename": "notes.txt" }), "notes.txt"),
+            Client::TypeScript2("legacy") => (
+                "peer__slow_compute",
+                json!({ "seconds": 0.2, "label": "pi" }),
+                "pi",
+            ),
+            _ => (
+                "peer__confirm_delete",
+                json!({ "filename": "notes.txt" }),
+                "notes.txt",
+            ),
         };
         let seen = client.run(&url, &["task", tool, &arguments.to_string(), "--asks"]);
         assert!(!seen.all("task").is_empty(), "{client:?}: {seen:?}");
-        let asked = seen.all("asked").iter().any(|line| line["method"] == "elicitation/create");
-        assert_eq!(asked, tool == "peer__confirm_delete", "{client:?}: {seen:?}");
+        let asked = seen
+            .all("asked")
+            .iter()
+            .any(|line| line["method"] == "elicitation/create");
+        assert_eq!(
+            asked,
+            tool == "peer__confirm_delete",
+            "{client:?}: {seen:?}"
+        );
         let result = &seen.one("result")["result"];
-        assert!(result["content"].to_string().contains(says), "{client:?}: {result}");
+        assert!(
+            result["content"].to_string().contains(says),
+            "{client:?}: {result}"
+        );
     }
 }
 

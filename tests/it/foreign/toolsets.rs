@@ -1,5 +1,5 @@
-//! A server of the TypeScript SDK whose tools add tools and resources to the lists of their own session: who sees and calls these, and
-//! who does not.
+//! A server of the TypeScript SDK whose tools add tools and resources to the lists of their own
+//! session: who sees and calls these, and who does not.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -13,7 +13,10 @@ const LEGACY: [Revision; 2] = [Revision::V2025_06_18, Revision::NEWEST_LEGACY];
 fn over_http(server: Server, more: &Value) -> (Process, Weir) {
     let (running, url) = server.over_http();
     let mut upstream = json!({ "url": url });
-    upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    upstream
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let weir = Weir::over(json!({ "peer": upstream }));
     weir.until_listed("/mcp/peer", &["basic", "enable", "disable"]);
     (running, weir)
@@ -22,11 +25,17 @@ fn over_http(server: Server, more: &Value) -> (Process, Weir) {
 async fn uris(client: &Checked) -> Vec<String> {
     let listed = client.ask("resources/list", json!({})).await;
     let items = listed.result()["resources"].as_array().unwrap().clone();
-    items.iter().map(|item| item["uri"].as_str().unwrap().to_owned()).collect()
+    items
+        .iter()
+        .map(|item| item["uri"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 async fn text(client: &Checked, tool: &str) -> String {
-    client.call(tool, json!({})).await.result()["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+    client.call(tool, json!({})).await.result()["content"][0]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The next messages of a client's stream are these notifications, in any order and each once.
@@ -39,7 +48,10 @@ async fn hears(stream: &mut Stream, mut wanted: Vec<&str>) {
     }
 }
 
-const BOTH_LISTS: [&str; 2] = ["notifications/tools/list_changed", "notifications/resources/list_changed"];
+const BOTH_LISTS: [&str; 2] = [
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_alone() {
@@ -51,8 +63,10 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
         for revision in LEGACY {
             let tool = |name: &str| format!("{prefix}{name}");
             let uri = |name: &str| format!("{scheme}note://{name}");
-            let (one, other) =
-                (Checked::open(&weir.url(path), revision).await, Checked::open(&weir.url(path), revision).await);
+            let (one, other) = (
+                Checked::open(&weir.url(path), revision).await,
+                Checked::open(&weir.url(path), revision).await,
+            );
             let modern = Checked::open(&weir.url(path), Revision::MODERN).await;
             let mut stream = one.changes().await;
             let shared = one.names().await;
@@ -64,27 +78,46 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
             assert_eq!(one.names().await, own, "{path}");
             assert_eq!(text(&one, &tool("alpha")).await, "alpha 1");
             let bad = one.call(&tool("alpha"), json!({ "count": "many" })).await;
-            assert!(bad.last().to_string().contains("bad_arguments"), "its own schema holds: {}", bad.last());
+            assert!(
+                bad.last().to_string().contains("bad_arguments"),
+                "its own schema holds: {}",
+                bad.last()
+            );
             assert_eq!(uris(&one).await, [uri("readme"), uri("alpha")]);
-            let read = one.ask("resources/read", json!({ "uri": uri("alpha") })).await;
+            let read = one
+                .ask("resources/read", json!({ "uri": uri("alpha") }))
+                .await;
             assert_eq!(read.result()["contents"][0]["text"], "of alpha");
-            let subscribed = one.ask("resources/subscribe", json!({ "uri": uri("alpha") })).await;
+            let subscribed = one
+                .ask("resources/subscribe", json!({ "uri": uri("alpha") }))
+                .await;
             assert_eq!(subscribed.result(), &json!({}));
             text(&one, &tool("alpha")).await;
             let updated = stream.next().await.unwrap();
             assert_eq!(
                 (&updated["method"], &updated["params"]["uri"]),
-                (&json!("notifications/resources/updated"), &json!(uri("alpha")))
+                (
+                    &json!("notifications/resources/updated"),
+                    &json!(uri("alpha"))
+                )
             );
             for stranger in [&other, &modern] {
                 assert_eq!(stranger.names().await, shared);
                 assert_eq!(uris(stranger).await, [uri("readme")]);
-                assert_eq!(stranger.call(&tool("alpha"), json!({})).await.code(), -32602);
+                assert_eq!(
+                    stranger.call(&tool("alpha"), json!({})).await.code(),
+                    -32602
+                );
             }
             let path = format!("/admin/catalog?endpoint={path}");
             let answer = weir.admin(&path);
-            let catalog: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-            assert!(catalog["sessions"][0]["differing"].as_u64() >= Some(1), "{}", catalog["sessions"]);
+            let catalog: Value =
+                serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+            assert!(
+                catalog["sessions"][0]["differing"].as_u64() >= Some(1),
+                "{}",
+                catalog["sessions"]
+            );
             one.call(&tool("disable"), json!({})).await;
             hears(&mut stream, BOTH_LISTS[..1].to_vec()).await;
             assert!(!one.names().await.contains(&tool("basic")));
@@ -95,7 +128,8 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
     assert!(weir.metric("weir_catalog_session_walks_total", &["outcome=\"differs\""]) >= 4.0);
 }
 
-/// A server that asks a client for its roots when the client listens, and then changes the list of that session: before any call.
+/// A server that asks a client for its roots when the client listens, and then changes the list of
+/// that session: before any call.
 #[test]
 fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_first_call() {
     if !needs_peers() {
@@ -105,34 +139,49 @@ fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_fi
     for client in [Client::TypeScript1, Client::Python1] {
         let watched = client.run(&weir.url("/mcp/peer"), &["watch", "--asks"]);
         assert_eq!(watched.one("asked")["method"], "roots/list", "{client:?}");
-        assert!(watched.names().contains(&"in_driver"), "{client:?}: {watched:?}");
+        assert!(
+            watched.names().contains(&"in_driver"),
+            "{client:?}: {watched:?}"
+        );
         let stranger = client.run(&weir.url("/mcp/peer"), &["list"]);
-        assert!(!stranger.names().contains(&"in_driver"), "{client:?}: {stranger:?}");
+        assert!(
+            !stranger.names().contains(&"in_driver"),
+            "{client:?}: {stranger:?}"
+        );
     }
 }
 
-/// Without a stream on which the server could tell of it, a change is seen when the client lists, or calls what was added.
+/// Without a stream on which the server could tell of it, a change is seen when the client lists,
+/// or calls what was added.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() {
     if !needs_peers() {
         return;
     }
-    for (server, more) in
-        [(Server::SilentToolsets, json!({})), (Server::Toolsets, json!({ "limits": { "standing": 0 } }))]
-    {
+    for (server, more) in [
+        (Server::SilentToolsets, json!({})),
+        (Server::Toolsets, json!({ "limits": { "standing": 0 } })),
+    ] {
         let (_running, weir) = over_http(server, &more);
-        let (one, other) =
-            (Checked::open(&weir.url("/mcp"), LEGACY[1]).await, Checked::open(&weir.url("/mcp"), LEGACY[1]).await);
+        let (one, other) = (
+            Checked::open(&weir.url("/mcp"), LEGACY[1]).await,
+            Checked::open(&weir.url("/mcp"), LEGACY[1]).await,
+        );
         let shared = one.names().await;
         one.call("peer__enable", json!({ "name": "alpha" })).await;
-        assert_eq!(text(&one, "peer__alpha").await, "alpha 1", "called before it is listed");
+        assert_eq!(
+            text(&one, "peer__alpha").await,
+            "alpha 1",
+            "called before it is listed"
+        );
         one.call("peer__enable", json!({ "name": "beta" })).await;
         assert_eq!(one.names().await.len(), shared.len() + 2);
         assert_eq!(other.names().await, shared);
     }
 }
 
-/// A cursor into a session's own list opens in that session, and the rest of the list is its own too.
+/// A cursor into a session's own list opens in that session, and the rest of the list is its own
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
     if !needs_peers() {
@@ -144,23 +193,42 @@ async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
         "endpoints": { "/mcp": { "upstream": "peer", "page": { "items": 2 } } },
     }));
     weir.until_listed("/mcp", &["basic", "enable", "disable"]);
-    let (one, other) =
-        (Checked::open(&weir.url("/mcp"), LEGACY[1]).await, Checked::open(&weir.url("/mcp"), LEGACY[1]).await);
+    let (one, other) = (
+        Checked::open(&weir.url("/mcp"), LEGACY[1]).await,
+        Checked::open(&weir.url("/mcp"), LEGACY[1]).await,
+    );
     // A change comes on another connection than the answer of the call that made it.
     let enabled = async |client: &Checked, name: &str| {
         client.call("enable", json!({ "name": name })).await;
-        until_it(name, async || client.names().await.contains(&name.to_owned()).then_some(())).await;
+        until_it(name, async || {
+            client
+                .names()
+                .await
+                .contains(&name.to_owned())
+                .then_some(())
+        })
+        .await;
     };
     enabled(&one, "alpha").await;
     enabled(&other, "alpha").await;
     let first = one.ask("tools/list", json!({})).await;
     let cursor = first.result()["nextCursor"].clone();
-    assert_eq!(other.ask("tools/list", json!({ "cursor": cursor })).await.code(), -32602);
+    assert_eq!(
+        other
+            .ask("tools/list", json!({ "cursor": cursor }))
+            .await
+            .code(),
+        -32602
+    );
     let rest = one.ask("tools/list", json!({ "cursor": cursor })).await;
     assert_eq!(rest.result()["tools"][1]["name"], "alpha");
     enabled(&one, "beta").await;
     let rest = one.ask("tools/list", json!({ "cursor": cursor })).await;
-    assert_eq!(rest.result()["tools"].as_array().unwrap().len(), 2, "the rest of the list that it began");
+    assert_eq!(
+        rest.result()["tools"].as_array().unwrap().len(),
+        2,
+        "the rest of the list that it began"
+    );
     assert_eq!(one.names().await.len(), 5);
 }
 
@@ -187,14 +255,22 @@ async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
             client.call("enable", json!({ "name": name })).await;
         }
         let is_there = |names: &Vec<String>| names.contains(&"shown".to_owned());
-        let names = until_it("its own list", async || Some(client.names().await).filter(is_there)).await;
+        let names = until_it("its own list", async || {
+            Some(client.names().await).filter(is_there)
+        })
+        .await;
         assert!(!names.contains(&hidden.to_owned()), "{path}: {names:?}");
-        assert_eq!(client.call(hidden, json!({})).await.code(), -32602, "{path}");
+        assert_eq!(
+            client.call(hidden, json!({})).await.code(),
+            -32602,
+            "{path}"
+        );
         assert_eq!(text(&client, "shown").await, "shown 1");
     }
 }
 
-/// A child has one list, and belongs to one principal: all of that principal's sessions see it, nobody else.
+/// A child has one list, and belongs to one principal: all of that principal's sessions see it,
+/// nobody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_over_stdio_what_a_call_adds_is_its_principals_alone() {
     if !needs_peers() {
@@ -207,11 +283,19 @@ async fn r202_over_stdio_what_a_call_adds_is_its_principals_alone() {
     }));
     let open = async |key: &str| {
         let credentials = format!("Bearer {key}");
-        Checked::open_with_header(&weir.url("/mcp/peer"), LEGACY[1], ("authorization", &credentials)).await
+        Checked::open_with_header(
+            &weir.url("/mcp/peer"),
+            LEGACY[1],
+            ("authorization", &credentials),
+        )
+        .await
     };
     let (one, two, foreign) = (open(&ada).await, open(&ada).await, open(&eve).await);
     for client in [&one, &two, &foreign] {
-        until_it("the list", async || (client.names().await.len() == 3).then_some(())).await;
+        until_it("the list", async || {
+            (client.names().await.len() == 3).then_some(())
+        })
+        .await;
         assert_eq!(text(client, "basic").await, "basic");
     }
     let (mut first, mut second) = (one.changes().await, two.changes().await);

@@ -1,5 +1,5 @@
-//! The programs that hold what weir said in a run against the official packages' types (`python/emitted.py`, and
-//! `node/emitted.mjs` for tasks of the extension) find what is wrong.
+//! The programs that hold what weir said in a run against the official packages' types
+//! (`python/emitted.py`, and `node/emitted.mjs` for tasks of the extension) find what is wrong.
 
 use std::process::Command;
 
@@ -23,7 +23,10 @@ fn judged_by(mut program: Command, lines: &[Value]) -> (bool, String) {
     std::fs::write(folder.join("1.jsonl"), text.concat()).unwrap();
     let output = program.arg(&folder).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
 }
 
 fn result(result: Value) -> Value {
@@ -37,30 +40,83 @@ fn what_breaks_a_type_of_the_official_sdk_fails_the_run() {
     }
     let text = json!([{"type": "text", "text": "a\u{2028}b"}]);
     let good = [
-        said("server", "2025-06-18", "tools/call", result(json!({ "content": text }))),
-        said("server", "2026-07-28", "tools/call", result(json!({ "content": text, "resultType": "complete" }))),
-        said("client", "2025-11-25", "", json!({"jsonrpc": "2.0", "id": 1, "method": "ping"})),
-        said("server", "2025-11-25", "", json!({"jsonrpc": "2.0", "error": {"code": -32700, "message": "no JSON"}})),
+        said(
+            "server",
+            "2025-06-18",
+            "tools/call",
+            result(json!({ "content": text })),
+        ),
+        said(
+            "server",
+            "2026-07-28",
+            "tools/call",
+            result(json!({ "content": text, "resultType": "complete" })),
+        ),
+        said(
+            "client",
+            "2025-11-25",
+            "",
+            json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+        ),
+        said(
+            "server",
+            "2025-11-25",
+            "",
+            json!({"jsonrpc": "2.0", "error": {"code": -32700, "message": "no JSON"}}),
+        ),
     ];
     let (holds, told) = judged(&good);
-    assert!(holds && told.contains("emitted: 4 passed, 0 failed, 0 skipped"), "{told}");
+    assert!(
+        holds && told.contains("emitted: 4 passed, 0 failed, 0 skipped"),
+        "{told}"
+    );
     let bad = [
-        ("a member of the result is missing", said("server", "2025-06-18", "tools/call", result(json!({})))),
+        (
+            "a member of the result is missing",
+            said("server", "2025-06-18", "tools/call", result(json!({}))),
+        ),
         (
             "a method that its revision does not have",
-            said("client", "2026-07-28", "", json!({"jsonrpc": "2.0", "id": 1, "method": "ping"})),
+            said(
+                "client",
+                "2026-07-28",
+                "",
+                json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+            ),
         ),
         (
             "a request of the other side",
-            said("server", "2025-06-18", "", json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})),
+            said(
+                "server",
+                "2025-06-18",
+                "",
+                json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            ),
         ),
-        ("no envelope", said("server", "2025-06-18", "ping", json!({"id": 1, "result": {}}))),
-        ("no revision", said("server", "2025-01-01", "ping", result(json!({})))),
-        ("a result of no method", said("server", "2026-07-28", "initialize", result(json!({})))),
+        (
+            "no envelope",
+            said(
+                "server",
+                "2025-06-18",
+                "ping",
+                json!({"id": 1, "result": {}}),
+            ),
+        ),
+        (
+            "no revision",
+            said("server", "2025-01-01", "ping", result(json!({}))),
+        ),
+        (
+            "a result of no method",
+            said("server", "2026-07-28", "initialize", result(json!({}))),
+        ),
     ];
     for (what, line) in bad {
         let (holds, told) = judged(&[good[0].clone(), line]);
-        assert!(!holds && told.contains("emitted: 1 passed, 1 failed"), "{what}: {told}");
+        assert!(
+            !holds && told.contains("emitted: 1 passed, 1 failed"),
+            "{what}: {told}"
+        );
     }
 }
 
@@ -77,32 +133,76 @@ fn what_breaks_a_type_of_the_tasks_extension_fails_the_run() {
         })
     };
     let told = |params: Value| json!({"jsonrpc": "2.0", "method": "notifications/tasks", "params": params});
-    let modern = |sender: &str, answered: &str, message: Value| said(sender, "2026-07-28", answered, message);
+    let modern = |sender: &str, answered: &str, message: Value| {
+        said(sender, "2026-07-28", answered, message)
+    };
     let request = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     let good = [
         modern("server", "tools/call", result(state("task", "working"))),
         modern("server", "tasks/get", result(state("complete", "working"))),
-        modern("server", "tasks/update", result(json!({ "resultType": "complete" }))),
-        modern("server", "subscriptions/listen", told(state("complete", "cancelled"))),
-        modern("client", "", request("tasks/cancel", json!({ "taskId": "t" }))),
+        modern(
+            "server",
+            "tasks/update",
+            result(json!({ "resultType": "complete" })),
+        ),
+        modern(
+            "server",
+            "subscriptions/listen",
+            told(state("complete", "cancelled")),
+        ),
+        modern(
+            "client",
+            "",
+            request("tasks/cancel", json!({ "taskId": "t" })),
+        ),
     ];
     // What is not about tasks of the extension is the other program's.
-    let others =
-        [modern("server", "tools/call", result(json!({}))), said("server", "2025-11-25", "tasks/get", json!({}))];
+    let others = [
+        modern("server", "tools/call", result(json!({}))),
+        said("server", "2025-11-25", "tasks/get", json!({})),
+    ];
     let (holds, printed) = judged(&[&good[..], &others[..]].concat());
-    assert!(holds && printed.contains("emitted: 5 shapes about tasks of the extension hold, 0 failed"), "{printed}");
+    assert!(
+        holds && printed.contains("emitted: 5 shapes about tasks of the extension hold, 0 failed"),
+        "{printed}"
+    );
     let bad = [
         (
             "a task without its times",
-            modern("server", "tools/call", result(json!({"resultType": "task", "taskId": "t"}))),
+            modern(
+                "server",
+                "tools/call",
+                result(json!({"resultType": "task", "taskId": "t"})),
+            ),
         ),
-        ("a state without what it gave", modern("server", "tasks/get", result(state("complete", "completed")))),
+        (
+            "a state without what it gave",
+            modern(
+                "server",
+                "tasks/get",
+                result(state("complete", "completed")),
+            ),
+        ),
         (
             "news without what is asked",
-            modern("server", "subscriptions/listen", told(state("complete", "input_required"))),
+            modern(
+                "server",
+                "subscriptions/listen",
+                told(state("complete", "input_required")),
+            ),
         ),
-        ("a request about no task", modern("client", "", request("tasks/get", json!({})))),
-        ("no answers", modern("client", "", request("tasks/update", json!({ "taskId": "t" })))),
+        (
+            "a request about no task",
+            modern("client", "", request("tasks/get", json!({}))),
+        ),
+        (
+            "no answers",
+            modern(
+                "client",
+                "",
+                request("tasks/update", json!({ "taskId": "t" })),
+            ),
+        ),
     ];
     for (what, line) in bad {
         let (holds, printed) = judged(&[good[0].clone(), line]);

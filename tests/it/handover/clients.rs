@@ -7,10 +7,15 @@ use serde_json::{Value, json};
 use super::{is_gone, successors};
 use crate::harness::{Client, Process, Server, Weir, needs_peers, signal, until};
 
-const WITH_SESSIONS: [Client; 4] =
-    [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1, Client::Python2As("legacy")];
+const WITH_SESSIONS: [Client; 4] = [
+    Client::TypeScript1,
+    Client::TypeScript2("legacy"),
+    Client::Python1,
+    Client::Python2As("legacy"),
+];
 
-/// Without. Their subscriptions end by a result, and open again where the program that uses the SDK wants that.
+/// Without. Their subscriptions end by a result, and open again where the program that uses the SDK
+/// wants that.
 const WITHOUT: [Client; 2] = [Client::TypeScript2("modern"), Client::Python2As("modern")];
 
 /// Longer than all hand-overs take, in milliseconds.
@@ -19,11 +24,14 @@ const ALL_OF_IT: &str = "300000";
 /// The lines of a driver that are events of this name.
 fn events(client: &Process, name: &str) -> Vec<Value> {
     let said = client.said();
-    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|event| event["event"] == name).collect()
 }
 
-/// So many hand-overs while each SDK's client calls without rest, and another one waits for changes.
+/// So many hand-overs while each SDK's client calls without rest, and another one waits for
+/// changes.
 fn hand_over(times: usize, pause: Duration) {
     if !needs_peers() {
         return;
@@ -33,7 +41,16 @@ fn hand_over(times: usize, pause: Duration) {
     weir.until_listed("/mcp", &["zoo__weigh", "fast__add"]);
     let url = weir.url("/mcp");
     let calls = |client: Client, tool: &str, arguments: Value| {
-        client.start(&url, &["calls", tool, &arguments.to_string(), "--timeout", ALL_OF_IT])
+        client.start(
+            &url,
+            &[
+                "calls",
+                tool,
+                &arguments.to_string(),
+                "--timeout",
+                ALL_OF_IT,
+            ],
+        )
     };
     let callers: Vec<_> = WITH_SESSIONS
         .into_iter()
@@ -44,19 +61,30 @@ fn hand_over(times: usize, pause: Duration) {
             [(client, weigh), (client, add)]
         })
         .collect();
-    let watch = |client: Client| (client, client.start(&url, &["watch", "--timeout", ALL_OF_IT]));
+    let watch = |client: Client| {
+        (
+            client,
+            client.start(&url, &["watch", "--timeout", ALL_OF_IT]),
+        )
+    };
     let watchers: Vec<_> = WITH_SESSIONS.into_iter().map(watch).collect();
     for (client, caller) in &callers {
-        until(&format!("{client:?} to call"), || (!events(caller, "calling").is_empty()).then_some(()));
+        until(&format!("{client:?} to call"), || {
+            (!events(caller, "calling").is_empty()).then_some(())
+        });
     }
     for (client, watcher) in &watchers {
-        until(&format!("{client:?} to watch"), || (!events(watcher, "watching").is_empty()).then_some(()));
+        until(&format!("{client:?} to watch"), || {
+            (!events(watcher, "watching").is_empty()).then_some(())
+        });
     }
 
     let mut processes = vec![weir.process.id()];
     for at in 0..times {
         signal(processes[at], "USR2");
-        processes.push(until("the next process", || successors(&weir).get(at).copied()));
+        processes.push(until("the next process", || {
+            successors(&weir).get(at).copied()
+        }));
         // So that clients call in this process, too.
         std::thread::sleep(pause);
     }
@@ -72,7 +100,9 @@ fn hand_over(times: usize, pause: Duration) {
     // The list changes: each watcher hears it on the stream that it has opened again.
     weir.call("/mcp", "zoo__add_tool", &json!({ "name": "late" }));
     for (client, mut watcher) in watchers {
-        let code = until(&format!("{client:?} to hear of a change"), || watcher.ended());
+        let code = until(&format!("{client:?} to hear of a change"), || {
+            watcher.ended()
+        });
         assert_eq!(code, 0, "{client:?}: {}", watcher.said());
     }
     println!("{times} hand-overs, {count} calls, 0 errors");
@@ -80,7 +110,9 @@ fn hand_over(times: usize, pause: Duration) {
         until("an old process to end", || is_gone(*id).then_some(()));
     }
     signal(processes[times], "TERM");
-    until("the last process to end", || is_gone(processes[times]).then_some(()));
+    until("the last process to end", || {
+        is_gone(processes[times]).then_some(())
+    });
 }
 
 #[test]

@@ -32,7 +32,13 @@ enum CallerKind {
 }
 
 impl CallerKind {
-    const ALL: [Self; 5] = [Self::Connecting, Self::KeepAlive, Self::Http2, Self::LegacyHttp1, Self::LegacyHttp2];
+    const ALL: [Self; 5] = [
+        Self::Connecting,
+        Self::KeepAlive,
+        Self::Http2,
+        Self::LegacyHttp1,
+        Self::LegacyHttp2,
+    ];
 
     /// A client of this kind; a legacy one without its session yet.
     fn client(self, url: &str) -> RawClient {
@@ -42,7 +48,10 @@ impl CallerKind {
             Self::KeepAlive => client.modern().keeping_connections(),
             Self::Http2 => client.modern().with_http2().keeping_connections(),
             Self::LegacyHttp1 => client.legacy(Revision::V2025_11_25).keeping_connections(),
-            Self::LegacyHttp2 => client.legacy(Revision::V2025_11_25).with_http2().keeping_connections(),
+            Self::LegacyHttp2 => client
+                .legacy(Revision::V2025_11_25)
+                .with_http2()
+                .keeping_connections(),
         }
     }
 
@@ -64,7 +73,11 @@ struct Caller {
 impl Caller {
     async fn new(kind: CallerKind, url: &str) -> Self {
         let client = kind.client(url);
-        let client = if kind.is_legacy() { greeted(&client).await } else { client };
+        let client = if kind.is_legacy() {
+            greeted(&client).await
+        } else {
+            client
+        };
         Self { kind, client }
     }
 
@@ -73,16 +86,23 @@ impl Caller {
         loop {
             let answer = match self.client.call("one__echo", json!({ "n": number })).await {
                 Ok(answer) => answer,
-                // The server did not take it before its GOAWAY, so a client sends it again (RFC 9113, 6.8). hyper's leaves that to its
-                // caller. A call that ran all the same would be counted twice.
+                // The server did not take it before its GOAWAY, so a client sends it again (RFC
+                // 9113, 6.8). hyper's leaves that to its caller. A call that ran all the same would
+                // be counted twice.
                 Err(error)
-                    if self.kind.is_http2() && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") =>
+                    if self.kind.is_http2()
+                        && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") =>
                 {
                     continue;
                 }
                 Err(error) => panic!("call {number} of {:?} is lost: {error:?}", self.kind),
             };
-            assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#), "call {number} of {:?}", self.kind);
+            assert_eq!(
+                answer.text(),
+                format!(r#"{{"n":{number}}}"#),
+                "call {number} of {:?}",
+                self.kind
+            );
             return;
         }
     }
@@ -90,13 +110,20 @@ impl Caller {
 
 /// The client with a session of its own.
 async fn greeted(client: &RawClient) -> RawClient {
-    client.clone().initialize().await.unwrap_or_else(|error| panic!("a session is refused: {error:?}"))
+    client
+        .clone()
+        .initialize()
+        .await
+        .unwrap_or_else(|error| panic!("a session is refused: {error:?}"))
 }
 
 impl Load {
     /// One caller of each kind, twice.
     pub(super) fn start(url: &str) -> Self {
-        let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, next) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let caller = |kind: CallerKind| {
             let (url, stop, next) = (url.to_owned(), stop.clone(), next.clone());
             tokio::spawn(async move {
@@ -109,14 +136,25 @@ impl Load {
                 calls
             })
         };
-        let callers = CallerKind::ALL.into_iter().chain(CallerKind::ALL).map(caller).collect();
-        Self { stop, next, callers }
+        let callers = CallerKind::ALL
+            .into_iter()
+            .chain(CallerKind::ALL)
+            .map(caller)
+            .collect();
+        Self {
+            stop,
+            next,
+            callers,
+        }
     }
 
     /// Waits until so many more calls have begun.
     pub(super) async fn goes_on(&self, calls: usize) {
         let wanted = self.next.load(Ordering::Relaxed) + calls;
-        until_it("more calls", async || (self.next.load(Ordering::Relaxed) >= wanted).then_some(())).await;
+        until_it("more calls", async || {
+            (self.next.load(Ordering::Relaxed) >= wanted).then_some(())
+        })
+        .await;
     }
 
     /// Ends it: how many calls were answered.
@@ -133,17 +171,26 @@ impl Load {
 /// The tool that the upstream gets when everything else is over.
 const LATE_TOOL: &str = "one__late";
 
-/// Clients that hold a stream for changes of the list: one of each era over HTTP/1.1, and one of each over HTTP/2.
+/// Clients that hold a stream for changes of the list: one of each era over HTTP/1.1, and one of
+/// each over HTTP/2.
 pub(super) struct Watchers(Vec<tokio::task::JoinHandle<usize>>);
 
 impl Watchers {
     /// Starts them, and waits until each has its stream.
     pub(super) async fn start(url: &str) -> Self {
-        let kinds = [CallerKind::KeepAlive, CallerKind::Http2, CallerKind::LegacyHttp1, CallerKind::LegacyHttp2];
+        let kinds = [
+            CallerKind::KeepAlive,
+            CallerKind::Http2,
+            CallerKind::LegacyHttp1,
+            CallerKind::LegacyHttp2,
+        ];
         let watching = Arc::new(AtomicUsize::new(0));
         let watch = |kind| tokio::spawn(watch(kind, url.to_owned(), watching.clone()));
         let watchers = Self(kinds.map(watch).into());
-        until_it("their streams", async || (watching.load(Ordering::Relaxed) >= kinds.len()).then_some(())).await;
+        until_it("their streams", async || {
+            (watching.load(Ordering::Relaxed) >= kinds.len()).then_some(())
+        })
+        .await;
         watchers
     }
 
@@ -151,14 +198,17 @@ impl Watchers {
     pub(super) async fn finish(self) -> usize {
         let mut ends = 0;
         for watcher in self.0 {
-            ends += tokio::time::timeout(PATIENCE, watcher).await.expect("the last change is heard").unwrap();
+            ends += tokio::time::timeout(PATIENCE, watcher)
+                .await
+                .expect("the last change is heard")
+                .unwrap();
         }
         ends
     }
 }
 
-/// Holds a stream, and opens it again whenever it ends, until the list has [`LATE_TOOL`]: how often it ended. A stream ends as
-/// its protocol has it, or the test fails.
+/// Holds a stream, and opens it again whenever it ends, until the list has [`LATE_TOOL`]: how often
+/// it ended. A stream ends as its protocol has it, or the test fails.
 async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usize {
     let mut ends = 0;
     loop {
@@ -178,14 +228,22 @@ async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usi
         let mut has_changed = true;
         while has_changed {
             // A list that a draining process refuses is asked for again of its successor.
-            if client.list_tools().await.is_ok_and(|tools| tools.iter().any(|tool| tool["name"] == LATE_TOOL)) {
+            if client
+                .list_tools()
+                .await
+                .is_ok_and(|tools| tools.iter().any(|tool| tool["name"] == LATE_TOOL))
+            {
                 return ends;
             }
             has_changed = loop {
                 let message = stream.next_message().await;
-                match message.unwrap_or_else(|error| panic!("a stream of {kind:?} broke: {error:?}")) {
+                match message
+                    .unwrap_or_else(|error| panic!("a stream of {kind:?} broke: {error:?}"))
+                {
                     None => break false,
-                    Some(message) if message["method"] == "notifications/tools/list_changed" => break true,
+                    Some(message) if message["method"] == "notifications/tools/list_changed" => {
+                        break true;
+                    }
                     Some(_) => {}
                 }
             };

@@ -1,4 +1,5 @@
-//! Sessions of older revisions that move to the next process: their clients notice nothing but a stream that ends.
+//! Sessions of older revisions that move to the next process: their clients notice nothing but a
+//! stream that ends.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Gate, Tool};
@@ -9,7 +10,11 @@ use super::{is_gone, successors};
 use crate::harness::{Weir, signal, soon, until, until_it};
 
 /// The revisions that have sessions over Streamable HTTP.
-const REVISIONS: [Revision; 3] = [Revision::V2025_03_26, Revision::V2025_06_18, Revision::V2025_11_25];
+const REVISIONS: [Revision; 3] = [
+    Revision::V2025_03_26,
+    Revision::V2025_06_18,
+    Revision::V2025_11_25,
+];
 
 /// weir in front of one server, and the processes that served in turn.
 struct Bench {
@@ -27,26 +32,38 @@ impl Bench {
         }));
         weir.until_listed("/mcp", &["echo"]);
         let processes = vec![weir.process.id()];
-        Self { weir, mockup, processes }
+        Self {
+            weir,
+            mockup,
+            processes,
+        }
     }
 
     /// Has the next process take over.
     fn hand_over(&mut self) {
         let before = self.processes.len() - 1;
         signal(self.processes[before], "USR2");
-        let next = until("the next process", || successors(&self.weir).get(before).copied());
+        let next = until("the next process", || {
+            successors(&self.weir).get(before).copied()
+        });
         self.processes.push(next);
     }
 
     async fn client(&self, revision: Revision) -> RawClient {
         let client = RawClient::new(&self.weir.url("/mcp")).legacy(revision);
-        client.initialize_with(json!({ "elicitation": {} })).await.unwrap().0
+        client
+            .initialize_with(json!({ "elicitation": {} }))
+            .await
+            .unwrap()
+            .0
     }
 
     /// Ends the last process, and waits for those before.
     fn end(self) {
         let (last, before) = self.processes.split_last().unwrap();
-        before.iter().for_each(|id| until("a process before to end", || is_gone(*id).then_some(())));
+        before
+            .iter()
+            .for_each(|id| until("a process before to end", || is_gone(*id).then_some(())));
         signal(*last, "TERM");
         until("the last process to end", || is_gone(*last).then_some(()));
     }
@@ -66,8 +83,13 @@ fn form() -> Value {
 
 /// The sessions in which a tool was called at the server.
 fn called_in(mockup: &Mockup, tool: &str) -> Vec<String> {
-    let calls = mockup.requests_of("tools/call").into_iter().filter(|request| request.tool() == Some(tool));
-    calls.map(|call| call.session().unwrap_or_default().to_owned()).collect()
+    let calls = mockup
+        .requests_of("tools/call")
+        .into_iter()
+        .filter(|request| request.tool() == Some(tool));
+    calls
+        .map(|call| call.session().unwrap_or_default().to_owned())
+        .collect()
 }
 
 async fn next_of(stream: &mut Exchange, method: &str) -> Value {
@@ -85,8 +107,14 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
     for revision in REVISIONS {
         let mut bench = Bench::new(server()).await;
         let client = bench.client(revision).await;
-        client.ask("logging/setLevel", json!({ "level": "error" })).await.unwrap();
-        client.ask("resources/subscribe", json!({ "uri": "memo:1" })).await.unwrap();
+        client
+            .ask("logging/setLevel", json!({ "level": "error" }))
+            .await
+            .unwrap();
+        client
+            .ask("resources/subscribe", json!({ "uri": "memo:1" }))
+            .await
+            .unwrap();
         let mut stream = client.get_stream().await.unwrap();
         client.call("echo", json!({ "n": 1 })).await.unwrap();
         bench.mockup.update("memo:1");
@@ -100,10 +128,23 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
                 "the stream ends, to be opened again"
             );
             let answer = client.call("echo", json!({ "n": round })).await.unwrap();
-            assert_eq!(answer.text(), format!(r#"{{"n":{round}}}"#), "{revision}: {:?}", answer.status);
+            assert_eq!(
+                answer.text(),
+                format!(r#"{{"n":{round}}}"#),
+                "{revision}: {:?}",
+                answer.status
+            );
             let told = client.call("logs", json!({})).await.unwrap();
-            let logs: Vec<_> = told.messages.iter().filter(|told| told["method"] == "notifications/message").collect();
-            assert_eq!(logs.len(), 1, "only what is as severe as the level of before: {logs:?}");
+            let logs: Vec<_> = told
+                .messages
+                .iter()
+                .filter(|told| told["method"] == "notifications/message")
+                .collect();
+            assert_eq!(
+                logs.len(),
+                1,
+                "only what is as severe as the level of before: {logs:?}"
+            );
             stream = client.get_stream().await.unwrap();
             // Once for what may have happened in between, and then for what happens.
             next_of(&mut stream, "notifications/resources/updated").await;
@@ -112,10 +153,17 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
         }
         let sessions = called_in(&bench.mockup, "echo");
         assert_eq!(sessions.len(), 3);
-        assert!(!sessions[0].is_empty() && sessions.iter().all(|one| *one == sessions[0]), "{revision}: {sessions:?}");
+        assert!(
+            !sessions[0].is_empty() && sessions.iter().all(|one| *one == sessions[0]),
+            "{revision}: {sessions:?}"
+        );
         let ended = client.delete().await.unwrap();
         assert!(ended.status.is_success(), "{:?}", ended.status);
-        assert_eq!(client.ask("ping", json!({})).await.unwrap().status, 404, "its end is an end");
+        assert_eq!(
+            client.ask("ping", json!({})).await.unwrap().status,
+            404,
+            "its end is an end"
+        );
         drop(stream);
         bench.end();
     }
@@ -128,43 +176,78 @@ async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
     let held = Tool::new("held").does(Behaviour::gated(&gate));
     let mut bench = Bench::new(server().with(asks).with(held)).await;
     let client = bench.client(Revision::V2025_11_25).await;
-    let mut asking = client.request("tools/call", json!({ "name": "asks", "arguments": {} })).await.unwrap();
+    let mut asking = client
+        .request("tools/call", json!({ "name": "asks", "arguments": {} }))
+        .await
+        .unwrap();
     let question = next_of(&mut asking, "elicitation/create").await;
     let held = client.clone();
-    let (headers, mut envelope) = held.envelope("tools/call", json!({ "name": "held", "arguments": {} }));
+    let (headers, mut envelope) =
+        held.envelope("tools/call", json!({ "name": "held", "arguments": {} }));
     envelope["id"] = json!("to-be-cancelled");
     let cancelled = tokio::spawn({
         let held = held.clone();
-        async move { held.send(http::Method::POST, headers, envelope.to_string()).await.unwrap().finish().await }
+        async move {
+            held.send(http::Method::POST, headers, envelope.to_string())
+                .await
+                .unwrap()
+                .finish()
+                .await
+        }
     });
-    until_it("the call", async || (bench.mockup.executions("held") == 1).then_some(())).await;
+    until_it("the call", async || {
+        (bench.mockup.executions("held") == 1).then_some(())
+    })
+    .await;
 
     bench.hand_over();
-    client.notify("notifications/cancelled", json!({ "requestId": "to-be-cancelled" })).await.unwrap();
+    client
+        .notify(
+            "notifications/cancelled",
+            json!({ "requestId": "to-be-cancelled" }),
+        )
+        .await
+        .unwrap();
     until_it("the cancel", async || {
         let counts = bench.mockup.counts("held");
         (counts.cancelled + counts.abandoned == 1).then_some(())
     })
     .await;
     let answer = json!({ "action": "accept", "content": { "name": "Ada" } });
-    assert!(client.respond(&question["id"], answer).await.unwrap().status.is_success());
+    assert!(
+        client
+            .respond(&question["id"], answer)
+            .await
+            .unwrap()
+            .status
+            .is_success()
+    );
     let result = soon("the result", asking.finish()).await.unwrap();
-    assert!(result.last()["result"]["content"].is_array(), "{:?}", result.last());
+    assert!(
+        result.last()["result"]["content"].is_array(),
+        "{:?}",
+        result.last()
+    );
     gate.open();
     drop(soon("the end", cancelled).await.unwrap());
     bench.end();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards() {
+async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards()
+ {
     let gate = Gate::new();
     let gated = Tool::new("gated").does(Behaviour::gated_after_progress(&gate));
     let mut bench = Bench::new(server().with(gated)).await;
     let client = bench.client(Revision::V2025_11_25).await;
-    let params = json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
+    let params =
+        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
     let mut exchange = client.request("tools/call", params).await.unwrap();
     let first = loop {
-        let event = soon("an event", exchange.next_event()).await.unwrap().unwrap();
+        let event = soon("an event", exchange.next_event())
+            .await
+            .unwrap()
+            .unwrap();
         if !event.data.is_empty() {
             break event.id.unwrap();
         }
@@ -174,10 +257,20 @@ async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_
     let resuming = client.clone().with_header("last-event-id", &first);
     let resumed = soon("GET", resuming.get_stream()).await.unwrap();
     gate.open();
-    assert_eq!(soon("the rest", resumed.finish()).await.unwrap().text(), r#"{"n":1}"#);
-    until("the process before to end", || is_gone(bench.processes[0]).then_some(()));
+    assert_eq!(
+        soon("the rest", resumed.finish()).await.unwrap().text(),
+        r#"{"n":1}"#
+    );
+    until("the process before to end", || {
+        is_gone(bench.processes[0]).then_some(())
+    });
     for _ in 0..2 {
-        let again = soon("the rest again", resuming.get_stream().await.unwrap().finish()).await.unwrap();
+        let again = soon(
+            "the rest again",
+            resuming.get_stream().await.unwrap().finish(),
+        )
+        .await
+        .unwrap();
         assert_eq!(again.text(), r#"{"n":1}"#, "what was kept has moved");
         bench.hand_over();
     }
@@ -187,18 +280,37 @@ async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_process() {
     let mut bench = Bench::new(server()).await;
-    let old = RawClient::new(&bench.weir.url("/mcp")).legacy(Revision::V2025_11_25).keeping_connections();
+    let old = RawClient::new(&bench.weir.url("/mcp"))
+        .legacy(Revision::V2025_11_25)
+        .keeping_connections();
     let old = old.initialize().await.unwrap();
     bench.hand_over();
     let new = bench.client(Revision::V2025_11_25).await;
     // The old connection leads to the old process.
-    let (mut headers, envelope) = old.envelope("tools/call", json!({ "name": "echo", "arguments": { "n": 1 } }));
+    let (mut headers, envelope) = old.envelope(
+        "tools/call",
+        json!({ "name": "echo", "arguments": { "n": 1 } }),
+    );
     headers.insert("mcp-session-id", new.session().unwrap().parse().unwrap());
-    let answer = old.send(http::Method::POST, headers, envelope.to_string()).await.unwrap().finish().await.unwrap();
+    let answer = old
+        .send(http::Method::POST, headers, envelope.to_string())
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
     assert_eq!(answer.text(), r#"{"n":1}"#, "{:?}", answer.status);
-    assert_eq!(answer.header("connection"), Some("close"), "it was the old process that answered");
+    assert_eq!(
+        answer.header("connection"),
+        Some("close"),
+        "it was the old process that answered"
+    );
     // A session that the old process begins now is known to the new one.
-    let late = RawClient::new(&bench.weir.url("/mcp")).legacy(Revision::V2025_06_18).initialize().await.unwrap();
+    let late = RawClient::new(&bench.weir.url("/mcp"))
+        .legacy(Revision::V2025_06_18)
+        .initialize()
+        .await
+        .unwrap();
     assert_eq!(late.ask("ping", json!({})).await.unwrap().status, 200);
     assert_eq!(old.ask("ping", json!({})).await.unwrap().status, 200);
     bench.end();
@@ -214,25 +326,40 @@ async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_
     }));
     weir.until_listed("/mcp", &["pids"]);
     let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
-    let (client, _) = client.initialize_with(json!({ "elicitation": {} })).await.unwrap();
+    let (client, _) = client
+        .initialize_with(json!({ "elicitation": {} }))
+        .await
+        .unwrap();
     let mut processes = vec![weir.process.id()];
     let first = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
     assert!(first["structuredContent"].is_object(), "{first}");
     for round in 0..3 {
         // One that asks, one that runs for a while, and one that is taken back.
         let asks = json!({ "ask": "elicitation/create", "params": form() });
-        let mut asking = client.request("tools/call", json!({ "name": "ask", "arguments": asks })).await.unwrap();
+        let mut asking = client
+            .request("tools/call", json!({ "name": "ask", "arguments": asks }))
+            .await
+            .unwrap();
         let question = next_of(&mut asking, "elicitation/create").await;
         let slow = json!({ "name": "progress", "arguments": { "count": 20, "every_ms": 50 }, "_meta": { "progressToken": 1 } });
         let mut slow = client.request("tools/call", slow).await.unwrap();
         next_of(&mut slow, "notifications/progress").await;
         signal(processes[round], "USR2");
-        processes.push(until("the next process", || successors(&weir).get(round).copied()));
+        processes.push(until("the next process", || {
+            successors(&weir).get(round).copied()
+        }));
 
         let now = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
         assert_eq!(now, first, "it is the same process");
         let said = json!({ "action": "accept", "content": { "name": "Ada" } });
-        assert!(client.respond(&question["id"], said).await.unwrap().status.is_success());
+        assert!(
+            client
+                .respond(&question["id"], said)
+                .await
+                .unwrap()
+                .status
+                .is_success()
+        );
         let answer = soon("the answer", asking.finish()).await.unwrap();
         assert_eq!(
             answer.last()["result"]["structuredContent"]["result"]["content"]["name"],
@@ -241,16 +368,32 @@ async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_
             answer.last()
         );
         let end = soon("the end", slow.finish()).await.unwrap();
-        assert!(end.last()["result"]["content"].is_array(), "{:?}", end.last());
+        assert!(
+            end.last()["result"]["content"].is_array(),
+            "{:?}",
+            end.last()
+        );
         if round == 1 {
             // Two processes before at once would wait for one another.
-            until("a process before to end", || is_gone(processes[round]).then_some(()));
+            until("a process before to end", || {
+                is_gone(processes[round]).then_some(())
+            });
         }
     }
-    until("all before to end", || processes[..3].iter().all(|id| is_gone(*id)).then_some(()));
-    assert_eq!(client.call("pids", json!({})).await.unwrap().last()["result"], first);
-    let id: u32 = first["structuredContent"]["own"].to_string().parse().unwrap();
+    until("all before to end", || {
+        processes[..3].iter().all(|id| is_gone(*id)).then_some(())
+    });
+    assert_eq!(
+        client.call("pids", json!({})).await.unwrap().last()["result"],
+        first
+    );
+    let id: u32 = first["structuredContent"]["own"]
+        .to_string()
+        .parse()
+        .unwrap();
     signal(processes[3], "TERM");
-    until("the last process to end", || is_gone(processes[3]).then_some(()));
+    until("the last process to end", || {
+        is_gone(processes[3]).then_some(())
+    });
     until("its child to end with it", || is_gone(id).then_some(()));
 }

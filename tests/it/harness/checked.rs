@@ -1,5 +1,5 @@
-//! A client of one revision that takes nothing on trust: every message it sees is held against the official schema of
-//! its revision, and every answer against what weir promises of all answers.
+//! A client of one revision that takes nothing on trust: every message it sees is held against the
+//! official schema of its revision, and every answer against what weir promises of all answers.
 
 use std::sync::OnceLock;
 
@@ -29,29 +29,55 @@ impl Checked {
         Self::opened(RawClient::new(url).with_canaries(), revision, capabilities).await
     }
 
-    /// A client without capabilities that shows this header from its first request on, such as its credentials.
+    /// A client without capabilities that shows this header from its first request on, such as its
+    /// credentials.
     pub async fn open_with_header(url: &str, revision: Revision, header: (&str, &str)) -> Self {
         Self::able_with_header(url, revision, json!({}), header).await
     }
 
     /// The same with these capabilities.
-    pub async fn able_with_header(url: &str, revision: Revision, capabilities: Value, header: (&str, &str)) -> Self {
-        Self::opened(RawClient::new(url).with_header(header.0, header.1), revision, capabilities).await
+    pub async fn able_with_header(
+        url: &str,
+        revision: Revision,
+        capabilities: Value,
+        header: (&str, &str),
+    ) -> Self {
+        Self::opened(
+            RawClient::new(url).with_header(header.0, header.1),
+            revision,
+            capabilities,
+        )
+        .await
     }
 
     async fn opened(bare: RawClient, revision: Revision, capabilities: Value) -> Self {
-        let modern = Modern { capabilities: capabilities.clone(), ..Modern::default() };
+        let modern = Modern {
+            capabilities: capabilities.clone(),
+            ..Modern::default()
+        };
         if revision.is_modern() {
-            return Self { raw: bare.modern_with(modern.clone()), revision, modern };
+            return Self {
+                raw: bare.modern_with(modern.clone()),
+                revision,
+                modern,
+            };
         }
         let opening = bare.legacy(revision).initialize_with(capabilities);
         let (raw, answer) = soon("initialize", opening).await.unwrap();
         for message in &answer.messages {
             hold(revision, "initialize", message);
         }
-        assert_eq!(answer.result()["protocolVersion"], revision.as_str(), "R059");
+        assert_eq!(
+            answer.result()["protocolVersion"],
+            revision.as_str(),
+            "R059"
+        );
         assert!(raw.session().is_some(), "a session id with initialize");
-        Self { raw, revision, modern }
+        Self {
+            raw,
+            revision,
+            modern,
+        }
     }
 
     /// The same client, which wants log messages from `level` up.
@@ -60,7 +86,9 @@ impl Checked {
             self.modern.log_level = Some(level.as_str().to_owned());
             self.raw = self.raw.modern_with(self.modern.clone());
         } else {
-            let set = self.ask("logging/setLevel", json!({ "level": level.as_str() })).await;
+            let set = self
+                .ask("logging/setLevel", json!({ "level": level.as_str() }))
+                .await;
             assert_eq!(set.result(), &json!({}));
         }
         self
@@ -82,23 +110,36 @@ impl Checked {
         let answer = soon(method, self.raw.ask(method, params)).await;
         let answer = answer.unwrap_or_else(|error| panic!("{method}: {error}"));
         let name = answer.header("x-request-id").unwrap_or_default();
-        assert!(!name.is_empty(), "an answer names its request: {:?}", answer.headers);
+        assert!(
+            !name.is_empty(),
+            "an answer names its request: {:?}",
+            answer.headers
+        );
         self.hold_all(method, &answer);
         answer
     }
 
     /// `tools/call`, to its end.
     pub async fn call(&self, tool: &str, arguments: Value) -> Answer {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
+        self.ask(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        )
+        .await
     }
 
     /// `tools/call` with a progress token, to its end.
     pub async fn call_with_token(&self, tool: &str, arguments: Value, token: &Value) -> Answer {
         let meta = json!({ "progressToken": token });
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments, "_meta": meta })).await
+        self.ask(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments, "_meta": meta }),
+        )
+        .await
     }
 
-    /// Begins a `tools/call`, with a progress token where there is one, and gives what comes as it comes.
+    /// Begins a `tools/call`, with a progress token where there is one, and gives what comes as it
+    /// comes.
     pub async fn start_call(&self, tool: &str, arguments: Value, token: Option<&Value>) -> Stream {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if let Some(token) = token {
@@ -110,9 +151,18 @@ impl Checked {
     /// Begins a request.
     pub async fn start(&self, method: &str, params: Value) -> Stream {
         let (headers, message) = self.raw.envelope(method, params);
-        let sent = self.raw.send(http::Method::POST, headers, message.to_string());
-        let exchange = soon(method, sent).await.unwrap_or_else(|error| panic!("{method}: {error}"));
-        Stream { exchange, revision: self.revision, answered: method.to_owned(), id: message["id"].clone() }
+        let sent = self
+            .raw
+            .send(http::Method::POST, headers, message.to_string());
+        let exchange = soon(method, sent)
+            .await
+            .unwrap_or_else(|error| panic!("{method}: {error}"));
+        Stream {
+            exchange,
+            revision: self.revision,
+            answered: method.to_owned(),
+            id: message["id"].clone(),
+        }
     }
 
     /// All tools, page by page, and how many pages there were.
@@ -134,22 +184,41 @@ impl Checked {
     /// The names of all tools.
     pub async fn names(&self) -> Vec<String> {
         let (tools, _) = self.pages().await;
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
-    /// A stream on which changes of the tool list arrive: the legacy GET stream, or a modern listen whose
-    /// acknowledgement has come.
+    /// A stream on which changes of the tool list arrive: the legacy GET stream, or a modern listen
+    /// whose acknowledgement has come.
     pub async fn changes(&self) -> Stream {
         if !self.revision.is_modern() {
             let exchange = soon("GET", self.raw.get_stream()).await.unwrap();
-            assert!(exchange.status.is_success() && exchange.is_stream(), "{:?}", exchange.headers);
-            return Stream { exchange, revision: self.revision, answered: String::new(), id: Value::Null };
+            assert!(
+                exchange.status.is_success() && exchange.is_stream(),
+                "{:?}",
+                exchange.headers
+            );
+            return Stream {
+                exchange,
+                revision: self.revision,
+                answered: String::new(),
+                id: Value::Null,
+            };
         }
         let filter = json!({ "notifications": { "toolsListChanged": true } });
         let mut stream = self.start("subscriptions/listen", filter).await;
         let first = stream.next().await.unwrap();
-        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "R194");
-        assert_eq!(first["params"]["notifications"], json!({ "toolsListChanged": true }), "R197");
+        assert_eq!(
+            first["method"], "notifications/subscriptions/acknowledged",
+            "R194"
+        );
+        assert_eq!(
+            first["params"]["notifications"],
+            json!({ "toolsListChanged": true }),
+            "R197"
+        );
         stream
     }
 
@@ -158,7 +227,9 @@ impl Checked {
         if self.revision.is_modern() {
             return None;
         }
-        let told = self.raw.notify("notifications/cancelled", json!({ "requestId": call.id }));
+        let told = self
+            .raw
+            .notify("notifications/cancelled", json!({ "requestId": call.id }));
         let told = soon("notifications/cancelled", told).await.unwrap();
         assert_eq!((told.status.as_u16(), told.body.len()), (202, 0), "R033");
         Some(call)
@@ -188,15 +259,26 @@ impl Stream {
         let message = message.unwrap_or_else(|error| panic!("{}: {error}", self.answered))?;
         hold(self.revision, &self.answered, &message);
         if self.answered == "subscriptions/listen" {
-            let meta = if message.get("result").is_some() { &message["result"] } else { &message["params"] };
-            assert_eq!(meta["_meta"][meta::SUBSCRIPTION_ID], self.id, "R195: {message}");
+            let meta = if message.get("result").is_some() {
+                &message["result"]
+            } else {
+                &message["params"]
+            };
+            assert_eq!(
+                meta["_meta"][meta::SUBSCRIPTION_ID],
+                self.id,
+                "R195: {message}"
+            );
         }
         Some(message)
     }
 
     /// The next message, which tells that the tool list changed.
     pub async fn changed(&mut self) {
-        let message = self.next().await.unwrap_or_else(|| panic!("the stream ended, and no change came"));
+        let message = self
+            .next()
+            .await
+            .unwrap_or_else(|| panic!("the stream ended, and no change came"));
         assert_eq!(message["method"], "notifications/tools/list_changed");
     }
 
@@ -215,11 +297,13 @@ impl Stream {
 /// # Panics
 /// After [`PATIENCE`].
 pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says where they are, and
-/// against what no revision may see.
+/// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says
+/// where they are, and against what no revision may see.
 pub fn hold(revision: Revision, answered: &str, message: &Value) {
     emitted::note(Sender::Server, revision, answered, message);
     static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
@@ -230,15 +314,24 @@ pub fn hold(revision: Revision, answered: &str, message: &Value) {
     }
     let result = &message["result"];
     if revision.is_modern() {
-        assert!(message.get("result").is_none() || result["resultType"].is_string(), "R132: {message}");
-        assert!(message.get("method").is_none() || message.get("id").is_none(), "R040: {message}");
+        assert!(
+            message.get("result").is_none() || result["resultType"].is_string(),
+            "R132: {message}"
+        );
+        assert!(
+            message.get("method").is_none() || message.get("id").is_none(),
+            "R040: {message}"
+        );
         let code = message["error"]["code"].as_i64().unwrap_or_default();
         let defined = [-32020, -32021, -32022].contains(&code);
         let reserved = (-32099..=-32020).contains(&code) || [-32002, -32042].contains(&code);
         assert!(defined || !reserved, "R049: {message}");
     } else {
-        // What a method that no revision knows answers with is its server's business, but for the words of other revisions.
-        let hints = ["ttlMs", "cacheScope"].into_iter().filter(|_| Method::parse(answered).is_some());
+        // What a method that no revision knows answers with is its server's business, but for the
+        // words of other revisions.
+        let hints = ["ttlMs", "cacheScope"]
+            .into_iter()
+            .filter(|_| Method::parse(answered).is_some());
         for member in hints.chain(["resultType"]) {
             assert!(result.get(member).is_none(), "R131: {message}");
         }

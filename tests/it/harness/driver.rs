@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::foreign::Seen;
 
-/// Drivers that wait for their next scenario, by program. They end with their standard input, when the test process ends.
+/// Drivers that wait for their next scenario, by program. They end with their standard input, when
+/// the test process ends.
 static WAITING: Mutex<Vec<(Vec<String>, Driver)>> = Mutex::new(Vec::new());
 
 /// A running driver.
@@ -22,8 +23,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Runs a scenario in a driver that waits, or in a new one: whether it succeeded, what was seen, and what the driver wrote to
-    /// standard error. A driver whose scenario failed has ended.
+    /// Runs a scenario in a driver that waits, or in a new one: whether it succeeded, what was
+    /// seen, and what the driver wrote to standard error. A driver whose scenario failed has ended.
     pub fn attempt(program: &[String], scenario: &[String]) -> (bool, Seen, String) {
         let waiting = {
             let mut waiting = WAITING.lock().unwrap();
@@ -31,7 +32,8 @@ impl Driver {
             found.map(|index| waiting.swap_remove(index).1)
         };
         let mut driver = waiting.unwrap_or_else(|| Self::start(program));
-        writeln!(driver.stdin, "{}", json!(scenario)).unwrap_or_else(|error| panic!("{program:?}: {error}"));
+        writeln!(driver.stdin, "{}", json!(scenario))
+            .unwrap_or_else(|error| panic!("{program:?}: {error}"));
         let mut seen = Vec::new();
         let mut line = String::new();
         while driver.stdout.read_line(&mut line).unwrap() > 0 {
@@ -52,15 +54,28 @@ impl Driver {
     fn start(program: &[String]) -> Self {
         let mut command = Command::new(&program[0]);
         command.args(&program[1..]).arg("-");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error}"));
-        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program:?}: {error}"));
+        let (stdin, stdout) = (
+            child.stdin.take().unwrap(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
         let mut told = child.stderr.take().unwrap();
         let stderr = thread::spawn(move || {
             let mut all = Vec::new();
             told.read_to_end(&mut all).unwrap();
             String::from_utf8_lossy(&all).into_owned()
         });
-        Self { child, stdin, stdout, stderr }
+        Self {
+            child,
+            stdin,
+            stdout,
+            stderr,
+        }
     }
 }

@@ -9,7 +9,8 @@ use super::driver::Driver;
 use super::process::Process;
 use super::weir::peers;
 
-/// True, with a line that says so, where this run leaves out what needs npm and Python packages (`--quick`).
+/// True, with a line that says so, where this run leaves out what needs npm and Python packages
+/// (`--quick`).
 pub fn needs_peers() -> bool {
     let quick = std::env::var_os("WEIR_QUICK").is_some();
     if quick {
@@ -29,10 +30,11 @@ pub enum Server {
     LowLevel,
     /// Of the Python SDK 2.x, with tools that ask.
     Asking,
-    /// An example that comes with the TypeScript SDK 1.x, as it is: its name, and the variable that sets its port, where it
-    /// speaks HTTP.
+    /// An example that comes with the TypeScript SDK 1.x, as it is: its name, and the variable that
+    /// sets its port, where it speaks HTTP.
     Example(&'static str, &'static str),
-    /// The same with its port written into it: the program is told another when it runs (`ported.mjs`).
+    /// The same with its port written into it: the program is told another when it runs
+    /// (`ported.mjs`).
     Fixed(&'static str),
     TypeScript1,
     /// Tools that change the lists of their own session. The silent one has no standing stream.
@@ -42,18 +44,27 @@ pub enum Server {
     RmcpModern,
     /// The conformance fixture, on the TypeScript SDK 2.x, in one era.
     Fixture(&'static str),
-    /// The conformance servers of both eras, whose questions of the legacy era are put while their call runs.
+    /// The conformance servers of both eras, whose questions of the legacy era are put while their
+    /// call runs.
     DualTypeScript,
     DualRust,
     DualFastMcp,
 }
 
 fn node(module: &str) -> Vec<String> {
-    vec!["node".into(), peers().join("node").join(module).display().to_string()]
+    vec![
+        "node".into(),
+        peers().join("node").join(module).display().to_string(),
+    ]
 }
 
 fn python(venv: &str, program: &[&str]) -> Vec<String> {
-    let bin = peers().join("python").join(venv).join("bin/python").display().to_string();
+    let bin = peers()
+        .join("python")
+        .join(venv)
+        .join("bin/python")
+        .display()
+        .to_string();
     let mut words = vec![bin];
     words.extend(program.iter().map(|word| (*word).to_owned()));
     words
@@ -67,15 +78,19 @@ impl Server {
     /// The words that start it on stdio.
     fn stdio(self) -> Vec<String> {
         let mut words = match self {
-            Self::Everything => node("node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
-            Self::Filesystem => node("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
+            Self::Everything => {
+                node("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+            }
+            Self::Filesystem => {
+                node("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js")
+            }
             Self::Memory => node("node_modules/@modelcontextprotocol/server-memory/dist/index.js"),
             Self::Fetch => python(".venv1", &["-m", "mcp_server_fetch"]),
             Self::FastMcp => python(".venv1", &[&script("fastmcp_server.py")]),
             Self::LowLevel => python(".venv1", &[&script("lowlevel_server.py")]),
-            Self::Example(name, _) => {
-                node(&format!("node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/{name}.js"))
-            }
+            Self::Example(name, _) => node(&format!(
+                "node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/{name}.js"
+            )),
             Self::Fixed(name) => {
                 let mut words = Self::Example(name, "").stdio();
                 let ported = peers().join("node/ported.mjs").display().to_string();
@@ -85,7 +100,9 @@ impl Server {
             Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::Toolsets | Self::SilentToolsets => node("toolsets.mjs"),
-            Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
+            Self::RmcpLegacy | Self::RmcpModern => {
+                vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()]
+            }
             Self::Fixture(_) => node("fixture/main.mjs"),
             Self::DualTypeScript | Self::DualRust | Self::DualFastMcp => {
                 panic!("{self:?} speaks HTTP")
@@ -139,9 +156,16 @@ impl Server {
             Self::DualTypeScript => node("dual.mjs"),
             // What is not declared no client of an SDK asks for.
             Self::DualRust => {
-                vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "conformance".into(), "--completions".into()]
+                vec![
+                    env!("CARGO_BIN_EXE_rmcp-peer").into(),
+                    "conformance".into(),
+                    "--completions".into(),
+                ]
             }
-            Self::DualFastMcp => python(".venv-fastmcp", &[&script("fastmcp_dual.py"), "--transport", "http"]),
+            Self::DualFastMcp => python(
+                ".venv-fastmcp",
+                &[&script("fastmcp_dual.py"), "--transport", "http"],
+            ),
             other => panic!("{other:?} has no HTTP form"),
         };
         let mut process = Process::start(command(&words));
@@ -204,7 +228,10 @@ pub struct Seen(pub Vec<Value>);
 impl Seen {
     /// All lines about one kind of event.
     pub fn all(&self, event: &str) -> Vec<&Value> {
-        self.0.iter().filter(|line| line["event"] == event).collect()
+        self.0
+            .iter()
+            .filter(|line| line["event"] == event)
+            .collect()
     }
 
     /// The only line about it.
@@ -216,8 +243,16 @@ impl Seen {
 
     /// The tool names of the last list.
     pub fn names(&self) -> Vec<&str> {
-        let last = *self.all("tools").last().unwrap_or_else(|| panic!("no list in {self:?}"));
-        last["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+        let last = *self
+            .all("tools")
+            .last()
+            .unwrap_or_else(|| panic!("no list in {self:?}"));
+        last["names"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| name.as_str().unwrap())
+            .collect()
     }
 }
 
@@ -229,7 +264,10 @@ impl Client {
             Self::Python1 => (python(".venv1", &[&script("client_v1.py")]), None),
             Self::Python2 => (python(".venv2", &[&script("client_v2.py")]), None),
             Self::Python2As(era) => (python(".venv2", &[&script("client_v2.py")]), Some(era)),
-            Self::Rmcp(era) => (vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "client".into()], Some(era)),
+            Self::Rmcp(era) => (
+                vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "client".into()],
+                Some(era),
+            ),
         }
     }
 
@@ -251,7 +289,8 @@ impl Client {
         seen
     }
 
-    /// Runs a scenario against a URL that does not let it through: what was seen, the client's error at the end.
+    /// Runs a scenario against a URL that does not let it through: what was seen, the client's
+    /// error at the end.
     pub fn run_in_vain(self, url: &str, scenario: &[&str]) -> Seen {
         let (went_well, seen, told) = self.attempt(url, scenario);
         assert!(!went_well, "{self:?} {scenario:?}: {seen:?} {told}");
@@ -265,14 +304,21 @@ impl Client {
         if let Some(era) = era {
             words.extend(["--era".into(), era.to_owned()]);
         }
-        // An interpreter takes longer to load an SDK than a scenario takes. Whoever logs in begins without anything.
+        // An interpreter takes longer to load an SDK than a scenario takes. Whoever logs in begins
+        // without anything.
         if !matches!(self, Self::Rmcp(_)) && !scenario.contains(&"--auth") {
             return Driver::attempt(&program, &words);
         }
-        let output = command(&[program, words].concat()).output().unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        let output = command(&[program, words].concat())
+            .output()
+            .unwrap_or_else(|error| panic!("{self:?}: {error}"));
         let text = String::from_utf8_lossy(&output.stdout);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        let seen = Seen(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect());
+        let seen = Seen(
+            text.lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect(),
+        );
         (output.status.success(), seen, told)
     }
 }
@@ -306,10 +352,21 @@ pub fn inspector_of_command(command: &[String], method: &[&str]) -> Value {
 fn inspect(server: &[&str], method: &[&str]) -> Value {
     let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");
     let mut command = Command::new(cli);
-    command.arg("--cli").args(server).arg("--method").args(method);
+    command
+        .arg("--cli")
+        .args(server)
+        .arg("--method")
+        .args(method);
     // It keeps its own settings in the home folder.
-    command.env("HOME", std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())));
+    command.env(
+        "HOME",
+        std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())),
+    );
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -1,5 +1,5 @@
-//! What the scenarios share: the weir process, foreign processes, clients of every revision, and how to wait for things
-//! without sleeping blindly.
+//! What the scenarios share: the weir process, foreign processes, clients of every revision, and
+//! how to wait for things without sleeping blindly.
 
 mod browser;
 mod checked;
@@ -12,7 +12,10 @@ mod weir;
 
 pub use browser::browse;
 pub use checked::{Checked, Stream, hold, soon};
-pub use foreign::{Client, Seen, Server, inspector, inspector_of_command, needs_peers, peer_command, python_command};
+pub use foreign::{
+    Client, Seen, Server, inspector, inspector_of_command, needs_peers, peer_command,
+    python_command,
+};
 pub use process::{Process, signal};
 pub use watch::Bystander;
 pub use weir::{Weir, binary, fresh_path, peers};
@@ -41,12 +44,16 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The 99th percentile of so many calls, one after the other, each of which has to be answered well.
+/// The 99th percentile of so many calls, one after the other, each of which has to be answered
+/// well.
 pub async fn p99(client: &RawClient, calls: usize) -> Duration {
     let mut times = Vec::with_capacity(calls);
     for number in 0..calls {
         let begun = Instant::now();
-        let answer = client.call("one__tool_0000", json!({ "n": number })).await.unwrap();
+        let answer = client
+            .call("one__tool_0000", json!({ "n": number }))
+            .await
+            .unwrap();
         times.push(begun.elapsed());
         assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
     }

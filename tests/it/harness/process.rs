@@ -18,9 +18,18 @@ impl Process {
     /// Starts it in a process group of its own, keeping what it says on both outputs.
     pub fn start(mut command: Command) -> Self {
         use std::os::unix::process::CommandExt as _;
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (lines, bytes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (lines, bytes) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
         for stream in [out, err] {
@@ -33,7 +42,11 @@ impl Process {
                 }
             });
         }
-        Self { child, lines, bytes }
+        Self {
+            child,
+            lines,
+            bytes,
+        }
     }
 
     /// Everything said so far.
@@ -46,9 +59,12 @@ impl Process {
         self.bytes.clone()
     }
 
-    /// Everything said, of a process that has ended: the threads that read it may be a little behind.
+    /// Everything said, of a process that has ended: the threads that read it may be a little
+    /// behind.
     pub fn last_words(&self) -> String {
-        super::until("its last words", || Some(self.said()).filter(|said| !said.is_empty()))
+        super::until("its last words", || {
+            Some(self.said()).filter(|said| !said.is_empty())
+        })
     }
 
     /// The port at which it, or a process that it started, listens. Waits until there is one.
@@ -62,9 +78,18 @@ impl Process {
     /// Waits for a line with this prefix and gives what follows it.
     pub fn line_after(&mut self, prefix: &str) -> String {
         super::until(&format!("`{prefix}`, got: {}", self.said()), || {
-            let found = self.lines.lock().unwrap().iter().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
+            let found = self
+                .lines
+                .lock()
+                .unwrap()
+                .iter()
+                .find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
             if found.is_none() {
-                assert!(self.child.try_wait().unwrap().is_none(), "ended early: {}", self.said());
+                assert!(
+                    self.child.try_wait().unwrap().is_none(),
+                    "ended early: {}",
+                    self.said()
+                );
             }
             found
         })
@@ -93,16 +118,23 @@ impl Process {
 
 /// Sends a signal to a process by name.
 pub fn signal(id: u32, name: &str) {
-    let sent = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().unwrap();
+    let sent = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(id.to_string())
+        .status()
+        .unwrap();
     assert!(sent.success());
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The whole group: a server may have been started by a wrapper. Without `--`, procps takes `-1234` for options and
-        // kills the process `-1`: everything there is.
+        // The whole group: a server may have been started by a wrapper. Without `--`, procps takes
+        // `-1234` for options and kills the process `-1`: everything there is.
         let group = format!("-{}", self.child.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &group])
+            .stderr(Stdio::null())
+            .status();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,5 @@
-//! The cost of an attack: how a good client fares beside it, and what weir takes of the machine meanwhile.
+//! The cost of an attack: how a good client fares beside it, and what weir takes of the machine
+//! meanwhile.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,13 +15,16 @@ use weir_testkit::RawClient;
 
 use super::Weir;
 
-/// Names the file that figures are appended to, one JSON object a line. `cargo xtask hostile` makes a table of it.
+/// Names the file that figures are appended to, one JSON object a line. `cargo xtask hostile` makes
+/// a table of it.
 const FILE: &str = "WEIR_FIGURES";
-/// The time between two calls of the good client, and how many of them pass between two looks at the process.
+/// The time between two calls of the good client, and how many of them pass between two looks at
+/// the process.
 const PAUSE: Duration = Duration::from_millis(5);
 const SELDOM: usize = 8;
 
-/// A good client that calls a tool over and over beside an attack, and looks at weir's process. Ended by [`Bystander::finish`].
+/// A good client that calls a tool over and over beside an attack, and looks at weir's process.
+/// Ended by [`Bystander::finish`].
 pub struct Bystander {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
@@ -86,19 +90,47 @@ impl Bystander {
         Self::calling(weir, client, "echo", None)
     }
 
-    /// The same with another tool that gives back its arguments, and with the audit's file or its folder.
-    pub fn calling(weir: &Weir, client: RawClient, tool: &'static str, audit: Option<&Path>) -> Self {
-        let process = Observed { id: weir.process.id(), log: weir.process.bytes(), audit: audit.map(Path::to_owned) };
-        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    /// The same with another tool that gives back its arguments, and with the audit's file or its
+    /// folder.
+    pub fn calling(
+        weir: &Weir,
+        client: RawClient,
+        tool: &'static str,
+        audit: Option<&Path>,
+    ) -> Self {
+        let process = Observed {
+            id: weir.process.id(),
+            log: weir.process.bytes(),
+            audit: audit.map(Path::to_owned),
+        };
+        let (stop, calls) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let first = process.written();
-        let running = tokio::spawn(calling((client, tool), process.clone(), stop.clone(), calls.clone()));
-        Self { stop, calls, running, process, begun: Instant::now(), first }
+        let running = tokio::spawn(calling(
+            (client, tool),
+            process.clone(),
+            stop.clone(),
+            calls.clone(),
+        ));
+        Self {
+            stop,
+            calls,
+            running,
+            process,
+            begun: Instant::now(),
+            first,
+        }
     }
 
     /// Waits until it made so many calls more.
     pub async fn calls(&self, more: usize) {
         let wanted = self.calls.load(Ordering::Acquire) + more;
-        let made = async || (self.calls.load(Ordering::Acquire) >= wanted || self.running.is_finished()).then_some(());
+        let made = async || {
+            (self.calls.load(Ordering::Acquire) >= wanted || self.running.is_finished())
+                .then_some(())
+        };
         super::until_it("calls of the bystander", made).await;
     }
 
@@ -114,7 +146,11 @@ impl Bystander {
             calls: seen.times.len(),
             refused: seen.refused,
             refusal: seen.refusal,
-            p99: seen.times.get(seen.times.len() * 99 / 100).copied().unwrap_or_default(),
+            p99: seen
+                .times
+                .get(seen.times.len() * 99 / 100)
+                .copied()
+                .unwrap_or_default(),
             memory: self.process.status("VmHWM:").unwrap_or(seen.memory),
             grown: seen.memory.saturating_sub(self.first.memory),
             descriptors: seen.descriptors,
@@ -131,18 +167,37 @@ impl Figures {
     /// # Panics
     /// Where a call of the good client got no result.
     pub fn none_refused(&self) -> &Self {
-        assert_eq!(self.refused, 0, "of {} calls beside the attack: {:?}", self.calls, self.refusal);
+        assert_eq!(
+            self.refused, 0,
+            "of {} calls beside the attack: {:?}",
+            self.calls, self.refusal
+        );
         self
     }
 
     fn keep(&self, name: &str) {
         let mut line = String::new();
         let _ = write!(line, "{name}: ");
-        let _ = write!(line, "{} calls beside it, {} refused, p99 {:?}; ", self.calls, self.refused, self.p99);
-        let _ = write!(line, "{} MiB at most, {} descriptors, ", self.memory >> 20, self.descriptors);
-        let _ = write!(line, "{:.0} B/s of log, {:.0} B/s of audit, ", self.log, self.audit);
+        let _ = write!(
+            line,
+            "{} calls beside it, {} refused, p99 {:?}; ",
+            self.calls, self.refused, self.p99
+        );
+        let _ = write!(
+            line,
+            "{} MiB at most, {} descriptors, ",
+            self.memory >> 20,
+            self.descriptors
+        );
+        let _ = write!(
+            line,
+            "{:.0} B/s of log, {:.0} B/s of audit, ",
+            self.log, self.audit
+        );
         println!("{line}{:.2} processors", self.processor);
-        let Some(file) = std::env::var_os(FILE) else { return };
+        let Some(file) = std::env::var_os(FILE) else {
+            return;
+        };
         let row: Value = json!({
             "attack": name, "calls": self.calls, "refused": self.refused, "p99_ms": self.p99.as_secs_f64() * 1e3,
             "memory": self.memory, "grown": self.grown, "descriptors": self.descriptors,
@@ -150,7 +205,9 @@ impl Figures {
         });
         // One write, so that tests beside each other do not mix their lines.
         let appended = fs::OpenOptions::new().create(true).append(true).open(&file);
-        appended.and_then(|mut file| file.write_all(format!("{row}\n").as_bytes())).unwrap();
+        appended
+            .and_then(|mut file| file.write_all(format!("{row}\n").as_bytes()))
+            .unwrap();
     }
 }
 
@@ -163,7 +220,9 @@ async fn calling(
     let mut seen = Seen::default();
     for number in 0.. {
         if number % SELDOM == 0 {
-            seen.memory = seen.memory.max(process.status("VmRSS:").unwrap_or_default());
+            seen.memory = seen
+                .memory
+                .max(process.status("VmRSS:").unwrap_or_default());
             seen.descriptors = seen.descriptors.max(process.descriptors());
             if stop.load(Ordering::Acquire) {
                 break;
@@ -194,7 +253,14 @@ impl Observed {
     fn status(&self, line: &str) -> Option<usize> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
         let line = status.lines().find_map(|text| text.strip_prefix(line))?;
-        Some(line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()? * 1024)
+        Some(
+            line.trim()
+                .trim_end_matches("kB")
+                .trim()
+                .parse::<usize>()
+                .ok()?
+                * 1024,
+        )
     }
 
     fn descriptors(&self) -> usize {
@@ -210,7 +276,8 @@ impl Observed {
         }
     }
 
-    /// Seconds of processor time, from the 14th and 15th field of `/proc/ID/stat` in ticks of 10 ms.
+    /// Seconds of processor time, from the 14th and 15th field of `/proc/ID/stat` in ticks of 10
+    /// ms.
     fn processor(&self) -> Option<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).ok()?;
         let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace().skip(11);
@@ -221,7 +288,14 @@ impl Observed {
 
 /// The bytes of a file, or of all files in a folder.
 fn size(path: &Path) -> u64 {
-    let files = fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let files = fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()));
     let inside: u64 = files.map(|file| size(&file)).sum();
-    inside + fs::metadata(path).ok().filter(|about| about.is_file()).map_or(0, |about| about.len())
+    inside
+        + fs::metadata(path)
+            .ok()
+            .filter(|about| about.is_file())
+            .map_or(0, |about| about.len())
 }

@@ -28,7 +28,8 @@ pub struct Weir {
 }
 
 impl Weir {
-    /// Starts weir in front of these upstreams (as the config has them) and waits until it is ready.
+    /// Starts weir in front of these upstreams (as the config has them) and waits until it is
+    /// ready.
     pub fn over(upstreams: Value) -> Self {
         Self::with(json!({ "upstreams": upstreams }))
     }
@@ -43,8 +44,8 @@ impl Weir {
         Self::until(&[], config, "/readyz", filter)
     }
 
-    /// The same as [`Self::with`] with so many MiB as `limits.memory`. When it is dropped it must never have had more than 1.1
-    /// times that: the promise that every flood is held to.
+    /// The same as [`Self::with`] with so many MiB as `limits.memory`. When it is dropped it must
+    /// never have had more than 1.1 times that: the promise that every flood is held to.
     pub fn bounded(mebibytes: usize, mut config: Value) -> Self {
         config["limits"]["memory"] = json!(format!("{mebibytes}MiB"));
         let mut weir = Self::with(config);
@@ -56,7 +57,13 @@ impl Weir {
         let Some(bound) = self.bound else { return };
         let peak = self.peak_memory();
         eprintln!("weir had at most {} MiB of {} MiB", peak >> 20, bound >> 20);
-        assert!(peak <= bound / 10 * 11, "{} MiB of {} MiB: {}", peak >> 20, bound >> 20, self.process.said());
+        assert!(
+            peak <= bound / 10 * 11,
+            "{} MiB of {} MiB: {}",
+            peak >> 20,
+            bound >> 20,
+            self.process.said()
+        );
     }
 
     /// The same, but waits only until it is alive: something that it needs is missing.
@@ -94,20 +101,35 @@ impl Weir {
                 command
             }
         };
-        command.arg("serve").arg("--config").arg(&file).args(["--address-file", "/dev/stdout"]).env("RUST_LOG", log);
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(&file)
+            .args(["--address-file", "/dev/stdout"])
+            .env("RUST_LOG", log);
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
         let mut process = Process::start(command);
         let addresses = process.line_after(r#"{"clients":"#);
         let [port, admin] = ports(&format!(r#"{{"clients":{addresses}"#));
-        let mut weir = Self { process, port, admin, folder, bound: None };
+        let mut weir = Self {
+            process,
+            port,
+            admin,
+            folder,
+            bound: None,
+        };
         weir.wait_until(page);
         weir
     }
 
     fn wait_until(&mut self, page: &str) {
         super::until("weir to be ready", || {
-            assert!(!self.process.is_over(), "weir ended: {}", self.process.last_words());
+            assert!(
+                !self.process.is_over(),
+                "weir ended: {}",
+                self.process.last_words()
+            );
             let answer = get(self.admin, page).unwrap_or_default();
             answer.starts_with("HTTP/1.1 200").then_some(())
         });
@@ -124,9 +146,18 @@ impl Weir {
     }
 
     fn status(&self, line: &str) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
-        line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|text| text.strip_prefix(line))
+            .unwrap();
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<usize>()
+            .unwrap()
+            * 1024
     }
 
     /// The sum of a metric's series whose labels contain all of these texts.
@@ -136,7 +167,9 @@ impl Weir {
             let rest = line.strip_prefix(name).unwrap_or_default();
             rest.starts_with(['{', ' ']) && labels.iter().all(|label| rest.contains(label))
         });
-        series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        series
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
     }
 
     /// The URL of an endpoint.
@@ -159,10 +192,11 @@ impl Weir {
         self.folder.join("weir.json")
     }
 
-    /// A copy of the config file as it is now, with the addresses that weir was given: for a command that looks them up
-    /// there.
+    /// A copy of the config file as it is now, with the addresses that weir was given: for a
+    /// command that looks them up there.
     pub fn config_with_addresses(&self) -> PathBuf {
-        let mut config: Value = serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap();
+        let mut config: Value =
+            serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap();
         config["listen"] = json!(format!("127.0.0.1:{}", self.port));
         config["admin"]["listen"] = json!(format!("127.0.0.1:{}", self.admin));
         let copy = self.folder.join("weir-with-addresses.json");
@@ -184,27 +218,46 @@ impl Weir {
         Command::new(binary()).args(arguments).output().unwrap()
     }
 
-    /// `weir tools URL` of an endpoint: the names it prints, one a line. Some upstreams may be away.
+    /// `weir tools URL` of an endpoint: the names it prints, one a line. Some upstreams may be
+    /// away.
     pub fn tools(&self, path: &str) -> Vec<String> {
         let output = Self::cli(&["tools", &self.url(path), "--json"]);
         let is_listed = matches!(output.status.code(), Some(0 | 4));
-        assert!(is_listed, "{}{}", String::from_utf8_lossy(&output.stderr), self.process.said());
+        assert!(
+            is_listed,
+            "{}{}",
+            String::from_utf8_lossy(&output.stderr),
+            self.process.said()
+        );
         let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let tools = listed.as_array().unwrap();
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
-    /// Waits until an endpoint lists all of these: a foreign server may take longer to start than a list waits for it.
+    /// Waits until an endpoint lists all of these: a foreign server may take longer to start than a
+    /// list waits for it.
     pub fn until_listed(&self, path: &str, wanted: &[&str]) {
         super::until(&format!("{wanted:?}"), || {
             let listed = self.tools(path);
-            wanted.iter().all(|tool| listed.iter().any(|name| name == tool)).then_some(())
+            wanted
+                .iter()
+                .all(|tool| listed.iter().any(|name| name == tool))
+                .then_some(())
         });
     }
 
     /// `weir call URL TOOL JSON --json`: the result object.
     pub fn call(&self, path: &str, tool: &str, arguments: &Value) -> Value {
-        let output = Self::cli(&["call", &self.url(path), tool, &arguments.to_string(), "--json"]);
+        let output = Self::cli(&[
+            "call",
+            &self.url(path),
+            tool,
+            &arguments.to_string(),
+            "--json",
+        ]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             panic!("{error}: {output:?}\n{}", self.process.said());
         })
@@ -229,14 +282,25 @@ pub fn binary() -> PathBuf {
     }
     let beside = std::env::current_exe().unwrap();
     let beside = beside.ancestors().nth(2).unwrap().join("weir");
-    assert!(beside.exists(), "{} is missing: build it first (cargo build), or set WEIR_BIN", beside.display());
+    assert!(
+        beside.exists(),
+        "{} is missing: build it first (cargo build), or set WEIR_BIN",
+        beside.display()
+    );
     beside
 }
 
 /// The ports of clients and operators in the line that `weir serve --address-file` writes.
 fn ports(line: &str) -> [u16; 2] {
     let written: Value = serde_json::from_str(line).unwrap();
-    ["clients", "operators"].map(|name| written[name].as_str().unwrap().parse::<SocketAddr>().unwrap().port())
+    ["clients", "operators"].map(|name| {
+        written[name]
+            .as_str()
+            .unwrap()
+            .parse::<SocketAddr>()
+            .unwrap()
+            .port()
+    })
 }
 
 /// A path in the folder for temporary files that no other test uses; nothing is there.
@@ -254,7 +318,10 @@ fn fresh_folder() -> PathBuf {
 
 fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
@@ -262,5 +329,8 @@ fn get(port: u16, path: &str) -> std::io::Result<String> {
 
 /// The folder of the foreign peers.
 pub fn peers() -> PathBuf {
-    std::env::var_os("WEIR_PEERS").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers"), PathBuf::from)
+    std::env::var_os("WEIR_PEERS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("peers"),
+        PathBuf::from,
+    )
 }

@@ -1,4 +1,5 @@
-//! Upstreams that answer another request than the one they were asked, too late, or with what is no result.
+//! Upstreams that answer another request than the one they were asked, too late, or with what is no
+//! result.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -6,7 +7,9 @@ use std::process::Command;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::json;
 use tokio::task::JoinSet;
-use weir_testkit::scripted::{Act, LargeAnswer, ScriptedRequest, json_answer, modern_answer, text_answer};
+use weir_testkit::scripted::{
+    Act, LargeAnswer, ScriptedRequest, json_answer, modern_answer, text_answer,
+};
 use weir_testkit::{RawClient, ScriptedServer};
 
 use crate::harness::{Process, Weir};
@@ -14,11 +17,14 @@ use crate::harness::{Process, Weir};
 const SIZE: usize = 5 << 20;
 
 /// weir in front of a server that answers calls so.
-async fn before(answer: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static) -> (ScriptedServer, Weir) {
-    let server =
-        ScriptedServer::start(move |request| modern_answer(request, &["t"]).unwrap_or_else(|| answer(request))).await;
-    let config =
-        json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
+async fn before(
+    answer: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static,
+) -> (ScriptedServer, Weir) {
+    let server = ScriptedServer::start(move |request| {
+        modern_answer(request, &["t"]).unwrap_or_else(|| answer(request))
+    })
+    .await;
+    let config = json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
     let weir = tokio::task::block_in_place(|| Weir::bounded(300, config));
     (server, weir)
 }
@@ -31,7 +37,9 @@ fn client(weir: &Weir) -> RawClient {
 async fn a_late_error_without_an_id_reaches_none_of_the_next_fifteen_callers() {
     let (server, weir) = before(|request| vec![text_answer(request, "own")]).await;
     let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32603, "message": "of-another" } });
-    let Act::Write(late) = json_answer(200, &error) else { panic!("an answer is written") };
+    let Act::Write(late) = json_answer(200, &error) else {
+        panic!("an answer is written")
+    };
     for round in 0..15 {
         let answer = client(&weir).call("t", json!({})).await.unwrap();
         assert_eq!(answer.text(), "own", "{round}");
@@ -54,27 +62,49 @@ async fn read(client: &RawClient) -> (Vec<u8>, bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_turns_out_late_to_be_anothers_or_no_result_is_broken_off_before_its_last_byte() {
-    let question = [("resultType", json!("input_required")), ("requestState", json!("raw-state"))];
+    let question = [
+        ("resultType", json!("input_required")),
+        ("requestState", json!("raw-state")),
+    ];
     let cases = [
-        ("late_id", LargeAnswer::new(false, SIZE).last().of(json!(999_999))),
-        ("late_type", LargeAnswer::new(false, SIZE).last().members(&question)),
-        ("late_type", LargeAnswer::new(true, SIZE).last().members(&question)),
+        (
+            "late_id",
+            LargeAnswer::new(false, SIZE).last().of(json!(999_999)),
+        ),
+        (
+            "late_type",
+            LargeAnswer::new(false, SIZE).last().members(&question),
+        ),
+        (
+            "late_type",
+            LargeAnswer::new(true, SIZE).last().members(&question),
+        ),
     ];
     for (reason, large) in cases {
         let (_server, weir) = before(move |request| large.acts(request)).await;
-        for (nth, client) in [client(&weir), client(&weir).with_http2()].into_iter().enumerate() {
+        for (nth, client) in [client(&weir), client(&weir).with_http2()]
+            .into_iter()
+            .enumerate()
+        {
             let (bytes, ended) = read(&client).await;
             assert!(!ended, "{reason} {nth}: {} bytes, and an end", bytes.len());
-            assert!(!bytes.ends_with(b"}") && !bytes.ends_with(b"\n\n"), "{reason} {nth}");
+            assert!(
+                !bytes.ends_with(b"}") && !bytes.ends_with(b"\n\n"),
+                "{reason} {nth}"
+            );
             assert!(memchr(&bytes, b"raw-state").is_none(), "{reason} {nth}");
             let counted = weir.metric("weir_upstream_protocol_errors_total", &[reason]);
-            assert!((counted - (nth as f64 + 1.0)).abs() < 0.1, "{reason} {nth}: counted {counted}");
+            assert!(
+                (counted - (nth as f64 + 1.0)).abs() < 0.1,
+                "{reason} {nth}: counted {counted}"
+            );
         }
     }
 }
 
 fn memchr(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|window| window == wanted)
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +121,10 @@ async fn a_question_behind_content_reaches_no_client_that_declared_nothing() {
     let (_server, weir) = before(move |request| large.acts(request)).await;
     let answer = client(&weir).call("t", json!({})).await.unwrap();
     let text = answer.last().to_string();
-    assert!(!text.contains("raw-state") && !text.contains("evil.example"), "{text}");
+    assert!(
+        !text.contains("raw-state") && !text.contains("evil.example"),
+        "{text}"
+    );
 }
 
 /// Calls the tool `t` 32 times at once, and gives the bytes of each answer.
@@ -123,21 +156,33 @@ async fn thirty_two_results_of_50_mib_that_say_last_whose_they_are_add_at_most_8
         let sizes = sizes_of_32_results(&weir).await;
         assert!(sizes.iter().all(|size| *size > 50 << 20), "{sizes:?}");
         let added = weir.peak_memory().saturating_sub(begun);
-        assert!(added <= 80 << 20, "events {events}: {} MiB more", added >> 20);
+        assert!(
+            added <= 80 << 20,
+            "events {events}: {} MiB more",
+            added >> 20
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs python3 and the library of OpenSSL 3: cargo xtask hostile runs it"]
 async fn late_session_tickets_of_openssl_do_not_spoil_a_connection() {
-    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let folder = std::env::temp_dir();
-    let [cert_file, key_file] =
-        ["cert", "key"].map(|name| folder.join(format!("weir-late-tickets-{}-{name}.pem", std::process::id())));
+    let [cert_file, key_file] = ["cert", "key"].map(|name| {
+        folder.join(format!(
+            "weir-late-tickets-{}-{name}.pem",
+            std::process::id()
+        ))
+    });
     std::fs::write(&cert_file, cert.pem()).unwrap();
     std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
     let mut command = Command::new("python3");
-    command.args(["-c", include_str!("late_tickets.py")]).arg(&cert_file).arg(&key_file);
+    command
+        .args(["-c", include_str!("late_tickets.py")])
+        .arg(&cert_file)
+        .arg(&key_file);
     let mut server = Process::start(command);
     let port = tokio::task::block_in_place(|| server.line_after("port "));
     let config = json!({

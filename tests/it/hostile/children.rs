@@ -1,4 +1,5 @@
-//! Child processes that do not want to end, and what becomes of them when weir is killed, stopped, replaced, or loses its keeper.
+//! Child processes that do not want to end, and what becomes of them when weir is killed, stopped,
+//! replaced, or loses its keeper.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,8 @@ use weir_wire::Revision;
 use crate::auth::api_key;
 use crate::harness::{Checked, Weir, signal, until, until_it};
 
-/// A child that notes its process id, and that of a grandchild which has left its group and its session.
+/// A child that notes its process id, and that of a grandchild which has left its group and its
+/// session.
 struct Detaching {
     notes: PathBuf,
     config: Value,
@@ -17,12 +19,16 @@ struct Detaching {
 
 impl Detaching {
     fn new(mock: &MockStdio) -> Self {
-        // The program that becomes the child is not the leader's group's only member: `setsid` takes one out of it.
-        Self::running(mock, "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"")
+        // The program that becomes the child is not the leader's group's only member: `setsid`
+        // takes one out of it.
+        Self::running(
+            mock,
+            "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"",
+        )
     }
 
-    /// The same with a shell for a child, which ignores the end of its input and every signal that can be ignored, and starts the
-    /// program as a child of its own.
+    /// The same with a shell for a child, which ignores the end of its input and every signal that
+    /// can be ignored, and starts the program as a child of its own.
     fn staying(mock: &MockStdio) -> Self {
         let script = "trap '' TERM HUP INT; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; \
                       \"$@\"; while :; do sleep 1; done";
@@ -31,29 +37,44 @@ impl Detaching {
 
     fn running(mock: &MockStdio, script: &str) -> Self {
         let (command, args) = mock.command();
-        let notes = std::env::temp_dir().join(format!("weir-children-{}-{}", std::process::id(), nonce()));
+        let notes =
+            std::env::temp_dir().join(format!("weir-children-{}-{}", std::process::id(), nonce()));
         let mut all = vec![json!("-c"), json!(script), json!(notes), json!(command)];
         all.extend(args.into_iter().map(Value::from));
-        Self { notes, config: json!({ "command": "sh", "args": all }) }
+        Self {
+            notes,
+            config: json!({ "command": "sh", "args": all }),
+        }
     }
 
     /// The ids of each child and its grandchild, in the order of their starts.
     fn noted(&self) -> Vec<[u32; 2]> {
         let text = std::fs::read_to_string(&self.notes).unwrap_or_default();
         let whole = text.lines().filter_map(|line| line.split_once(' '));
-        whole.filter_map(|(child, below)| Some([child.parse().ok()?, below.parse().ok()?])).collect()
+        whole
+            .filter_map(|(child, below)| Some([child.parse().ok()?, below.parse().ok()?]))
+            .collect()
     }
 
     fn until_noted(&self, count: usize) -> Vec<[u32; 2]> {
-        until("a child to be started", || Some(self.noted()).filter(|noted| noted.len() >= count))
+        until("a child to be started", || {
+            Some(self.noted()).filter(|noted| noted.len() >= count)
+        })
     }
 }
 
 impl Drop for Detaching {
     fn drop(&mut self) {
-        for id in self.noted().into_iter().flatten().filter(|id| is_alive(*id)) {
+        for id in self
+            .noted()
+            .into_iter()
+            .flatten()
+            .filter(|id| is_alive(*id))
+        {
             // A test that failed leaves nothing behind.
-            let _gone = std::process::Command::new("kill").args(["-KILL", &id.to_string()]).status();
+            let _gone = std::process::Command::new("kill")
+                .args(["-KILL", &id.to_string()])
+                .status();
         }
         // It may never have been written.
         let _missing = std::fs::remove_file(&self.notes);
@@ -61,13 +82,22 @@ impl Drop for Detaching {
 }
 
 fn nonce() -> u128 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_nanos()
 }
 
-/// The fields of `/proc/PID/stat` after the name: state, parent, group. Empty for a process that is gone.
+/// The fields of `/proc/PID/stat` after the name: state, parent, group. Empty for a process that is
+/// gone.
 fn stat(id: u32) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
+    text.rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn is_alive(id: u32) -> bool {
@@ -75,7 +105,9 @@ fn is_alive(id: u32) -> bool {
 }
 
 fn until_gone(ids: &[u32]) {
-    until("processes to be gone", || ids.iter().all(|id| !is_alive(*id)).then_some(()));
+    until("processes to be gone", || {
+        ids.iter().all(|id| !is_alive(*id)).then_some(())
+    });
 }
 
 /// The parent of a child.
@@ -84,7 +116,8 @@ fn keeper_of(id: u32) -> u32 {
 }
 
 fn name(id: u32) -> String {
-    std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("comm")).unwrap_or_default()
+    std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("comm"))
+        .unwrap_or_default()
 }
 
 /// Whether the child answers.
@@ -106,7 +139,9 @@ async fn e22_a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
     assert_eq!(name(keeper).trim(), "weir-keeper");
     assert!(is_alive(own) && is_alive(below));
     // Its id is noted before it leaves the group.
-    until("a group of the grandchild's own", || (stat(below)[2] != stat(own)[2]).then_some(()));
+    until("a group of the grandchild's own", || {
+        (stat(below)[2] != stat(own)[2]).then_some(())
+    });
     signal(weir.process.id(), "KILL");
     until_gone(&[own, below, keeper]);
 }
@@ -131,8 +166,13 @@ async fn e22_what_a_crashed_child_left_behind_ends_though_weir_goes_on() {
     client.call("one__exit", json!({ "code": 3 })).await;
     let [own, below] = child.until_noted(1)[0];
     until_gone(&[own, below]);
-    until("the exit status in the log", || weir.process.said().contains("exit status: 3").then_some(()));
-    until_it("the next child", async || serves(&client).await.then_some(())).await;
+    until("the exit status in the log", || {
+        weir.process.said().contains("exit status: 3").then_some(())
+    });
+    until_it("the next child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,8 +189,16 @@ async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() 
     }
     assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
     signal(keeper, "KILL");
-    until("weir to say so", || weir.process.said().contains("the keeper of child processes was lost").then_some(()));
-    until_it("another child", async || serves(&client).await.then_some(())).await;
+    until("weir to say so", || {
+        weir.process
+            .said()
+            .contains("the keeper of child processes was lost")
+            .then_some(())
+    });
+    until_it("another child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
     let [next, _] = *child.until_noted(2).last().unwrap();
     assert_ne!(keeper_of(next), keeper);
     assert_eq!(name(keeper_of(next)).trim(), "weir-keeper");
@@ -168,7 +216,10 @@ async fn a_child_that_ignores_the_end_of_its_input_ends_though_its_keeper_was_ki
     let keeper = keeper_of(own);
     signal(keeper, "KILL");
     until_gone(&[own, below, keeper]);
-    until_it("another child", async || serves(&client).await.then_some(())).await;
+    until_it("another child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
     let [next, next_below] = *child.until_noted(2).last().unwrap();
     assert!(is_alive(next) && is_alive(next_below) && keeper_of(next) != keeper);
 }
@@ -180,19 +231,28 @@ async fn a_process_that_took_over_ends_its_children_too_when_the_keeper_is_kille
     weir.process.signal("USR2");
     assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    until_it("the successor's child", async || serves(&client).await.then_some(())).await;
+    until_it("the successor's child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
     let [own, below] = child.until_noted(1)[0];
     assert!(is_alive(own), "it has moved");
     signal(keeper_of(own), "KILL");
     until_gone(&[own, below]);
-    until_it("another child", async || serves(&client).await.then_some(())).await;
+    until_it("another child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_serve_them() {
     let ((ann, anns), (bob, bobs)) = (api_key("ann"), api_key("bob"));
     let (command, args) = legacy().command();
-    let other = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let other = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let weir = Weir::with(json!({
         "upstreams": {
             "one": { "command": command, "args": args, "limits": { "max_processes": 1 } },
@@ -200,27 +260,64 @@ async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_ser
         },
         "auth": { "mode": "required", "api_keys": [anns, bobs] },
     }));
-    let client = |key: &str| RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", key);
+    let client = |key: &str| {
+        RawClient::new(&weir.url("/mcp"))
+            .modern()
+            .with_header("X-API-Key", key)
+    };
     let (ann, bob) = (client(&ann), client(&bob));
-    assert_eq!(ann.call("one__echo", json!({ "n": 1 })).await.unwrap().text(), r#"{"n":1}"#);
+    assert_eq!(
+        ann.call("one__echo", json!({ "n": 1 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":1}"#
+    );
     let refused = bob.call("one__echo", json!({ "n": 2 })).await.unwrap();
     let text = refused.last().to_string();
     assert!(text.contains("max_processes"), "the key is named: {text}");
-    assert!(weir.metric("weir_upstream_processes_refused_total", &[r#"upstream="one""#]) >= 1.0);
+    assert!(
+        weir.metric(
+            "weir_upstream_processes_refused_total",
+            &[r#"upstream="one""#]
+        ) >= 1.0
+    );
     // It is theirs who have it, and says nothing about the upstream or others.
-    assert_eq!(ann.call("one__echo", json!({ "n": 3 })).await.unwrap().text(), r#"{"n":3}"#);
-    assert_eq!(bob.call("other__echo", json!({ "n": 4 })).await.unwrap().text(), r#"{"n":4}"#);
+    assert_eq!(
+        ann.call("one__echo", json!({ "n": 3 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":3}"#
+    );
+    assert_eq!(
+        bob.call("other__echo", json!({ "n": 4 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":4}"#
+    );
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let alerts = std::fs::read_to_string(house.join("deploy/prometheus/alerts.yml")).unwrap();
-    let alert =
-        alerts.split("- alert: ").find(|alert| alert.contains("weir_upstream_processes_refused_total")).unwrap();
-    let runbook = alert.lines().find_map(|line| line.trim().strip_prefix("runbook_url: ")).unwrap();
+    let alert = alerts
+        .split("- alert: ")
+        .find(|alert| alert.contains("weir_upstream_processes_refused_total"))
+        .unwrap();
+    let runbook = alert
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("runbook_url: "))
+        .unwrap();
     let page = runbook.trim_end_matches('"').rsplit('/').next().unwrap();
-    assert!(std::fs::read_to_string(house.join("docs/runbooks").join(page)).unwrap().contains("max_processes"));
+    assert!(
+        std::fs::read_to_string(house.join("docs/runbooks").join(page))
+            .unwrap()
+            .contains("max_processes")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and_ends_them_in_their_time() {
+async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and_ends_them_in_their_time()
+ {
     let child = Detaching::new(&legacy());
     let mut weir = Weir::with(json!({ "upstreams": { "one": child.config }, "drain": "1s" }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -235,14 +332,25 @@ async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and
     // What ends is started again, by the same keeper.
     signal(old, "KILL");
     until_gone(&[old, old_below]);
-    until_it("another child", async || serves(&client).await.then_some(())).await;
+    until_it("another child", async || {
+        serves(&client).await.then_some(())
+    })
+    .await;
     let [new, new_below] = child.until_noted(2)[1];
     assert_eq!(keeper_of(new), keeper, "{}", weir.process.said());
     assert!(is_alive(new_below));
     let successor = until("the successor", || {
         let said = weir.process.said();
-        let line = said.lines().find(|line| line.contains("the new process serves"))?.to_owned();
-        let id = line.rsplit("process").next()?.chars().filter(char::is_ascii_digit).collect::<String>();
+        let line = said
+            .lines()
+            .find(|line| line.contains("the new process serves"))?
+            .to_owned();
+        let id = line
+            .rsplit("process")
+            .next()?
+            .chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>();
         id.parse().ok()
     });
     signal(successor, "KILL");
@@ -257,14 +365,23 @@ async fn e22_a_flood_of_a_child_is_a_hundred_lines_a_second_in_the_log() {
     let weir = Weir::over(json!({ "one": { "command": command, "args": args } }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     // A line has 100 bytes.
-    client.call("one__stderr", json!({ "bytes": 100 * LINES })).await;
+    client
+        .call("one__stderr", json!({ "bytes": 100 * LINES }))
+        .await;
     let logged = || {
         let (mut logged, mut omitted) = (0, 0);
         for line in weir.process.said().lines() {
             logged += usize::from(line.contains("\"child process\"") && line.contains("eeeeeeee"));
-            let count = line.contains("left out of the log").then(|| line.split_once("\"lines\":")).flatten();
+            let count = line
+                .contains("left out of the log")
+                .then(|| line.split_once("\"lines\":"))
+                .flatten();
             omitted += count.map_or(0, |(_, rest)| {
-                rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<usize>().unwrap()
+                rest.chars()
+                    .take_while(char::is_ascii_digit)
+                    .collect::<String>()
+                    .parse::<usize>()
+                    .unwrap()
             });
         }
         (logged, omitted)

@@ -1,5 +1,6 @@
-//! Upstreams that write comments without end on their streams of events. What a stream takes of them is bounded, whatever deadlines
-//! allow: the call ends with a clear error, a stream beside calls is opened anew after a pause, and others notice nothing.
+//! Upstreams that write comments without end on their streams of events. What a stream takes of
+//! them is bounded, whatever deadlines allow: the call ends with a clear error, a stream beside
+//! calls is opened anew after a pause, and others notice nothing.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use weir_testkit::{Behaviour, Mockup, RawClient, ScriptedServer};
 
 use crate::harness::{Bystander, Weir, soon, until_it};
 
-/// What one connection may take: the buffers of its sockets, and the bound of weir's own, which is about a mebibyte.
+/// What one connection may take: the buffers of its sockets, and the bound of weir's own, which is
+/// about a mebibyte.
 const MOST_TAKEN: usize = 12 << 20;
 const MOST_GROWN: usize = 64 << 20;
 
@@ -29,13 +31,23 @@ fn floods() -> [(&'static str, Vec<u8>); 5] {
 const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n:\n";
 
 fn stream(name: &str, flood: &[u8]) -> Vec<Act> {
-    let comment = if name == "a comment without end" { &b":"[..] } else { b"" };
-    vec![Act::Write([STREAM, comment].concat().into()), Act::Endless(flood.to_vec().into())]
+    let comment = if name == "a comment without end" {
+        &b":"[..]
+    } else {
+        b""
+    };
+    vec![
+        Act::Write([STREAM, comment].concat().into()),
+        Act::Endless(flood.to_vec().into()),
+    ]
 }
 
 /// weir in front of this server at `/bad` and a good one at `/good`.
 async fn staged(bad: &ScriptedServer, mut upstream: Value) -> (Mockup, Weir) {
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     if upstream.get("url").is_none() {
         upstream["url"] = json!(bad.url());
     }
@@ -54,7 +66,11 @@ fn beside(weir: &Weir) -> Bystander {
 async fn ended(bystander: Bystander, attack: &str) {
     let figures = bystander.finish(attack).await;
     figures.none_refused();
-    assert!(figures.grown <= MOST_GROWN, "{attack}: {} MiB more", figures.grown >> 20);
+    assert!(
+        figures.grown <= MOST_GROWN,
+        "{attack}: {} MiB more",
+        figures.grown >> 20
+    );
 }
 
 /// The usual deadlines hold: 5 minutes without a sign of life.
@@ -72,14 +88,26 @@ async fn comments_without_end_on_a_calls_stream_end_the_call_at_their_bound() {
             let client = RawClient::new(&weir.url("/bad")).modern();
             let answer = soon(name, client.call("t", json!({}))).await.unwrap();
             let text = answer.last().to_string();
-            assert!(text.contains("bad_answer") && answer.result()["isError"] == true, "{name}: {text}");
+            assert!(
+                text.contains("bad_answer") && answer.result()["isError"] == true,
+                "{name}: {text}"
+            );
         }
-        ended(bystander, &format!("events of an upstream: {name} on a call's stream")).await;
-        assert!(bad.written() <= 3 * MOST_TAKEN, "{name}: weir took {} MiB", bad.written() >> 20);
+        ended(
+            bystander,
+            &format!("events of an upstream: {name} on a call's stream"),
+        )
+        .await;
+        assert!(
+            bad.written() <= 3 * MOST_TAKEN,
+            "{name}: weir took {} MiB",
+            bad.written() >> 20
+        );
     }
 }
 
-/// A modern server's answer to `subscriptions/listen`, an older one's to GET, and the stream of HTTP+SSE.
+/// A modern server's answer to `subscriptions/listen`, an older one's to GET, and the stream of
+/// HTTP+SSE.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew() {
     for (name, flood) in floods() {
@@ -105,11 +133,20 @@ async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew
             bystander.calls(20).await;
             ended(bystander, &attack).await;
             let most = (streams() + 1) * MOST_TAKEN;
-            assert!(bad.written() <= most, "{attack}: weir took {} MiB of {}", bad.written() >> 20, streams());
+            assert!(
+                bad.written() <= most,
+                "{attack}: weir took {} MiB of {}",
+                bad.written() >> 20,
+                streams()
+            );
             // Streams are not opened without end either.
             let before = streams();
             tokio::time::sleep(Duration::from_secs(1)).await;
-            assert!(streams() - before <= 12, "{attack}: {} streams in a second", streams() - before);
+            assert!(
+                streams() - before <= 12,
+                "{attack}: {} streams in a second",
+                streams() - before
+            );
         }
     }
 }
@@ -121,7 +158,10 @@ fn modern(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
                 "capabilities": { "tools": { "listChanged": true } },
             });
-            vec![json_answer(200, &json!({ "jsonrpc": "2.0", "id": request.id(), "result": about }))]
+            vec![json_answer(
+                200,
+                &json!({ "jsonrpc": "2.0", "id": request.id(), "result": about }),
+            )]
         }
         "subscriptions/listen" => stream(name, flood),
         _ => modern_answer(request, &["t"]).unwrap_or_default(),
@@ -138,21 +178,32 @@ fn legacy(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
             "capabilities": { "tools": { "listChanged": true } },
         }),
         "tools/list" => json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] }),
-        _ => return vec![Act::Write("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into())],
+        _ => {
+            return vec![Act::Write(
+                "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into(),
+            )];
+        }
     };
-    vec![json_answer(200, &json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }))]
+    vec![json_answer(
+        200,
+        &json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }),
+    )]
 }
 
 fn sse(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
     if !request.head.starts_with("GET") {
-        return vec![Act::Write("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into())];
+        return vec![Act::Write(
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into(),
+        )];
     }
     let mut acts = stream(name, flood);
     let endpoint = b"event: endpoint\ndata: /mcp\n\n";
     if let Some(Act::Write(first)) = acts.first_mut() {
         let comment = first.ends_with(b":\n:");
         let head = first.slice(..first.len() - usize::from(comment));
-        *first = [&head[..], &endpoint[..], if comment { b":" } else { b"" }].concat().into();
+        *first = [&head[..], &endpoint[..], if comment { b":" } else { b"" }]
+            .concat()
+            .into();
     }
     acts
 }

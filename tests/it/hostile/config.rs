@@ -1,5 +1,5 @@
-//! Config files that lost a part of what they said, and listening sockets that are bound elsewhere than the file says: none of
-//! them opens what was closed.
+//! Config files that lost a part of what they said, and listening sockets that are bound elsewhere
+//! than the file says: none of them opens what was closed.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -61,18 +61,41 @@ impl Bound {
 
     fn within(folder: ConfigFolder) -> Self {
         let mut command = Command::new(binary());
-        command.arg("serve").arg("--config").arg(folder.file()).env("RUST_LOG", "info");
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(folder.file())
+            .env("RUST_LOG", "info");
         let mut process = Process::start(command);
         let served = until("weir to serve", || {
             let is_over = process.is_over();
             let said = process.said();
-            assert!(!is_over || said.is_empty() || said.contains(" serves\""), "it ended: {said}");
-            said.lines().find(|line| line.contains(" serves\"")).map(str::to_owned)
+            assert!(
+                !is_over || said.is_empty() || said.contains(" serves\""),
+                "it ended: {said}"
+            );
+            said.lines()
+                .find(|line| line.contains(" serves\""))
+                .map(str::to_owned)
         });
         let served: serde_json::Value = serde_json::from_str(&served).unwrap();
-        let port = |name: &str| served[name].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap();
+        let port = |name: &str| {
+            served[name]
+                .as_str()
+                .unwrap()
+                .rsplit(':')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
         let (clients, operators) = (port("clients"), port("operators"));
-        Self { process, folder, clients, operators }
+        Self {
+            process,
+            folder,
+            clients,
+            operators,
+        }
     }
 
     /// Rewrites the config, and waits until weir refuses it.
@@ -91,13 +114,17 @@ impl Bound {
     /// Rewrites the config, and waits until none is refused any more.
     fn is_taken(&self, text: &str) {
         self.folder.write("weir.yaml", text);
-        until("the file to be taken", || self.refused_for().is_empty().then_some(()));
+        until("the file to be taken", || {
+            self.refused_for().is_empty().then_some(())
+        });
     }
 
     /// The reasons for which the config in the files is refused.
     fn refused_for(&self) -> Vec<String> {
         let page = ask(self.operators, "GET /metrics", "", "").1;
-        let series = page.lines().filter_map(|line| line.strip_prefix("weir_config_refused{reason=\""));
+        let series = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("weir_config_refused{reason=\""));
         let raised = series.filter_map(|rest| rest.strip_suffix("\"} 1"));
         raised.map(str::to_owned).collect()
     }
@@ -106,9 +133,15 @@ impl Bound {
     fn reload(&self, words: &[&str]) -> (Option<i32>, String) {
         let url = format!("http://127.0.0.1:{}", self.operators);
         let mut command = Command::new(binary());
-        command.args(["admin", "--admin", &url, "reload"]).args(words).env("WEIR_ADMIN_TOKEN", TOKEN);
+        command
+            .args(["admin", "--admin", &url, "reload"])
+            .args(words)
+            .env("WEIR_ADMIN_TOKEN", TOKEN);
         let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     }
 
     /// The status of a list of tools for a client with this key.
@@ -118,9 +151,10 @@ impl Bound {
             "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
             "io.modelcontextprotocol/clientCapabilities": {},
         } } });
-        let mut headers = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+        let mut headers =
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
              MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\n"
-            .to_owned();
+                .to_owned();
         headers.extend(key.map(|key| format!("X-API-Key: {key}\r\n")));
         ask(self.clients, "POST /mcp", &headers, &body.to_string()).0
     }
@@ -153,7 +187,8 @@ fn ask(port: u16, line: &str, headers: &str, body: &str) -> (u16, String) {
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
-/// A config that serves every address of the machine, in an order in which a cut leaves no `auth` and no `listen`.
+/// A config that serves every address of the machine, in an order in which a cut leaves no `auth`
+/// and no `listen`.
 fn wide(upstream: &Mockup, entry: &serde_json::Value) -> [String; 2] {
     let url = upstream.url();
     let head = format!("public_url: http://127.0.0.1:1\nupstreams:\n  one: {{ url: \"{url}\" }}\n");
@@ -170,12 +205,20 @@ async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach()
     let (key, entry) = api_key("build");
     let [head, rest] = wide(&upstream, &entry);
     let weir = Bound::start(&format!("{head}{rest}"));
-    assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401));
-    let no_clients_auth = format!("{head}listen: 127.0.0.1:0\nadmin: {{ auth: {{ token: {TOKEN} }} }}\n");
+    assert_eq!(
+        (weir.list(None), weir.list(Some(&key)), weir.operate()),
+        (401, 200, 401)
+    );
+    let no_clients_auth =
+        format!("{head}listen: 127.0.0.1:0\nadmin: {{ auth: {{ token: {TOKEN} }} }}\n");
     let no_operators = format!("{head}{}", rest.lines().next().unwrap());
     for cut in [&head, &no_clients_auth, &no_operators] {
         weir.is_refused(cut);
-        assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401), "{cut}");
+        assert_eq!(
+            (weir.list(None), weir.list(Some(&key)), weir.operate()),
+            (401, 200, 401),
+            "{cut}"
+        );
     }
 }
 
@@ -186,16 +229,34 @@ async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
     let head = format!("upstreams:\n  one: {{ url: \"{url}\" }}\n");
     let open = "auth: { mode: none, allow_anyone: true }\nlisten: 0.0.0.0:0\nadmin: { listen: \"127.0.0.1:0\" }\n";
     let weir = Bound::start(&format!("{head}{open}"));
-    // Good for a process that binds what the file says, and not for one that is given a socket of every address.
-    weir.is_refused(&format!("{head}listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n"));
+    // Good for a process that binds what the file says, and not for one that is given a socket of
+    // every address.
+    weir.is_refused(&format!(
+        "{head}listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n"
+    ));
     weir.process.signal("USR2");
-    until("the refusal", || weir.process.said().contains("this process goes on").then_some(()));
+    until("the refusal", || {
+        weir.process
+            .said()
+            .contains("this process goes on")
+            .then_some(())
+    });
     // It says so when it ends, which is after it has let go of the line to this one.
-    until("the other process's words", || weir.process.said().contains("weir cannot start: auth.mode").then_some(()));
-    assert_eq!(weir.list(None), 200, "what the file allowed by name goes on");
+    until("the other process's words", || {
+        weir.process
+            .said()
+            .contains("weir cannot start: auth.mode")
+            .then_some(())
+    });
+    assert_eq!(
+        weir.list(None),
+        200,
+        "what the file allowed by name goes on"
+    );
 }
 
-/// Starts weir with sockets that are bound to the addresses of the first two arguments: the clients' and the operators'.
+/// Starts weir with sockets that are bound to the addresses of the first two arguments: the
+/// clients' and the operators'.
 const MANAGER: &str = r#"
 import os, socket, sys
 held = [socket.create_server((host, 0)) for host in sys.argv[1:3]]
@@ -211,7 +272,12 @@ os.execv(sys.argv[3], sys.argv[3:])
 fn managed(clients: &str, operators: &str, text: &str) -> Output {
     let folder = ConfigFolder::new(text);
     let mut command = Command::new("python3");
-    command.args(["-c", MANAGER, clients, operators]).arg(binary()).arg("serve").arg("--config").arg(folder.file());
+    command
+        .args(["-c", MANAGER, clients, operators])
+        .arg(binary())
+        .arg("serve")
+        .arg("--config")
+        .arg(folder.file());
     command.output().unwrap()
 }
 
@@ -221,7 +287,11 @@ fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound()
     let admin = "admin: { listen: \"127.0.0.1:0\" }\n";
     for (clients, operators, words) in [
         ("0.0.0.0", "127.0.0.1", "the listener for clients is bound"),
-        ("127.0.0.1", "0.0.0.0", "the listener for operators is bound"),
+        (
+            "127.0.0.1",
+            "0.0.0.0",
+            "the listener for operators is bound",
+        ),
     ] {
         let output = managed(clients, operators, &format!("{head}{admin}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -234,7 +304,10 @@ fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound()
 fn protected(upstream: &Mockup, entry: &serde_json::Value, audit: &str) -> [String; 7] {
     let listen = "listen: 127.0.0.1:0\npublic_url: http://127.0.0.1:1\n";
     [
-        format!("{listen}upstreams:\n  one: {{ url: \"{}\" }}\n", upstream.url()),
+        format!(
+            "{listen}upstreams:\n  one: {{ url: \"{}\" }}\n",
+            upstream.url()
+        ),
         format!("admin:\n  listen: 127.0.0.1:0\n  auth: {{ token: {TOKEN} }}\n"),
         format!("auth:\n  mode: required\n  api_keys: [{entry}]\n"),
         "policy:\n  inline: permit(principal, action, resource);\n".to_owned(),
@@ -257,23 +330,46 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
     let weir = Bound::start(&sections.concat());
-    assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401));
+    assert_eq!(
+        (weir.list(None), weir.list(Some(&key)), weir.operate()),
+        (401, 200, 401)
+    );
     let lost = ["admin", "auth", "policy", "endpoints", "rates", "audit"];
     for (at, reason) in (1..sections.len()).zip(lost) {
         weir.is_refused(&sections[..at].concat());
         let reasons = weir.refused_for();
-        assert!(reasons.iter().any(|raised| raised == reason), "cut before `{reason}`: {reasons:?}");
-        assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401), "cut before `{reason}`");
+        assert!(
+            reasons.iter().any(|raised| raised == reason),
+            "cut before `{reason}`: {reasons:?}"
+        );
+        assert_eq!(
+            (weir.list(None), weir.list(Some(&key)), weir.operate()),
+            (401, 200, 401),
+            "cut before `{reason}`"
+        );
     }
     // Equal complaints are said once: an empty file, then one whose key has no value.
     for nothing in [String::new(), format!("{}auth:\n", sections[0])] {
         weir.is_refused(&nothing);
-        assert_eq!((weir.refused_for(), weir.list(None)), (vec!["invalid".to_owned()], 401), "{nothing:?}");
+        assert_eq!(
+            (weir.refused_for(), weir.list(None)),
+            (vec!["invalid".to_owned()], 401),
+            "{nothing:?}"
+        );
     }
     weir.is_refused(&sections.concat().replace("    scopes: [mcp]\n", ""));
     assert_eq!(weir.refused_for(), ["scopes"]);
-    weir.is_refused(&sections.concat().replace("  mode: required\n", "  mode: none\n").replace("  api_keys", "  #"));
-    assert_eq!((weir.refused_for(), weir.list(None)), (vec!["auth".to_owned()], 401), "none has to be said twice");
+    weir.is_refused(
+        &sections
+            .concat()
+            .replace("  mode: required\n", "  mode: none\n")
+            .replace("  api_keys", "  #"),
+    );
+    assert_eq!(
+        (weir.refused_for(), weir.list(None)),
+        (vec!["auth".to_owned()], 401),
+        "none has to be said twice"
+    );
     weir.is_taken(&sections.concat());
     // What is given up by name is given up.
     let open = [
@@ -282,7 +378,9 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
         "endpoints: { /mcp: { upstreams: [one], scopes: [] } }\nrates: off\naudit: off\n",
     ];
     weir.folder.write("weir.yaml", &open.concat());
-    until("the open file to be taken", || (weir.list(None) == 200 && weir.operate() == 200).then_some(()));
+    until("the open file to be taken", || {
+        (weir.list(None) == 200 && weir.operate() == 200).then_some(())
+    });
     assert_eq!(weir.refused_for(), Vec::<String>::new());
 }
 
@@ -294,7 +392,13 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
     let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
     // Each part, what is lost of it, and the reason that is raised then.
     let parts = [
-        ("rates: { principal: { rate: 1000/s }", ", address: { rate: 1000/s }", " }\n", "rates", "rates.address"),
+        (
+            "rates: { principal: { rate: 1000/s }",
+            ", address: { rate: 1000/s }",
+            " }\n",
+            "rates",
+            "rates.address",
+        ),
         (
             "endpoints: { /mcp: { upstreams: [one], scopes: [mcp]",
             ", tools: { include: [\"*0000\"] }",
@@ -309,14 +413,27 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
             "audit",
             "audit.key",
         ),
-        ("validation: { input: enforce", ", output: enforce", " }\n", "validation", ""),
+        (
+            "validation: { input: enforce",
+            ", output: enforce",
+            " }\n",
+            "validation",
+            "",
+        ),
     ];
     let text = |lost: Option<usize>| {
-        let parts = parts.iter().enumerate().map(|(at, (begin, part, end, ..))| {
-            let part = if lost == Some(at) { "" } else { part };
-            format!("{begin}{part}{end}")
-        });
-        [&head, &admin, &auth, &policy].into_iter().cloned().chain(parts).collect::<String>()
+        let parts = parts
+            .iter()
+            .enumerate()
+            .map(|(at, (begin, part, end, ..))| {
+                let part = if lost == Some(at) { "" } else { part };
+                format!("{begin}{part}{end}")
+            });
+        [&head, &admin, &auth, &policy]
+            .into_iter()
+            .cloned()
+            .chain(parts)
+            .collect::<String>()
     };
     let weir = Bound::start(&text(None));
     assert_eq!(weir.list(Some(&key)), 200);
@@ -329,7 +446,9 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
             weir.is_refused(&text(Some(at)));
             weir.is_taken(&format!("{}allow_weaker: [{place}]\n", text(Some(at))));
             weir.is_taken(&text(None));
-            until("the whole file", || weir.reload(&[]).0.filter(|code| *code == 0));
+            until("the whole file", || {
+                weir.reload(&[]).0.filter(|code| *code == 0)
+            });
         }
     }
 }
@@ -339,30 +458,50 @@ async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
     let upstream = Mockup::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
-    let weaker: String = sections.iter().filter(|section| !section.starts_with("rates")).cloned().collect();
+    let weaker: String = sections
+        .iter()
+        .filter(|section| !section.starts_with("rates"))
+        .cloned()
+        .collect();
     let weir = Bound::start(&sections.concat());
     weir.is_refused(&weaker);
     assert_eq!(weir.refused_for(), ["rates"]);
     // Neither a plain reload takes it nor a new process.
     let (code, said) = weir.reload(&[]);
-    assert!(code == Some(1) && said.contains("rates: off") && said.contains("--allow-weaker"), "{code:?} {said}");
+    assert!(
+        code == Some(1) && said.contains("rates: off") && said.contains("--allow-weaker"),
+        "{code:?} {said}"
+    );
     weir.process.signal("USR2");
-    until("the refusal", || weir.process.said().contains("a new process would take a weaker config").then_some(()));
+    until("the refusal", || {
+        weir.process
+            .said()
+            .contains("a new process would take a weaker config")
+            .then_some(())
+    });
     let (code, said) = weir.reload(&["--allow-weaker", "--reason", "a drill"]);
     assert!(code == Some(0), "{said}");
-    assert_eq!((weir.refused_for(), weir.list(Some(&key))), (Vec::new(), 200));
+    assert_eq!(
+        (weir.refused_for(), weir.list(Some(&key))),
+        (Vec::new(), 200)
+    );
     let is_on_record = |who: &str, words: &str| {
         let records = of_kind(&weir.folder.0.join("audit.jsonl"), "admin");
         let fits = |it: &serde_json::Value| it["who"] == who && it["done"] == true;
-        records.iter().any(|it| fits(it) && it["detail"].as_str().unwrap().contains(words))
+        records
+            .iter()
+            .any(|it| fits(it) && it["detail"].as_str().unwrap().contains(words))
     };
     until("the records", || {
-        (is_on_record("token", "allowed to be weaker; a drill") && is_on_record("config", "weaker: rates: "))
-            .then_some(())
+        (is_on_record("token", "allowed to be weaker; a drill")
+            && is_on_record("config", "weaker: rates: "))
+        .then_some(())
     });
     // Once: the next file that loses them is refused again.
     weir.is_taken(&sections.concat());
-    until("the limits", || weir.reload(&[]).0.filter(|code| *code == 0));
+    until("the limits", || {
+        weir.reload(&[]).0.filter(|code| *code == 0)
+    });
     weir.is_refused(&weaker);
     assert_eq!(weir.refused_for(), ["rates"]);
 }
@@ -376,7 +515,10 @@ async fn g01_whoever_reaches_an_open_listener_of_operators_allows_no_weaker_file
     let weir = Bound::start(&format!("{head}{admin}{auth}"));
     weir.is_refused(&format!("{head}{admin}"));
     let (code, said) = weir.reload(&["--allow-weaker"]);
-    assert!(code == Some(1) && said.contains("only an operator with a token"), "{code:?} {said}");
+    assert!(
+        code == Some(1) && said.contains("only an operator with a token"),
+        "{code:?} {said}"
+    );
     assert_eq!(weir.list(None), 401);
 }
 
@@ -386,8 +528,12 @@ async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
     let (key, entry) = scoped_key();
     let [head, admin, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
     let first = "permit(principal, action, resource);";
-    let whole = format!("{first}\nforbid(principal, action, resource) when {{ resource.native == \"tool_0000\" }};\n");
-    let folder = ConfigFolder::new(&format!("{head}{admin}{auth}policy: {{ files: [main.cedar] }}\n"));
+    let whole = format!(
+        "{first}\nforbid(principal, action, resource) when {{ resource.native == \"tool_0000\" }};\n"
+    );
+    let folder = ConfigFolder::new(&format!(
+        "{head}{admin}{auth}policy: {{ files: [main.cedar] }}\n"
+    ));
     folder.write("main.cedar", &whole);
     let weir = Bound::within(folder);
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": {
@@ -399,14 +545,23 @@ async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
         "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nX-API-Key: {key}\r\n\
          MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\n"
     );
-    let listed = || ask(weir.clients, "POST /mcp", &headers, &body.to_string()).1.contains("one__tool_0000");
+    let listed = || {
+        ask(weir.clients, "POST /mcp", &headers, &body.to_string())
+            .1
+            .contains("one__tool_0000")
+    };
     assert!(!listed());
-    for (text, reason) in [("", "invalid"), (first, "policy"), ("// Everybody.\n", "invalid")] {
+    for (text, reason) in [
+        ("", "invalid"),
+        (first, "policy"),
+        ("// Everybody.\n", "invalid"),
+    ] {
         weir.refuses("main.cedar", text);
         assert_eq!(weir.refused_for(), [reason], "{text:?}");
         assert!(!listed(), "{text:?}");
     }
-    weir.folder.write("main.cedar", &whole.replace("forbid", "permit"));
+    weir.folder
+        .write("main.cedar", &whole.replace("forbid", "permit"));
     until("a change of the rules", || listed().then_some(()));
 }
 
@@ -425,13 +580,22 @@ async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
     );
     folder.write("weir.yaml", &text);
     let weir = Bound::within(folder);
-    let has_sent = |key: &str| upstream.requests().iter().any(|request| request.header("x-key") == Some(key));
-    until("the first secret", || has_sent("canary-first").then_some(()));
+    let has_sent = |key: &str| {
+        upstream
+            .requests()
+            .iter()
+            .any(|request| request.header("x-key") == Some(key))
+    };
+    until("the first secret", || {
+        has_sent("canary-first").then_some(())
+    });
     assert!(!has_sent("canary-second"));
     let next = weir.folder.0.join("secrets/.next");
     std::fs::write(&next, "canary-second\n").unwrap();
     std::fs::rename(next, &secret).unwrap();
-    until("the second secret", || has_sent("canary-second").then_some(()));
+    until("the second secret", || {
+        has_sent("canary-second").then_some(())
+    });
     assert!(!weir.process.said().contains("canary-"));
 }
 
@@ -444,13 +608,29 @@ fn g01_check_against_an_older_config_exits_with_1_where_the_new_one_is_weaker() 
     let checked = |text: &str| {
         let new = ConfigFolder::new(text);
         let mut command = Command::new(binary());
-        command.arg("check").arg(new.file()).arg("--against").arg(old.file());
+        command
+            .arg("check")
+            .arg(new.file())
+            .arg("--against")
+            .arg(old.file());
         let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
     };
     let (code, said) = checked(head);
-    assert!(code == Some(1) && said.contains("weaker: auth.mode: "), "{code:?} {said}");
+    assert!(
+        code == Some(1) && said.contains("weaker: auth.mode: "),
+        "{code:?} {said}"
+    );
     assert_eq!(checked(&format!("{head}{auth}")).0, Some(0));
-    assert_eq!(checked(&format!("{head}auth: {{ mode: none, allow_anyone: true }}\n")).0, Some(0));
+    assert_eq!(
+        checked(&format!(
+            "{head}auth: {{ mode: none, allow_anyone: true }}\n"
+        ))
+        .0,
+        Some(0)
+    );
     assert_eq!(checked("").0, Some(2));
 }

@@ -14,7 +14,8 @@ use weir_wire::Revision;
 
 use crate::harness::{Bystander, Weir, until, until_it};
 
-/// Connections that one upstream may have for posts, watches and single requests, far below what floods once took.
+/// Connections that one upstream may have for posts, watches and single requests, far below what
+/// floods once took.
 const FEW: usize = 24;
 
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
@@ -23,9 +24,16 @@ async fn stage(plan: Plan) -> (FloodingServer, Mockup, Weir) {
 }
 
 /// The same with so many MiB of memory and these limits.
-async fn staged(plan: Plan, mebibytes: usize, limits: serde_json::Value) -> (FloodingServer, Mockup, Weir) {
+async fn staged(
+    plan: Plan,
+    mebibytes: usize,
+    limits: serde_json::Value,
+) -> (FloodingServer, Mockup, Weir) {
     let bad = FloodingServer::start(plan).await;
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": {
             "bad": { "url": bad.url(), "protocol": "legacy" },
@@ -45,11 +53,17 @@ fn beside(weir: &Weir) -> Bystander {
 
 /// File descriptors of weir.
 fn descriptors(weir: &Weir) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id())).unwrap().count()
+    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id()))
+        .unwrap()
+        .count()
 }
 
 async fn is_well(weir: &Weir) {
-    let answer = RawClient::new(&weir.url("/good")).modern().call("echo", json!({ "n": 1 })).await.unwrap();
+    let answer = RawClient::new(&weir.url("/good"))
+        .modern()
+        .call("echo", json!({ "n": 1 }))
+        .await
+        .unwrap();
     assert_eq!(answer.text(), r#"{"n":1}"#);
     assert!(tokio::task::block_in_place(|| weir.admin("/healthz")).starts_with("HTTP/1.1 200"));
 }
@@ -57,41 +71,82 @@ async fn is_well(weir: &Weir) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn six_thousand_pings_on_a_watch_stream_take_one_connection() {
     let ping = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"ping"}}"#);
-    let plan = Plan { says: Some((Arc::new(ping), 6000)), hangs_on_messages: true, ..Plan::default() };
+    let plan = Plan {
+        says: Some((Arc::new(ping), 6000)),
+        hangs_on_messages: true,
+        ..Plan::default()
+    };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
-    until_it("the flood", async || (bad.said() >= 6000 && bad.messages() >= 1).then_some(())).await;
+    until_it("the flood", async || {
+        (bad.said() >= 6000 && bad.messages() >= 1).then_some(())
+    })
+    .await;
     is_well(&weir).await;
-    bystander.finish("6,000 pings on a watch stream").await.none_refused();
-    assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
+    bystander
+        .finish("6,000 pings on a watch stream")
+        .await
+        .none_refused();
+    assert!(
+        bad.most_connections() <= FEW,
+        "{} connections",
+        bad.most_connections()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
     // Each is answered with an error that the server has to get.
     let ask = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"no/such"}}"#);
-    let plan = Plan { says: Some((Arc::new(ask), 1000)), hangs_on_messages: true, ..Plan::default() };
+    let plan = Plan {
+        says: Some((Arc::new(ask), 1000)),
+        hangs_on_messages: true,
+        ..Plan::default()
+    };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
-    until_it("the end of the session", async || (bad.ended() >= 1).then_some(())).await;
-    until_it("another session", async || (bad.sessions() >= 2).then_some(())).await;
-    let ended = || weir.metric("weir_upstream_sessions_ended_total", &["bad", "posts_waiting"]);
+    until_it("the end of the session", async || {
+        (bad.ended() >= 1).then_some(())
+    })
+    .await;
+    until_it("another session", async || {
+        (bad.sessions() >= 2).then_some(())
+    })
+    .await;
+    let ended = || {
+        weir.metric(
+            "weir_upstream_sessions_ended_total",
+            &["bad", "posts_waiting"],
+        )
+    };
     tokio::task::block_in_place(|| until("the metric", || (ended() >= 1.0).then_some(())));
     is_well(&weir).await;
-    bystander.finish("a session that takes no answers").await.none_refused();
-    assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
+    bystander
+        .finish("a session that takes no answers")
+        .await
+        .none_refused();
+    assert!(
+        bad.most_connections() <= FEW,
+        "{} connections",
+        bad.most_connections()
+    );
 }
 
 /// A server of HTTP+SSE that asks twenty questions at a time on its stream, and takes no answer.
 async fn asks_and_takes_no_answer() -> ScriptedServer {
-    // One result that does for `initialize` and for a list, under each of weir's first ids: the stream was opened before they came.
+    // One result that does for `initialize` and for a list, under each of weir's first ids: the
+    // stream was opened before they came.
     let result = json!({
         "protocolVersion": "2024-11-05", "serverInfo": { "name": "deaf", "version": "1" },
         "capabilities": { "tools": {} }, "tools": [{ "name": "t", "inputSchema": { "type": "object" } }],
     });
     let answers = (1..40).map(move |id| json!({ "jsonrpc": "2.0", "id": id, "result": result }));
-    let questions = (0..20).map(|id| json!({ "jsonrpc": "2.0", "id": format!("q{id}"), "method": "no/such" }));
-    let events = answers.chain(questions).map(|message| format!("data: {message}\n\n")).collect::<String>();
+    let questions =
+        (0..20).map(|id| json!({ "jsonrpc": "2.0", "id": format!("q{id}"), "method": "no/such" }));
+    let events = answers
+        .chain(questions)
+        .map(|message| format!("data: {message}\n\n"))
+        .collect::<String>();
     ScriptedServer::start(move |request| {
         if request.head.starts_with("GET") {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: /mcp\n\n";
@@ -108,7 +163,10 @@ async fn asks_and_takes_no_answer() -> ScriptedServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_opened() {
     let bad = asks_and_takes_no_answer().await;
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": {
             // A post that hangs ends the line, too, and not before 256 messages wait.
@@ -119,29 +177,62 @@ async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_o
     });
     let weir = tokio::task::block_in_place(|| Weir::bounded(300, config));
     let bystander = beside(&weir);
-    let lines = || bad.requests().iter().filter(|request| request.head.starts_with("GET")).count();
-    let ended = || weir.metric("weir_upstream_sessions_ended_total", &["bad", "posts_waiting"]);
+    let lines = || {
+        bad.requests()
+            .iter()
+            .filter(|request| request.head.starts_with("GET"))
+            .count()
+    };
+    let ended = || {
+        weir.metric(
+            "weir_upstream_sessions_ended_total",
+            &["bad", "posts_waiting"],
+        )
+    };
     tokio::task::block_in_place(|| until("the end of the line", || (ended() >= 1.0).then_some(())));
     // Those of the probe and of the line that ended are two.
     until_it("another line", async || (lines() >= 3).then_some(())).await;
     is_well(&weir).await;
-    bystander.finish("a server of HTTP+SSE that takes no answers").await.none_refused();
-    let answers = bad.requests().iter().filter(|request| request.body.get("error").is_some()).count();
-    assert!(answers <= lines(), "{answers} answers on {} lines: each is posted alone", lines());
+    bystander
+        .finish("a server of HTTP+SSE that takes no answers")
+        .await
+        .none_refused();
+    let answers = bad
+        .requests()
+        .iter()
+        .filter(|request| request.body.get("error").is_some())
+        .count();
+    assert!(
+        answers <= lines(),
+        "{answers} answers on {} lines: each is posted alone",
+        lines()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_changes_of_roots_are_a_few_posts() {
-    let (bad, _good, weir) = stage(Plan { hangs_on_messages: true, ..Plan::default() }).await;
+    let (bad, _good, weir) = stage(Plan {
+        hangs_on_messages: true,
+        ..Plan::default()
+    })
+    .await;
     let bystander = beside(&weir);
     let client = RawClient::new(&weir.url("/bad")).legacy(Revision::V2025_11_25);
-    let (client, _) = client.initialize_with(json!({ "roots": { "listChanged": true } })).await.unwrap();
+    let (client, _) = client
+        .initialize_with(json!({ "roots": { "listChanged": true } }))
+        .await
+        .unwrap();
     client.call("echo", json!({})).await.unwrap();
     for _ in 0..50 {
         let mut told = JoinSet::new();
         for _ in 0..100 {
             let client = client.clone();
-            told.spawn(async move { client.notify("notifications/roots/list_changed", json!({})).await.unwrap() });
+            told.spawn(async move {
+                client
+                    .notify("notifications/roots/list_changed", json!({}))
+                    .await
+                    .unwrap()
+            });
         }
         for answer in told.join_all().await {
             assert_eq!(answer.status.as_u16(), 202);
@@ -149,13 +240,24 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
     }
     until_it("the first", async || (bad.messages() >= 1).then_some(())).await;
     is_well(&weir).await;
-    bystander.finish("5,000 changes of roots").await.none_refused();
-    assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
+    bystander
+        .finish("5,000 changes of roots")
+        .await
+        .none_refused();
+    assert!(
+        bad.most_connections() <= FEW,
+        "{} connections",
+        bad.most_connections()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
-    let plan = Plan { hangs_on_messages: true, calls: Calls::Hang, ..Plan::default() };
+    let plan = Plan {
+        hangs_on_messages: true,
+        calls: Calls::Hang,
+        ..Plan::default()
+    };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
     let before = descriptors(&weir);
@@ -168,15 +270,28 @@ async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
                 tokio::spawn(async move { client.call("echo", json!({})).await.is_ok() })
             })
             .collect();
-        until_it("the calls", async || (bad.calls() >= wave * at_once).then_some(())).await;
+        until_it("the calls", async || {
+            (bad.calls() >= wave * at_once).then_some(())
+        })
+        .await;
         calls.iter().for_each(tokio::task::JoinHandle::abort);
     }
     until_it("a cancel", async || (bad.messages() >= 1).then_some(())).await;
     is_well(&weir).await;
-    bystander.finish("dropped calls to a hung upstream").await.none_refused();
+    bystander
+        .finish("dropped calls to a hung upstream")
+        .await
+        .none_refused();
     let most = before + 40;
-    until_it("descriptors to be given back", async || (descriptors(&weir) <= most).then_some(())).await;
-    assert!(bad.most_connections() <= 3 * at_once + FEW, "{} connections", bad.most_connections());
+    until_it("descriptors to be given back", async || {
+        (descriptors(&weir) <= most).then_some(())
+    })
+    .await;
+    assert!(
+        bad.most_connections() <= 3 * at_once + FEW,
+        "{} connections",
+        bad.most_connections()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,19 +312,32 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
     let client = RawClient::new(&weir.url("/bad")).legacy(Revision::V2025_11_25);
-    let (client, _) = client.initialize_with(json!({ "elicitation": {} })).await.unwrap();
+    let (client, _) = client
+        .initialize_with(json!({ "elicitation": {} }))
+        .await
+        .unwrap();
     let before = weir.memory();
     // Nobody reads its body.
-    let stalled = client.start_call("echo", json!({}), json!(1)).await.unwrap();
-    until_it("the flood", async || (bad.said() >= questions || bad.ended() >= 1).then_some(())).await;
+    let stalled = client
+        .start_call("echo", json!({}), json!(1))
+        .await
+        .unwrap();
+    until_it("the flood", async || {
+        (bad.said() >= questions || bad.ended() >= 1).then_some(())
+    })
+    .await;
     is_well(&weir).await;
-    bystander.finish("40,000 questions beside a stalled result").await.none_refused();
+    bystander
+        .finish("40,000 questions beside a stalled result")
+        .await
+        .none_refused();
     let grown = weir.peak_memory().saturating_sub(before) >> 20;
     assert!(grown <= 48, "{grown} MiB for what nobody waits for");
     drop(stalled);
 }
 
-/// Sends a request of 1 MB but for its last byte, and gives the first line of what comes back, if anything does.
+/// Sends a request of 1 MB but for its last byte, and gives the first line of what comes back, if
+/// anything does.
 async fn half_a_request(address: String) -> Option<String> {
     let mut stream = TcpStream::connect(&address).await.ok()?;
     let head = format!(
@@ -227,7 +355,9 @@ async fn half_a_request(address: String) -> Option<String> {
     let read = stream.read(&mut answer).await.ok()?;
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     let (head, _) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    head.to_ascii_lowercase().contains("retry-after").then(|| head.lines().next().unwrap_or_default().to_owned())
+    head.to_ascii_lowercase()
+        .contains("retry-after")
+        .then(|| head.lines().next().unwrap_or_default().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,13 +373,23 @@ async fn four_hundred_megabytes_of_bodies_stay_within_the_memory_of_the_process(
     // Small requests need nothing of what the others fight for.
     is_well(&weir).await;
     let answers = senders.join_all().await;
-    let shed = answers.iter().flatten().filter(|line| line.contains(" 503 ")).count();
-    assert!(shed >= 1, "those who are refused are told when to come back");
+    let shed = answers
+        .iter()
+        .flatten()
+        .filter(|line| line.contains(" 503 "))
+        .count();
+    assert!(
+        shed >= 1,
+        "those who are refused are told when to come back"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads() {
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "good": { "url": good.url() } },
         "endpoints": { "/good": { "upstream": "good" } },
@@ -275,6 +415,9 @@ async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads(
     tokio::task::block_in_place(|| until("a reload", || (reloads() > before).then_some(())));
     // An upstream can still be reached, as soon as weir has seen that clients left.
     drop(held.split_off(most / 4));
-    until_it("descriptors to be given back", async || (descriptors(&weir) <= most / 2).then_some(())).await;
+    until_it("descriptors to be given back", async || {
+        (descriptors(&weir) <= most / 2).then_some(())
+    })
+    .await;
     is_well(&weir).await;
 }

@@ -1,6 +1,6 @@
-//! Upstreams over HTTP/2 that send what no good server does. The call that meets it ends with a clear error and in bounded time, and
-//! what it costs is bounded: bytes that weir takes of the server, memory, descriptors, connections. Another upstream and another
-//! client notice nothing.
+//! Upstreams over HTTP/2 that send what no good server does. The call that meets it ends with a
+//! clear error and in bounded time, and what it costs is bounded: bytes that weir takes of the
+//! server, memory, descriptors, connections. Another upstream and another client notice nothing.
 
 mod floods;
 mod over_tls;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_testkit::h2::{
-    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
-    MAX_CONCURRENT_STREAMS, PING, PRIORITY, PUSH_PROMISE, REFUSED_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
-    head, literal,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
+    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, PING, PRIORITY, PUSH_PROMISE, REFUSED_STREAM,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, head, literal,
 };
 use weir_testkit::h2_server::{answer_block, answer_head, h2_answer};
 use weir_testkit::{Answer, Behaviour, H2Act, H2Plan, H2Request, H2Server, Mockup, RawClient};
@@ -22,12 +22,13 @@ use crate::harness::{Bystander, Weir, soon, until, until_it};
 /// Calls of the upstream under attack: some at once, and one after those.
 const AT_ONCE: usize = 6;
 const AFTER: usize = 1;
-/// What weir may take on one connection of a server that writes without end: what fits into the buffers of the sockets, and the bound
-/// of its own.
+/// What weir may take on one connection of a server that writes without end: what fits into the
+/// buffers of the sockets, and the bound of its own.
 const MOST_TAKEN: usize = 12 << 20;
 /// By how much weir may grow.
 const MOST_GROWN: usize = 64 << 20;
-/// Descriptors beside those of before: the connections of the callers, the bystander and the operators' pages, and of the upstream.
+/// Descriptors beside those of before: the connections of the callers, the bystander and the
+/// operators' pages, and of the upstream.
 const MOST_MORE: usize = 48;
 
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
@@ -51,7 +52,10 @@ impl Scene {
             let upstream = json!({ "url": bad.url(), "h2c": true });
             (bad, upstream)
         };
-        let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let good = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         upstream["protocol"] = json!("modern");
         upstream["limits"] = json!({ "max_reply": "4MiB" });
         upstream["deadlines"] = json!({ "idle": idle, "hard": "20s" });
@@ -60,14 +64,19 @@ impl Scene {
             "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
         });
         let weir = tokio::task::block_in_place(|| Weir::with(config));
-        Self { bad, _good: good, weir }
+        Self {
+            bad,
+            _good: good,
+            weir,
+        }
     }
 
     fn client(&self, path: &str) -> RawClient {
         RawClient::new(&self.weir.url(path)).modern()
     }
 
-    /// Calls of the hostile upstream beside a good client of the good one. Gives the answers to the first.
+    /// Calls of the hostile upstream beside a good client of the good one. Gives the answers to the
+    /// first.
     async fn attacked(&self, name: &str, arguments: Value) -> Vec<Answer> {
         let before = descriptors(&self.weir);
         let bystander = Bystander::beside(&self.weir, self.client("/good"));
@@ -83,25 +92,48 @@ impl Scene {
                 answers.push(answer.unwrap_or_else(|error| panic!("{name}: {error}")));
             }
         }
-        let figures = bystander.finish(&format!("an upstream over HTTP/2{}: {name}", over_tls::label())).await;
+        let figures = bystander
+            .finish(&format!(
+                "an upstream over HTTP/2{}: {name}",
+                over_tls::label()
+            ))
+            .await;
         figures.none_refused();
-        assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
-        assert!(figures.descriptors <= before + MOST_MORE, "{name}: {} of {before} descriptors", figures.descriptors);
+        assert!(
+            figures.grown <= MOST_GROWN,
+            "{name}: {} MiB more",
+            figures.grown >> 20
+        );
+        assert!(
+            figures.descriptors <= before + MOST_MORE,
+            "{name}: {} of {before} descriptors",
+            figures.descriptors
+        );
         let (taken, connections) = (self.bad.written(), self.bad.accepted());
-        assert!(taken <= connections * MOST_TAKEN, "{name}: weir took {} MiB on {connections}", taken >> 20);
+        assert!(
+            taken <= connections * MOST_TAKEN,
+            "{name}: weir took {} MiB on {connections}",
+            taken >> 20
+        );
         let said = self.weir.process.said();
         assert!(!said.contains("panicked"), "{name}");
         assert!(!said.contains('\u{1b}'), "{name}: an escape in the log");
-        assert!(tokio::task::block_in_place(|| self.weir.admin("/healthz")).starts_with("HTTP/1.1 200"), "{name}");
+        assert!(
+            tokio::task::block_in_place(|| self.weir.admin("/healthz")).starts_with("HTTP/1.1 200"),
+            "{name}"
+        );
         answers
     }
 }
 
 fn descriptors(weir: &Weir) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id())).unwrap().count()
+    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id()))
+        .unwrap()
+        .count()
 }
 
-/// A clear error: HTTP 200, a result that is one or a JSON-RPC error, with words and nothing of the server's own.
+/// A clear error: HTTP 200, a result that is one or a JSON-RPC error, with words and nothing of the
+/// server's own.
 fn failed(name: &str, answer: &Answer) {
     assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
     let last = answer.last();
@@ -134,15 +166,26 @@ fn raw(bytes: &'static [u8]) -> H2Act {
     H2Act::Write(bytes.into())
 }
 
-type Attack = (&'static str, Box<dyn Fn(&H2Request) -> Vec<H2Act> + Send + Sync>);
+type Attack = (
+    &'static str,
+    Box<dyn Fn(&H2Request) -> Vec<H2Act> + Send + Sync>,
+);
 
 /// Runs them one after the other.
 async fn all_fail(attacks: Vec<Attack>) {
     for (name, attack) in attacks {
         let scene = fails(name, H2Plan::on_calls(attack)).await;
         let most = 4 * (AT_ONCE + AFTER) + 8;
-        assert!(scene.bad.accepted() <= most, "{name}: {} connections", scene.bad.accepted());
-        assert!(scene.bad.calls() <= 2 * (AT_ONCE + AFTER), "{name}: {} requests", scene.bad.calls());
+        assert!(
+            scene.bad.accepted() <= most,
+            "{name}: {} connections",
+            scene.bad.accepted()
+        );
+        assert!(
+            scene.bad.calls() <= 2 * (AT_ONCE + AFTER),
+            "{name}: {} requests",
+            scene.bad.calls()
+        );
     }
 }
 
@@ -158,39 +201,103 @@ async fn a_head_that_breaks_the_protocol_is_a_clear_error() {
     all_fail(vec![
         (
             "a head of a mebibyte",
-            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("x", &"y".repeat(1 << 20))]))]),
+            Box::new(|request| {
+                vec![write(answer_head(
+                    request.stream,
+                    "200",
+                    &[("x", &"y".repeat(1 << 20))],
+                ))]
+            }),
         ),
-        ("a bomb of headers", Box::new(|request| vec![write(bomb(request.stream))])),
+        (
+            "a bomb of headers",
+            Box::new(|request| vec![write(bomb(request.stream))]),
+        ),
         (
             "a table that grows",
             // A change of the table's size to 2^30, which weir never allowed.
-            Box::new(|request| vec![write(head(request.stream, 0, &[0x3f, 0xe1, 0xff, 0xff, 0xff, 0x03, 0x88]))]),
+            Box::new(|request| {
+                vec![write(head(
+                    request.stream,
+                    0,
+                    &[0x3f, 0xe1, 0xff, 0xff, 0xff, 0x03, 0x88],
+                ))]
+            }),
         ),
-        ("no status", Box::new(|request| vec![write(head(request.stream, END_STREAM, &block(&[("x", "y")])))])),
+        (
+            "no status",
+            Box::new(|request| {
+                vec![write(head(
+                    request.stream,
+                    END_STREAM,
+                    &block(&[("x", "y")]),
+                ))]
+            }),
+        ),
         (
             "two statuses",
             Box::new(|request| {
-                vec![write(head(request.stream, END_STREAM, &block(&[(":status", "200"), (":status", "500")])))]
+                vec![write(head(
+                    request.stream,
+                    END_STREAM,
+                    &block(&[(":status", "200"), (":status", "500")]),
+                ))]
             }),
         ),
-        ("the status 99", Box::new(|request| vec![write(answer_head(request.stream, "99", &[]))])),
-        ("the status 2000", Box::new(|request| vec![write(answer_head(request.stream, "2000", &[]))])),
+        (
+            "the status 99",
+            Box::new(|request| vec![write(answer_head(request.stream, "99", &[]))]),
+        ),
+        (
+            "the status 2000",
+            Box::new(|request| vec![write(answer_head(request.stream, "2000", &[]))]),
+        ),
         (
             "the status 101",
-            Box::new(|request| vec![write(head(request.stream, END_STREAM, &block(&[(":status", "101")])))]),
+            Box::new(|request| {
+                vec![write(head(
+                    request.stream,
+                    END_STREAM,
+                    &block(&[(":status", "101")]),
+                ))]
+            }),
         ),
-        ("a status in letters", Box::new(|request| vec![write(answer_head(request.stream, "ok!", &[]))])),
-        ("a header in capitals", Box::new(|request| vec![write(answer_head(request.stream, "200", &[("X-Y", "z")]))])),
+        (
+            "a status in letters",
+            Box::new(|request| vec![write(answer_head(request.stream, "ok!", &[]))]),
+        ),
+        (
+            "a header in capitals",
+            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("X-Y", "z")]))]),
+        ),
         (
             "line ends in a header",
-            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("x", "y\r\nset-cookie: a=b")]))]),
+            Box::new(|request| {
+                vec![write(answer_head(
+                    request.stream,
+                    "200",
+                    &[("x", "y\r\nset-cookie: a=b")],
+                ))]
+            }),
         ),
         (
             "a connection header",
-            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("transfer-encoding", "chunked")]))]),
+            Box::new(|request| {
+                vec![write(answer_head(
+                    request.stream,
+                    "200",
+                    &[("transfer-encoding", "chunked")],
+                ))]
+            }),
         ),
-        ("a header block of noise", Box::new(|request| vec![write(head(request.stream, 0, &[0xff; 64]))])),
-        ("an empty header block", Box::new(|request| vec![write(frame(HEADERS, END_HEADERS, request.stream, b""))])),
+        (
+            "a header block of noise",
+            Box::new(|request| vec![write(head(request.stream, 0, &[0xff; 64]))]),
+        ),
+        (
+            "an empty header block",
+            Box::new(|request| vec![write(frame(HEADERS, END_HEADERS, request.stream, b""))]),
+        ),
     ])
     .await;
 }
@@ -200,33 +307,89 @@ async fn frames_that_break_the_protocol_are_a_clear_error() {
     all_fail(vec![
         (
             "HEADERS for a stream that never was",
-            Box::new(|_| vec![write(answer_head(9_999_999, "200", &[("content-type", "application/json")]))]),
+            Box::new(|_| {
+                vec![write(answer_head(
+                    9_999_999,
+                    "200",
+                    &[("content-type", "application/json")],
+                ))]
+            }),
         ),
-        ("HEADERS for a stream of the server", Box::new(|_| vec![write(answer_head(2, "200", &[]))])),
-        ("DATA for a stream that never was", Box::new(|_| vec![write(frame(DATA, 0, 9_999_999, b"{}"))])),
-        ("DATA for the connection", Box::new(|_| vec![write(frame(DATA, 0, 0, b"{}"))])),
+        (
+            "HEADERS for a stream of the server",
+            Box::new(|_| vec![write(answer_head(2, "200", &[]))]),
+        ),
+        (
+            "DATA for a stream that never was",
+            Box::new(|_| vec![write(frame(DATA, 0, 9_999_999, b"{}"))]),
+        ),
+        (
+            "DATA for the connection",
+            Box::new(|_| vec![write(frame(DATA, 0, 0, b"{}"))]),
+        ),
         (
             "a promise",
             Box::new(|request| {
-                let promised = [&[0, 0, 0, 2], block(&[(":method", "GET"), (":path", "/")]).as_slice()].concat();
-                vec![write(frame(PUSH_PROMISE, END_HEADERS, request.stream, &promised))]
+                let promised = [
+                    &[0, 0, 0, 2],
+                    block(&[(":method", "GET"), (":path", "/")]).as_slice(),
+                ]
+                .concat();
+                vec![write(frame(
+                    PUSH_PROMISE,
+                    END_HEADERS,
+                    request.stream,
+                    &promised,
+                ))]
             }),
         ),
-        ("a frame too large", Box::new(|request| vec![write(frame(DATA, 0, request.stream, &vec![b' '; 1 << 20]))])),
-        ("a ping of a wrong size", Box::new(|_| vec![write(frame(PING, 0, 0, b"seven.."))])),
-        ("settings of a wrong size", Box::new(|_| vec![write(frame(SETTINGS, 0, 0, b"seven.."))])),
+        (
+            "a frame too large",
+            Box::new(|request| vec![write(frame(DATA, 0, request.stream, &vec![b' '; 1 << 20]))]),
+        ),
+        (
+            "a ping of a wrong size",
+            Box::new(|_| vec![write(frame(PING, 0, 0, b"seven.."))]),
+        ),
+        (
+            "settings of a wrong size",
+            Box::new(|_| vec![write(frame(SETTINGS, 0, 0, b"seven.."))]),
+        ),
         (
             "a window too large",
-            Box::new(|_| vec![write(frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()).repeat(2))]),
+            Box::new(|_| {
+                vec![write(
+                    frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()).repeat(2),
+                )]
+            }),
         ),
-        ("a window that grows by nothing", Box::new(|_| vec![write(frame(WINDOW_UPDATE, 0, 0, &[0; 4]))])),
+        (
+            "a window that grows by nothing",
+            Box::new(|_| vec![write(frame(WINDOW_UPDATE, 0, 0, &[0; 4]))]),
+        ),
         (
             "a continuation of nothing",
-            Box::new(|request| vec![write(frame(CONTINUATION, END_HEADERS, request.stream, b"\x88"))]),
+            Box::new(|request| {
+                vec![write(frame(
+                    CONTINUATION,
+                    END_HEADERS,
+                    request.stream,
+                    b"\x88",
+                ))]
+            }),
         ),
-        ("padding longer than the frame", Box::new(|request| vec![write(frame(DATA, 8, request.stream, b"\xff{}"))])),
-        ("half of a frame", Box::new(|_| vec![raw(b"\x00\x10\x00\x00\x00"), H2Act::Close])),
-        ("HTTP/1.1", Box::new(|_| vec![raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")])),
+        (
+            "padding longer than the frame",
+            Box::new(|request| vec![write(frame(DATA, 8, request.stream, b"\xff{}"))]),
+        ),
+        (
+            "half of a frame",
+            Box::new(|_| vec![raw(b"\x00\x10\x00\x00\x00"), H2Act::Close]),
+        ),
+        (
+            "HTTP/1.1",
+            Box::new(|_| vec![raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")]),
+        ),
         ("nothing but noise", Box::new(|_| vec![raw(&[0xa5; 4096])])),
         ("a close", Box::new(|_| vec![H2Act::Close])),
     ])
@@ -236,19 +399,34 @@ async fn frames_that_break_the_protocol_are_a_clear_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_another_length_is_a_clear_error() {
     all_fail(vec![
-        ("DATA before HEADERS", Box::new(|request| vec![write(frame(DATA, END_STREAM, request.stream, b"{}"))])),
+        (
+            "DATA before HEADERS",
+            Box::new(|request| vec![write(frame(DATA, END_STREAM, request.stream, b"{}"))]),
+        ),
         (
             "a length too short",
             Box::new(|request| {
                 let head = answer_head(request.stream, "200", &[JSON, ("content-length", "5")]);
-                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+                vec![write(
+                    [
+                        head,
+                        frame(DATA, END_STREAM, request.stream, result(request).as_bytes()),
+                    ]
+                    .concat(),
+                )]
             }),
         ),
         (
             "a length too long",
             Box::new(|request| {
                 let head = answer_head(request.stream, "200", &[JSON, ("content-length", "5000")]);
-                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+                vec![write(
+                    [
+                        head,
+                        frame(DATA, END_STREAM, request.stream, result(request).as_bytes()),
+                    ]
+                    .concat(),
+                )]
             }),
         ),
         (
@@ -256,7 +434,13 @@ async fn a_body_of_another_length_is_a_clear_error() {
             Box::new(|request| {
                 let lengths = [JSON, ("content-length", "5"), ("content-length", "6")];
                 let head = answer_head(request.stream, "200", &lengths);
-                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+                vec![write(
+                    [
+                        head,
+                        frame(DATA, END_STREAM, request.stream, result(request).as_bytes()),
+                    ]
+                    .concat(),
+                )]
             }),
         ),
     ])
@@ -280,7 +464,16 @@ async fn a_body_that_is_no_answer_is_a_clear_error() {
             Box::new(|request| {
                 let head = answer_head(request.stream, "200", &[JSON]);
                 vec![write(
-                    [head, frame(DATA, 0, request.stream, result(request).as_bytes().split_last().unwrap().1)].concat(),
+                    [
+                        head,
+                        frame(
+                            DATA,
+                            0,
+                            request.stream,
+                            result(request).as_bytes().split_last().unwrap().1,
+                        ),
+                    ]
+                    .concat(),
                 )]
             }),
         ),
@@ -289,28 +482,49 @@ async fn a_body_that_is_no_answer_is_a_clear_error() {
             Box::new(|request| {
                 let head = answer_head(request.stream, "200", &[JSON]);
                 let byte = frame(DATA, 0, request.stream, b" ");
-                vec![write(head), H2Act::Drip(byte.into(), Duration::from_millis(100))]
+                vec![
+                    write(head),
+                    H2Act::Drip(byte.into(), Duration::from_millis(100)),
+                ]
             }),
         ),
         (
             "events that are comments",
             Box::new(|request| {
-                let head = answer_head(request.stream, "200", &[("content-type", "text/event-stream")]);
+                let head = answer_head(
+                    request.stream,
+                    "200",
+                    &[("content-type", "text/event-stream")],
+                );
                 let comment = frame(DATA, 0, request.stream, b": still there\n\n");
-                vec![write(head), H2Act::Drip(comment.into(), Duration::from_millis(100))]
+                vec![
+                    write(head),
+                    H2Act::Drip(comment.into(), Duration::from_millis(100)),
+                ]
             }),
         ),
         (
             "an answer of another type",
             Box::new(|request| {
-                let head = answer_head(request.stream, "200", &[("content-type", "text/html\u{1b}[2J")]);
-                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+                let head = answer_head(
+                    request.stream,
+                    "200",
+                    &[("content-type", "text/html\u{1b}[2J")],
+                );
+                vec![write(
+                    [
+                        head,
+                        frame(DATA, END_STREAM, request.stream, result(request).as_bytes()),
+                    ]
+                    .concat(),
+                )]
             }),
         ),
         (
             "the answer of another",
             Box::new(|request| {
-                let foreign = json!({ "jsonrpc": "2.0", "id": 987_654_321, "result": { "content": [] } });
+                let foreign =
+                    json!({ "jsonrpc": "2.0", "id": 987_654_321, "result": { "content": [] } });
                 vec![h2_answer(request.stream, 200, &foreign)]
             }),
         ),
@@ -319,7 +533,9 @@ async fn a_body_that_is_no_answer_is_a_clear_error() {
             Box::new(|request| {
                 let head_and = answer_head(request.stream, "200", &[JSON]);
                 let trailers = head(request.stream, 0, &block(&[("x", "y")]));
-                vec![write([head_and, frame(DATA, 0, request.stream, b"{"), trailers].concat())]
+                vec![write(
+                    [head_and, frame(DATA, 0, request.stream, b"{"), trailers].concat(),
+                )]
             }),
         ),
     ])
@@ -349,28 +565,50 @@ fn block(headers: &[(&str, &str)]) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_end_is_cut_off_at_its_bound() {
     let scene = Scene::new(H2Plan::on_calls(|request| {
-        let head = answer_head(request.stream, "200", &[("content-type", "application/json")]);
-        let begin =
-            format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":""#, request.id());
+        let head = answer_head(
+            request.stream,
+            "200",
+            &[("content-type", "application/json")],
+        );
+        let begin = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":""#,
+            request.id()
+        );
         let first = frame(DATA, 0, request.stream, begin.as_bytes());
-        vec![write([head, first].concat()), H2Act::Endless(frame(DATA, 0, request.stream, &[b'x'; 16 << 10]).into())]
+        vec![
+            write([head, first].concat()),
+            H2Act::Endless(frame(DATA, 0, request.stream, &[b'x'; 16 << 10]).into()),
+        ]
     }))
     .await;
     let name = "an answer without end";
     let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
     bystander.calls(4).await;
     for _ in 0..3 {
-        // The server's word that it is the answer to this call came first, so that it streams: it is broken off.
+        // The server's word that it is the answer to this call came first, so that it streams: it
+        // is broken off.
         let broken = soon(name, scene.client("/bad").call("t", json!({}))).await;
         if let Ok(answer) = broken {
             failed(name, &answer);
         }
     }
-    let figures = bystander.finish(&format!("an upstream over HTTP/2{}: {name}", over_tls::label())).await;
+    let figures = bystander
+        .finish(&format!(
+            "an upstream over HTTP/2{}: {name}",
+            over_tls::label()
+        ))
+        .await;
     figures.none_refused();
-    assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
+    assert!(
+        figures.grown <= MOST_GROWN,
+        "{} MiB more",
+        figures.grown >> 20
+    );
     // What comes for a stream that was reset is passed over for a moment; then the connection ends.
-    until_it("the end of the connections", async || (scene.bad.open() == 0).then_some(())).await;
+    until_it("the end of the connections", async || {
+        (scene.bad.open() == 0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -378,13 +616,20 @@ async fn one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its
     // Every second call is answered as it should be.
     let nth = std::sync::atomic::AtomicUsize::new(0);
     let script = move |request: &H2Request| {
-        let odd = request.method() == "tools/call" && nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 2 == 1;
+        let odd = request.method() == "tools/call"
+            && nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 2 == 1;
         odd.then(|| vec![write(frame(DATA, 0, request.stream, b"no head"))])
     };
-    let scene = Scene::new(H2Plan { greeting: Vec::new(), script: Box::new(script) }).await;
+    let scene = Scene::new(H2Plan {
+        greeting: Vec::new(),
+        script: Box::new(script),
+    })
+    .await;
     let client = scene.client("/bad");
     for number in 0..20 {
-        let answer = soon("an answer", client.call("t", json!({}))).await.unwrap();
+        let answer = soon("an answer", client.call("t", json!({})))
+            .await
+            .unwrap();
         if number % 2 == 0 {
             assert_eq!(answer.text(), "own", "call {number}: {}", answer.last());
         } else {

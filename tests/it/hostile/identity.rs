@@ -1,6 +1,7 @@
-//! Those whom weir asks about identities, gone bad: introspection endpoints (RFC 7662), authorization servers that exchange tokens
-//! (RFC 8693), key sets and their metadata. Whatever they answer, nobody gets in whom they did not vouch for in the exact form, no
-//! upstream gets what is no token for it, and what they cost is bounded.
+//! Those whom weir asks about identities, gone bad: introspection endpoints (RFC 7662),
+//! authorization servers that exchange tokens (RFC 8693), key sets and their metadata. Whatever
+//! they answer, nobody gets in whom they did not vouch for in the exact form, no upstream gets what
+//! is no token for it, and what they cost is bounded.
 
 mod exchange;
 
@@ -18,13 +19,17 @@ use weir_testkit::{Behaviour, Idp, Mockup, RawClient, ScriptedRequest, ScriptedS
 use crate::auth::{api_key, bearer};
 use crate::harness::{Bystander, Weir, soon, until_it};
 
-/// What weir may take of one answer without end: what fits into the buffers of the sockets, and its own bound.
+/// What weir may take of one answer without end: what fits into the buffers of the sockets, and its
+/// own bound.
 const MOST_TAKEN: usize = 16 << 20;
 /// By how much weir may grow.
 const MOST_GROWN: usize = 64 << 20;
 
 fn text(status: &str, headers: &str, body: &str) -> Vec<Act> {
-    let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
     vec![Act::Write((head + body).into())]
 }
 
@@ -48,36 +53,115 @@ fn redirect(status: &str, to: &str) -> Vec<Act> {
 /// What any of them may do instead of answering. `decoy` is a place that nobody may be sent to.
 fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
     let many = |bytes: &[u8]| Act::Endless(bytes.repeat((16 << 10) / bytes.len() + 1).into());
-    let chunked = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunked =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     vec![
         ("endless", begun(many(b"x"))),
-        ("endless-chunks", vec![Act::Write(chunked.into()), many(b"1\r\nx\r\n")]),
-        ("endless-interim", vec![many(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")]),
-        ("endless-head", vec![Act::Write("HTTP/1.1 200 OK\r\n".into()), many(b"x: y\r\n")]),
-        ("endless-line", vec![Act::Write("HTTP/1.1 200 OK\r\nx: ".into()), many(b"y")]),
-        ("drip", begun(Act::Drip("x".into(), Duration::from_millis(100)))),
-        ("drip-interim", vec![Act::Drip("HTTP/1.1 100 Continue\r\n\r\n".into(), Duration::from_millis(20))]),
-        ("huge", said(&format!("{{\"active\":true,\"a\":\"{}\"}}", "x".repeat(4 << 20)))),
-        ("deep", said(&format!("{{\"active\":true,\"a\":{}{}}}", "[".repeat(20_000), "]".repeat(20_000)))),
-        ("wide", said(&format!("{{\"active\":true,\"a\":[{}1]}}", "1,".repeat(25_000)))),
-        ("html", text("200 OK", "content-type: text/html\r\n", "<html>{\"active\":true}</html>")),
+        (
+            "endless-chunks",
+            vec![Act::Write(chunked.into()), many(b"1\r\nx\r\n")],
+        ),
+        (
+            "endless-interim",
+            vec![many(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")],
+        ),
+        (
+            "endless-head",
+            vec![Act::Write("HTTP/1.1 200 OK\r\n".into()), many(b"x: y\r\n")],
+        ),
+        (
+            "endless-line",
+            vec![Act::Write("HTTP/1.1 200 OK\r\nx: ".into()), many(b"y")],
+        ),
+        (
+            "drip",
+            begun(Act::Drip("x".into(), Duration::from_millis(100))),
+        ),
+        (
+            "drip-interim",
+            vec![Act::Drip(
+                "HTTP/1.1 100 Continue\r\n\r\n".into(),
+                Duration::from_millis(20),
+            )],
+        ),
+        (
+            "huge",
+            said(&format!(
+                "{{\"active\":true,\"a\":\"{}\"}}",
+                "x".repeat(4 << 20)
+            )),
+        ),
+        (
+            "deep",
+            said(&format!(
+                "{{\"active\":true,\"a\":{}{}}}",
+                "[".repeat(20_000),
+                "]".repeat(20_000)
+            )),
+        ),
+        (
+            "wide",
+            said(&format!(
+                "{{\"active\":true,\"a\":[{}1]}}",
+                "1,".repeat(25_000)
+            )),
+        ),
+        (
+            "html",
+            text(
+                "200 OK",
+                "content-type: text/html\r\n",
+                "<html>{\"active\":true}</html>",
+            ),
+        ),
         ("nothing", said("")),
         ("list", said("[]")),
-        ("not-utf8", vec![raw(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"\xff\xfe\"")]),
+        (
+            "not-utf8",
+            vec![raw(
+                b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"\xff\xfe\"",
+            )],
+        ),
         ("status-301", redirect("301 Moved", decoy)),
-        ("status-302", redirect("302 Found", "http://169.254.169.254/latest/meta-data/")),
+        (
+            "status-302",
+            redirect("302 Found", "http://169.254.169.254/latest/meta-data/"),
+        ),
         ("status-307", redirect("307 Again", decoy)),
         ("status-308", redirect("308 There", decoy)),
         ("status-500", text("500 No", "", "{\"active\":true}")),
-        ("status-503", text("503 No", "retry-after: 100000000\r\n", "")),
-        ("status-204", vec![Act::Write("HTTP/1.1 204 No Content\r\n\r\n".into())]),
+        (
+            "status-503",
+            text("503 No", "retry-after: 100000000\r\n", ""),
+        ),
+        (
+            "status-204",
+            vec![Act::Write("HTTP/1.1 204 No Content\r\n\r\n".into())],
+        ),
         (
             "status-101",
-            vec![Act::Write("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".into())],
+            vec![Act::Write(
+                "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+                    .into(),
+            )],
         ),
-        ("two-lengths", vec![Act::Write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}".into())]),
-        ("no-http", vec![Act::Write("SSH-2.0-OpenSSH_9.9\r\n".into()), Act::Close]),
-        ("half", vec![Act::Write("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"active\":true".into()), Act::Close]),
+        (
+            "two-lengths",
+            vec![Act::Write(
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}".into(),
+            )],
+        ),
+        (
+            "no-http",
+            vec![Act::Write("SSH-2.0-OpenSSH_9.9\r\n".into()), Act::Close],
+        ),
+        (
+            "half",
+            vec![
+                Act::Write("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"active\":true".into()),
+                Act::Close,
+            ],
+        ),
         ("close", vec![Act::Close]),
         ("hang", vec![Act::Hang]),
     ]
@@ -85,12 +169,21 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
 
 /// The part of a form's field up to the next one.
 fn field<'a>(form: &'a str, name: &str) -> &'a str {
-    form.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+    form.split('&')
+        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        .unwrap_or_default()
 }
 
 /// The path of a request, up to a `?`.
 fn path(request: &ScriptedRequest) -> &str {
-    request.head.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default()
+    request
+        .head
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .split('?')
+        .next()
+        .unwrap_or_default()
 }
 
 async fn decoy() -> ScriptedServer {
@@ -98,7 +191,10 @@ async fn decoy() -> ScriptedServer {
 }
 
 async fn good() -> Mockup {
-    Mockup::modern().tool("echo", Behaviour::echo()).start().await
+    Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await
 }
 
 /// Waits until a token gets in, which takes as long as the tool takes to be listed.
@@ -113,7 +209,8 @@ async fn gets_in(client: &RawClient, tool: &str) {
     .await;
 }
 
-/// Answers about a token of `eve`, none of which is one about an active token; and a good one about one of `ada`.
+/// Answers about a token of `eve`, none of which is one about an active token; and a good one about
+/// one of `ada`.
 fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
     let far = now() + 3600;
     let claims = |name: &str, value: Value| {
@@ -121,21 +218,73 @@ fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
         claims[name] = value;
         claims.to_string()
     };
-    let mut cases: Vec<(String, Vec<Act>)> =
-        misdeeds(decoy).into_iter().map(|(name, acts)| (name.to_owned(), acts)).collect();
+    let mut cases: Vec<(String, Vec<Act>)> = misdeeds(decoy)
+        .into_iter()
+        .map(|(name, acts)| (name.to_owned(), acts))
+        .collect();
     let odd = [
-        ("active", vec![json!("true"), json!(1), json!(null), json!(false), json!([true]), json!({})]),
+        (
+            "active",
+            vec![
+                json!("true"),
+                json!(1),
+                json!(null),
+                json!(false),
+                json!([true]),
+                json!({}),
+            ],
+        ),
         (
             "exp",
-            vec![json!(1), json!(-1), json!(far.to_string()), json!(1.5e300), json!(far as f64 + 0.5), json!(null)],
+            vec![
+                json!(1),
+                json!(-1),
+                json!(far.to_string()),
+                json!(1.5e300),
+                json!(far as f64 + 0.5),
+                json!(null),
+            ],
         ),
         ("nbf", vec![json!(far), json!("now")]),
         ("iat", vec![json!(far + 10)]),
-        ("sub", vec![json!(""), json!(7), json!(null), json!(["ada"]), json!("x".repeat(50_000))]),
-        ("aud", vec![json!("other"), json!(null), json!(["weir", 7]), json!({ "weir": 1 }), json!(vec!["weir"; 1000])]),
-        ("iss", vec![json!("https://other.example"), json!(7), json!([])]),
-        ("scope", vec![json!(7), json!(true), json!({ "read": 1 }), json!(["read", 7]), json!(vec!["a b"; 5])]),
-        ("groups", vec![json!(7), json!((0..300).collect::<Vec<_>>())]),
+        (
+            "sub",
+            vec![
+                json!(""),
+                json!(7),
+                json!(null),
+                json!(["ada"]),
+                json!("x".repeat(50_000)),
+            ],
+        ),
+        (
+            "aud",
+            vec![
+                json!("other"),
+                json!(null),
+                json!(["weir", 7]),
+                json!({ "weir": 1 }),
+                json!(vec!["weir"; 1000]),
+            ],
+        ),
+        (
+            "iss",
+            vec![json!("https://other.example"), json!(7), json!([])],
+        ),
+        (
+            "scope",
+            vec![
+                json!(7),
+                json!(true),
+                json!({ "read": 1 }),
+                json!(["read", 7]),
+                json!(vec!["a b"; 5]),
+            ],
+        ),
+        (
+            "groups",
+            vec![json!(7), json!((0..300).collect::<Vec<_>>())],
+        ),
     ];
     for (name, values) in odd {
         for (number, value) in values.into_iter().enumerate() {
@@ -147,11 +296,24 @@ fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
         }
     }
     for (name, body) in [
-        ("twice", "{\"active\":false,\"active\":true,\"sub\":\"eve\",\"aud\":\"weir\"}".to_owned()),
-        ("subject-twice", claims("x", json!(1)).replace("\"sub\":\"eve\"", "\"sub\":\"eve\",\"s\\u0075b\":\"ada\"")),
-        ("infinite", claims("exp", json!("HERE")).replace("\"HERE\"", "1e999")),
+        (
+            "twice",
+            "{\"active\":false,\"active\":true,\"sub\":\"eve\",\"aud\":\"weir\"}".to_owned(),
+        ),
+        (
+            "subject-twice",
+            claims("x", json!(1))
+                .replace("\"sub\":\"eve\"", "\"sub\":\"eve\",\"s\\u0075b\":\"ada\""),
+        ),
+        (
+            "infinite",
+            claims("exp", json!("HERE")).replace("\"HERE\"", "1e999"),
+        ),
         ("trailing", claims("x", json!(1)) + "}"),
-        ("two-objects", claims("active", json!(false)) + &claims("x", json!(1))),
+        (
+            "two-objects",
+            claims("active", json!(false)) + &claims("x", json!(1)),
+        ),
     ] {
         cases.push((name.to_owned(), said(&body)));
     }
@@ -164,10 +326,16 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
     let (cases, good_claims) = introspections(&decoy.origin());
     let names: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
     let cases: HashMap<String, Vec<Act>> = cases.into_iter().collect();
-    let endless = cases.keys().filter(|name| name.starts_with("endless")).count();
+    let endless = cases
+        .keys()
+        .filter(|name| name.starts_with("endless"))
+        .count();
     let server = ScriptedServer::start(move |request| {
         let token = field(&request.text, "token");
-        cases.get(token).cloned().unwrap_or_else(|| said(&good_claims))
+        cases
+            .get(token)
+            .cloned()
+            .unwrap_or_else(|| said(&good_claims))
     })
     .await;
     let (good, victim) = (good().await, Mockup::modern().tools(1).start().await);
@@ -186,8 +354,12 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
     let url = weir.url("/mcp");
     gets_in(&bearer(&url, "of-ada").modern(), "tool_0000").await;
     let before = victim.total_executions();
-    let bystander =
-        Bystander::beside(&weir, RawClient::new(&weir.url("/good")).modern().with_header("X-API-Key", &key));
+    let bystander = Bystander::beside(
+        &weir,
+        RawClient::new(&weir.url("/good"))
+            .modern()
+            .with_header("X-API-Key", &key),
+    );
     let mut calls = JoinSet::new();
     for name in names {
         let client = bearer(&url, &name).modern();
@@ -195,18 +367,36 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
     }
     for (name, answer) in soon("every answer", calls.join_all()).await {
         let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!([401, 503].contains(&answer.status.as_u16()), "{name}: {} {:?}", answer.status, answer.body);
+        assert!(
+            [401, 503].contains(&answer.status.as_u16()),
+            "{name}: {} {:?}",
+            answer.status,
+            answer.body
+        );
         let body = String::from_utf8_lossy(&answer.body);
-        assert!(!body.contains("eve") && !body.contains('\u{1b}'), "{name}: {body}");
+        assert!(
+            !body.contains("eve") && !body.contains('\u{1b}'),
+            "{name}: {body}"
+        );
     }
     // One that was good is asked about again and is as good as before.
     gets_in(&bearer(&url, "of-ada-2").modern(), "tool_0000").await;
-    let figures = bystander.finish("an introspection endpoint that answers all it can think of").await;
+    let figures = bystander
+        .finish("an introspection endpoint that answers all it can think of")
+        .await;
     figures.none_refused();
-    assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
+    assert!(
+        figures.grown <= MOST_GROWN,
+        "{} MiB more",
+        figures.grown >> 20
+    );
     assert_eq!(victim.total_executions(), before + 1);
     assert_eq!(decoy.accepted(), 0, "a redirect was followed");
-    assert!(server.written() <= endless * MOST_TAKEN, "weir took {} MiB", server.written() >> 20);
+    assert!(
+        server.written() <= endless * MOST_TAKEN,
+        "weir took {} MiB",
+        server.written() >> 20
+    );
     let log = weir.process.said();
     assert!(!log.contains("panicked") && !log.contains('\u{1b}'));
 }
@@ -226,7 +416,8 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
     })
     .await;
     let upstream = Mockup::modern().tools(1).start().await;
-    let introspection = json!({ "url": server.origin(), "client_id": "weir", "client_secret": "s-0123456789" });
+    let introspection =
+        json!({ "url": server.origin(), "client_id": "weir", "client_secret": "s-0123456789" });
     let weir = tokio::task::block_in_place(|| {
         Weir::with(json!({
             "auth": {
@@ -237,10 +428,20 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
         }))
     });
     let client = bearer(&weir.url("/mcp"), "short").modern();
-    let status = async || client.ask("tools/list", json!({})).await.unwrap().status.as_u16();
+    let status = async || {
+        client
+            .ask("tools/list", json!({}))
+            .await
+            .unwrap()
+            .status
+            .as_u16()
+    };
     assert_eq!(status().await, 200);
     hangs.store(true, Ordering::SeqCst);
-    until_it("the end of the token", async || (status().await != 200).then_some(())).await;
+    until_it("the end of the token", async || {
+        (status().await != 200).then_some(())
+    })
+    .await;
     assert!(now() >= end, "it was remembered until then");
     for _ in 0..3 {
         assert!([401, 503].contains(&status().await));
@@ -249,16 +450,32 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
 
 /// What stands where an issuer's keys should be.
 fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
-    let mut cases: HashMap<String, Vec<Act>> =
-        misdeeds(decoy).into_iter().map(|(name, acts)| (name.to_owned(), acts)).collect();
+    let mut cases: HashMap<String, Vec<Act>> = misdeeds(decoy)
+        .into_iter()
+        .map(|(name, acts)| (name.to_owned(), acts))
+        .collect();
     let jwk = forger.jwk();
     let mut private = jwk.clone();
     private["d"] = json!("AAAA");
-    cases.insert("private".to_owned(), said(&json!({ "keys": [private] }).to_string()));
-    cases.insert("no-list".to_owned(), said(&json!({ "keys": jwk }).to_string()));
-    cases.insert("twins".to_owned(), said(&json!({ "keys": [jwk, Signer::es256("key-1").jwk()] }).to_string()));
-    let many: Vec<Value> = std::iter::repeat_n(json!({ "kty": "EC" }), 40).chain([jwk.clone()]).collect();
-    cases.insert("behind-many".to_owned(), said(&json!({ "keys": many }).to_string()));
+    cases.insert(
+        "private".to_owned(),
+        said(&json!({ "keys": [private] }).to_string()),
+    );
+    cases.insert(
+        "no-list".to_owned(),
+        said(&json!({ "keys": jwk }).to_string()),
+    );
+    cases.insert(
+        "twins".to_owned(),
+        said(&json!({ "keys": [jwk, Signer::es256("key-1").jwk()] }).to_string()),
+    );
+    let many: Vec<Value> = std::iter::repeat_n(json!({ "kty": "EC" }), 40)
+        .chain([jwk.clone()])
+        .collect();
+    cases.insert(
+        "behind-many".to_owned(),
+        said(&json!({ "keys": many }).to_string()),
+    );
     cases
 }
 
@@ -290,11 +507,17 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
         ("at-link-local", "http://169.254.169.254/keys".to_owned()),
         ("at-decoy", format!("{}/keys", decoy.origin())),
         ("at-file", "file:///etc/passwd".to_owned()),
-        ("at-nowhere", "http://user:password@127.0.0.1/keys".to_owned()),
+        (
+            "at-nowhere",
+            "http://user:password@127.0.0.1/keys".to_owned(),
+        ),
     ];
     names.extend(elsewhere.iter().map(|(name, _)| (*name).to_owned()));
     names.push("of-another".to_owned());
-    let endless = names.iter().filter(|name| name.starts_with("endless")).count();
+    let endless = names
+        .iter()
+        .filter(|name| name.starts_with("endless"))
+        .count();
     let origin = Arc::new(std::sync::OnceLock::<String>::new());
     let server = ScriptedServer::start({
         let (origin, forger) = (origin.clone(), forger.clone());
@@ -330,9 +553,15 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
         }))
     });
     let url = weir.url("/mcp");
-    gets_in(&bearer(&url, &idp.token("ada", "weir")).modern(), "tool_0000").await;
+    gets_in(
+        &bearer(&url, &idp.token("ada", "weir")).modern(),
+        "tool_0000",
+    )
+    .await;
     let before = victim.total_executions();
-    let as_bystander = RawClient::new(&weir.url("/good")).modern().with_header("X-API-Key", &key);
+    let as_bystander = RawClient::new(&weir.url("/good"))
+        .modern()
+        .with_header("X-API-Key", &key);
     gets_in(&as_bystander, "echo").await;
     let bystander = Bystander::beside(&weir, as_bystander);
     let mut calls = JoinSet::new();
@@ -344,15 +573,34 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
     }
     for (name, answer) in soon("every answer", calls.join_all()).await {
         let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!([401, 503].contains(&answer.status.as_u16()), "{name}: {} {:?}", answer.status, answer.body);
+        assert!(
+            [401, 503].contains(&answer.status.as_u16()),
+            "{name}: {} {:?}",
+            answer.status,
+            answer.body
+        );
     }
-    gets_in(&bearer(&url, &idp.token("bob", "weir")).modern(), "tool_0000").await;
-    let figures = bystander.finish("key sets and metadata that are all they can be but good").await;
+    gets_in(
+        &bearer(&url, &idp.token("bob", "weir")).modern(),
+        "tool_0000",
+    )
+    .await;
+    let figures = bystander
+        .finish("key sets and metadata that are all they can be but good")
+        .await;
     figures.none_refused();
-    assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
+    assert!(
+        figures.grown <= MOST_GROWN,
+        "{} MiB more",
+        figures.grown >> 20
+    );
     assert_eq!(victim.total_executions(), before + 1);
     assert_eq!(decoy.accepted(), 0, "weir went where it was pointed");
     // A failure is tried again after a second, then after longer and longer.
-    assert!(server.written() <= 8 * endless * MOST_TAKEN, "weir took {} MiB", server.written() >> 20);
+    assert!(
+        server.written() <= 8 * endless * MOST_TAKEN,
+        "weir took {} MiB",
+        server.written() >> 20
+    );
     assert!(!weir.process.said().contains("panicked"));
 }

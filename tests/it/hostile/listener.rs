@@ -1,4 +1,5 @@
-//! Clients that open much and read nothing: what they may hold is bounded, and the others are served.
+//! Clients that open much and read nothing: what they may hold is bounded, and the others are
+//! served.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -17,7 +18,9 @@ use crate::harness::{Bystander, Weir};
 async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2Client> {
     let mut open = Vec::with_capacity(connections);
     for _ in 0..connections {
-        let mut client = H2Client::connect(&stage.url(), &[(INITIAL_WINDOW_SIZE, 0)]).await.unwrap();
+        let mut client = H2Client::connect(&stage.url(), &[(INITIAL_WINDOW_SIZE, 0)])
+            .await
+            .unwrap();
         let block = client.block("GET", path, &[]);
         let requests: Vec<u8> = (0..100)
             .flat_map(|_| {
@@ -31,7 +34,12 @@ async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2
     // Every answer has begun: its status needs no window.
     for client in &mut open {
         for _ in 0..100 {
-            in_time("an answer's head", client.until(|frame| frame.kind == HEADERS)).await.unwrap();
+            in_time(
+                "an answer's head",
+                client.until(|frame| frame.kind == HEADERS),
+            )
+            .await
+            .unwrap();
         }
     }
     open
@@ -44,23 +52,37 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
     let open = without_window(&stage, 120, "/x").await;
     let other: RawClient = stage.modern();
     for number in 0..20 {
-        let answer = in_time("a call", other.call("echo", json!({ "n": number }))).await.unwrap();
+        let answer = in_time("a call", other.call("echo", json!({ "n": number })))
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "call {number}: {:?}", answer.body);
     }
     drop(open);
-    bystander.finish("12,000 answers without window").await.none_refused();
+    bystander
+        .finish("12,000 answers without window")
+        .await
+        .none_refused();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
     let size = 3 << 20;
     let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
-    let far = Mockup::modern().tool("huge", Behaviour::huge(size)).start().await;
+    let far = Mockup::modern()
+        .tool("huge", Behaviour::huge(size))
+        .start()
+        .await;
     let config = json!({ "upstreams": { "near": { "command": command, "args": args }, "far": { "url": far.url() } } });
     let weir = tokio::task::block_in_place(|| Weir::with(config));
-    let client = RawClient::new(&weir.url("/mcp")).modern().with_http2().keeping_connections();
+    let client = RawClient::new(&weir.url("/mcp"))
+        .modern()
+        .with_http2()
+        .keeping_connections();
     // The one connection of all that follow.
-    assert_eq!(client.call("near__echo", json!({})).await.unwrap().text(), "{}");
+    assert_eq!(
+        client.call("near__echo", json!({})).await.unwrap().text(),
+        "{}"
+    );
     for tool in ["near__huge", "far__huge"] {
         let mut calls = JoinSet::new();
         for _ in 0..8 {
@@ -77,9 +99,15 @@ async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
     let stage = Stage::new().await;
-    let address = stage.weir.admin_url().trim_start_matches("http://").to_owned();
+    let address = stage
+        .weir
+        .admin_url()
+        .trim_start_matches("http://")
+        .to_owned();
     // Twice as many as there may be, from one address, as all on this machine are.
-    let mut silent: Vec<TcpStream> = (0..128).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let mut silent: Vec<TcpStream> = (0..128)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
     for page in ["/healthz", "/readyz", "/metrics"] {
         assert!(stage.weir.admin(page).starts_with("HTTP/1.1 200"), "{page}");
     }
@@ -87,29 +115,52 @@ async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0);
     let last = silent.last_mut().unwrap();
     last.set_nonblocking(true).unwrap();
-    assert_eq!(last.read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(
+        last.read(&mut [0; 1]).unwrap_err().kind(),
+        std::io::ErrorKind::WouldBlock
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_a_port_in_a_host_is_digits_alone() {
     let stage = Stage::new().await;
-    for (host, good) in
-        [("localhost:80", true), ("localhost:+80", false), ("[::1]:+80", false), ("localhost:-0", false)]
-    {
+    for (host, good) in [
+        ("localhost:80", true),
+        ("localhost:+80", false),
+        ("[::1]:+80", false),
+        ("localhost:-0", false),
+    ] {
         let mut client = H2Client::connect(&stage.url(), &[]).await.unwrap();
         let mut block = Vec::new();
-        for (name, value) in [(":method", "GET"), (":scheme", "http"), (":path", "/mcp"), (":authority", host)] {
+        for (name, value) in [
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":path", "/mcp"),
+            (":authority", host),
+        ] {
             literal(&mut block, name, value);
         }
-        client.send_raw(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)).await.unwrap();
-        let answer = in_time("an answer", client.until(|frame| frame.stream == 1)).await.unwrap();
+        client
+            .send_raw(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block))
+            .await
+            .unwrap();
+        let answer = in_time("an answer", client.until(|frame| frame.stream == 1))
+            .await
+            .unwrap();
         // 405: GET without a session.
-        assert_eq!(answer.status(), Some(if good { 405 } else { 400 }), "{host}");
+        assert_eq!(
+            answer.status(),
+            Some(if good { 405 } else { 400 }),
+            "{host}"
+        );
         let head = format!("GET /mcp HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let mut socket = RawSocket::connect(&stage.url()).await.unwrap();
         socket.write(head.as_bytes()).await.unwrap();
         let answer = in_time("an answer", socket.read_to_end()).await.unwrap();
-        assert!(answer.starts_with(if good { "HTTP/1.1 405" } else { "HTTP/1.1 400" }), "{host}: {answer}");
+        assert!(
+            answer.starts_with(if good { "HTTP/1.1 405" } else { "HTTP/1.1 400" }),
+            "{host}: {answer}"
+        );
     }
 }
 
@@ -124,7 +175,10 @@ fn head(host: &str, body: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
     const BODY: usize = 1_000_000;
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "good": { "url": good.url() } },
         "endpoints": { "/good": { "upstream": "good" } },
@@ -138,7 +192,10 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
     let refused = || weir.metric("weir_memory_refused_total", &["bodies"]);
     while refused() < 0.5 {
         let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
-        stream.write_all(head(&address, BODY).as_bytes()).await.unwrap();
+        stream
+            .write_all(head(&address, BODY).as_bytes())
+            .await
+            .unwrap();
         held.push(stream);
         assert!(held.len() < 10_000, "the memory of bodies is bounded");
     }
@@ -147,7 +204,10 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
         let address = address.clone();
         senders.spawn(async move {
             let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
-            stream.write_all(head(&address, BODY).as_bytes()).await.unwrap();
+            stream
+                .write_all(head(&address, BODY).as_bytes())
+                .await
+                .unwrap();
             stream.write_all(&vec![b' '; BODY]).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
@@ -155,16 +215,23 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
         });
     }
     for answer in senders.join_all().await {
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"),
+            "{answer}"
+        );
     }
 }
 
-/// A GET of a live session whose client announces a body, sends half of it and closes its half of the connection. Behind a body that
-/// nobody reads the close would not be seen, and the stream would stay for as long as the client likes: such a GET opens none.
+/// A GET of a live session whose client announces a body, sends half of it and closes its half of
+/// the connection. Behind a body that nobody reads the close would not be seen, and the stream
+/// would stay for as long as the client likes: such a GET opens none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     const ROUNDS: usize = 60;
-    let good = Mockup::legacy(Revision::NEWEST_LEGACY).tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "good": { "url": good.url() } },
         "endpoints": { "/good": { "upstream": "good" } },
@@ -173,7 +240,11 @@ async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     });
     let weir = tokio::task::block_in_place(|| Weir::with(config));
     let address = weir.url("").trim_start_matches("http://").to_owned();
-    let client = RawClient::new(&weir.url("/good")).legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+    let client = RawClient::new(&weir.url("/good"))
+        .legacy(Revision::NEWEST_LEGACY)
+        .initialize()
+        .await
+        .unwrap();
     let session = client.session().unwrap().to_owned();
     let bystander = Bystander::beside(&weir, client.clone());
     let open = || weir.metric("weir_streams", &[]);
@@ -188,7 +259,9 @@ async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
         // Every second client leaves before it has seen an answer.
         let mut answer = vec![0; 4096];
         if round % 2 == 0 {
-            let read = in_time("the head of the stream", stream.read(&mut answer)).await.unwrap();
+            let read = in_time("the head of the stream", stream.read(&mut answer))
+                .await
+                .unwrap();
             let head = String::from_utf8_lossy(&answer[..read]).into_owned();
             assert!(head.starts_with("HTTP/1.1 400"), "round {round}: {head}");
         }
@@ -197,10 +270,23 @@ async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
         let closing = async { while stream.read(&mut answer).await.is_ok_and(|read| read > 0) {} };
         in_time("the end of the connection", closing).await;
     }
-    crate::harness::until_it("all streams to be over", async || (open() == 0.0).then_some(())).await;
+    crate::harness::until_it("all streams to be over", async || {
+        (open() == 0.0).then_some(())
+    })
+    .await;
     let own = in_time("a stream", client.get_stream()).await.unwrap();
-    assert!(own.status.is_success() && own.is_stream(), "the session is alive: {:?}", own.headers);
-    let figures = bystander.finish("streams whose clients half-close within a body").await;
+    assert!(
+        own.status.is_success() && own.is_stream(),
+        "the session is alive: {:?}",
+        own.headers
+    );
+    let figures = bystander
+        .finish("streams whose clients half-close within a body")
+        .await;
     figures.none_refused();
-    assert!(figures.descriptors < 60, "{} descriptors", figures.descriptors);
+    assert!(
+        figures.descriptors < 60,
+        "{} descriptors",
+        figures.descriptors
+    );
 }

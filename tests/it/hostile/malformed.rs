@@ -1,9 +1,11 @@
-//! Malformed inputs over the socket (T9): messages of every revision, their headers, their framing and their frames, each spoilt in some
-//! way. weir answers every request that is whole, with a refusal or with an error of JSON-RPC and never with a 5xx, goes on living,
-//! and a good client beside them notices nothing.
+//! Malformed inputs over the socket (T9): messages of every revision, their headers, their framing
+//! and their frames, each spoilt in some way. weir answers every request that is whole, with a
+//! refusal or with an error of JSON-RPC and never with a 5xx, goes on living, and a good client
+//! beside them notices nothing.
 //!
-//! Every input is made of its number and the seed alone, but for the ids of live sessions. A failure prints all three: seed,
-//! number and bytes. `WEIR_SEED=n` takes another seed and `WEIR_INPUT=n` sends that input alone.
+//! Every input is made of its number and the seed alone, but for the ids of live sessions. A
+//! failure prints all three: seed, number and bytes. `WEIR_SEED=n` takes another seed and
+//! `WEIR_INPUT=n` sends that input alone.
 
 mod dice;
 mod inputs;
@@ -29,11 +31,13 @@ use inputs::{Framed, Input, Maker, Way};
 use replies::{Replies, judge};
 
 const SEED: u64 = 20_260_728;
-/// Connections with malformed inputs at the same time: many, because some inputs are listened to for [`LISTENS`].
+/// Connections with malformed inputs at the same time: many, because some inputs are listened to
+/// for [`LISTENS`].
 const CONNECTIONS: usize = 48;
 /// Requests that are written before their answers are read.
 const PIPELINED: usize = 8;
-/// How long an input whose framing is spoilt is listened to: it may have no answer, or one without end.
+/// How long an input whose framing is spoilt is listened to: it may have no answer, or one without
+/// end.
 const LISTENS: Duration = Duration::from_secs(2);
 /// Sessions of each legacy revision that inputs belong to.
 const SESSIONS: usize = 4;
@@ -61,7 +65,11 @@ struct Tally {
 
 impl Tally {
     fn count(&self, status: u16) {
-        let of = if status < 300 { &self.answered } else { &self.refused };
+        let of = if status < 300 {
+            &self.answered
+        } else {
+            &self.refused
+        };
         of.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -76,8 +84,8 @@ impl Sender {
             if first >= self.end {
                 return;
             }
-            let inputs =
-                (first..self.end.min(first + PIPELINED as u64)).map(|number| self.maker.input(self.seed, number));
+            let inputs = (first..self.end.min(first + PIPELINED as u64))
+                .map(|number| self.maker.input(self.seed, number));
             let (mut together, mut frames) = (Vec::new(), Vec::new());
             for input in inputs {
                 match &input.way {
@@ -93,23 +101,38 @@ impl Sender {
         }
     }
 
-    /// Writes requests one behind the other and reads an answer to each. Where weir closes the connection behind an answer, the rest
-    /// goes on another.
-    async fn pipelined(&self, mut kept: Option<Connection>, mut inputs: &[Input]) -> Option<Connection> {
+    /// Writes requests one behind the other and reads an answer to each. Where weir closes the
+    /// connection behind an answer, the rest goes on another.
+    async fn pipelined(
+        &self,
+        mut kept: Option<Connection>,
+        mut inputs: &[Input],
+    ) -> Option<Connection> {
         while let Some(first) = inputs.first() {
             let is_fresh = kept.is_none();
             let mut connection = match kept.take() {
                 Some(connection) => connection,
                 None => Connection::open(&self.address).await,
             };
-            let all = inputs.iter().map(|input| input.bytes.as_slice()).collect::<Vec<_>>().concat();
+            let all = inputs
+                .iter()
+                .map(|input| input.bytes.as_slice())
+                .collect::<Vec<_>>()
+                .concat();
             // Where it is refused in the middle, the rest need not be taken.
             let written = connection.stream.write_all(&all).await;
             let mut answered = 0;
             for input in inputs {
-                let reply = self.soon(input, connection.replies.next(&mut connection.stream)).await;
-                let Some(reply) = reply.unwrap_or_else(|error| panic!("{error}; {}", self.about(input))) else { break };
-                judge(&reply).unwrap_or_else(|why| panic!("{why}: {reply:?}; {}", self.about(input)));
+                let reply = self
+                    .soon(input, connection.replies.next(&mut connection.stream))
+                    .await;
+                let Some(reply) =
+                    reply.unwrap_or_else(|error| panic!("{error}; {}", self.about(input)))
+                else {
+                    break;
+                };
+                judge(&reply)
+                    .unwrap_or_else(|why| panic!("{why}: {reply:?}; {}", self.about(input)));
                 self.tally.count(reply.status);
                 answered += 1;
                 if reply.closes {
@@ -117,7 +140,11 @@ impl Sender {
                 }
             }
             // An idle connection may be closed just when it is used.
-            assert!(answered > 0 || !is_fresh, "no answer ({written:?}) to {}", self.about(first));
+            assert!(
+                answered > 0 || !is_fresh,
+                "no answer ({written:?}) to {}",
+                self.about(first)
+            );
             let is_whole = answered == inputs.len() && !connection.replies.closed;
             inputs = &inputs[answered..];
             kept = is_whole.then_some(connection);
@@ -134,7 +161,10 @@ impl Sender {
         let mut answers = 0;
         loop {
             // A stream of changes may have begun, which has no end.
-            let Ok(reply) = tokio::time::timeout(LISTENS, connection.replies.next(&mut connection.stream)).await else {
+            let Ok(reply) =
+                tokio::time::timeout(LISTENS, connection.replies.next(&mut connection.stream))
+                    .await
+            else {
                 break;
             };
             let reply = match reply {
@@ -146,12 +176,17 @@ impl Sender {
             self.tally.count(reply.status);
             answers += 1;
         }
-        self.tally.unanswered.fetch_add(u64::from(answers == 0), Ordering::Relaxed);
+        self.tally
+            .unanswered
+            .fetch_add(u64::from(answers == 0), Ordering::Relaxed);
     }
 
-    /// Sends an input over HTTP/2, and a good request behind it; gives the connection where it still stands.
+    /// Sends an input over HTTP/2, and a good request behind it; gives the connection where it
+    /// still stands.
     async fn framed(&self, kept: Option<H2Client>, input: &Input) -> Option<H2Client> {
-        let Way::Frames(framed) = &input.way else { return kept };
+        let Way::Frames(framed) = &input.way else {
+            return kept;
+        };
         let url = format!("http://{}/mcp", self.address);
         let mut client = match kept {
             Some(client) => client,
@@ -161,7 +196,11 @@ impl Sender {
         match outcome {
             Ok(statuses) => {
                 for status in statuses {
-                    assert!((100..500).contains(&status), "{status} to {}", self.about(input));
+                    assert!(
+                        (100..500).contains(&status),
+                        "{status} to {}",
+                        self.about(input)
+                    );
                     self.tally.count(status);
                 }
                 Some(client)
@@ -179,14 +218,18 @@ impl Sender {
         client.send_raw(&framed.bytes(stream)).await?;
         let fence = client.next_stream();
         let block = client.block("GET", "/fence", &[]);
-        client.send_raw(&frame(HEADERS, END_HEADERS | END_STREAM, fence, &block)).await?;
+        client
+            .send_raw(&frame(HEADERS, END_HEADERS | END_STREAM, fence, &block))
+            .await?;
         let (mut statuses, mut open) = (Vec::new(), vec![fence]);
         if framed.is_whole {
             open.push(stream);
         }
         let mut body = Vec::new();
         while !open.is_empty() {
-            let came = client.until(|frame| frame.stream == stream || frame.stream == fence).await?;
+            let came = client
+                .until(|frame| frame.stream == stream || frame.stream == fence)
+                .await?;
             statuses.extend(came.status().filter(|_| came.kind == HEADERS));
             if came.kind == DATA && came.stream == stream {
                 body.extend_from_slice(&came.payload);
@@ -210,7 +253,11 @@ impl Sender {
 
     fn about(&self, input: &Input) -> String {
         let Input { number, bytes, .. } = input;
-        format!("WEIR_SEED={} WEIR_INPUT={number}: {}", self.seed, bytes[..bytes.len().min(6000)].escape_ascii())
+        format!(
+            "WEIR_SEED={} WEIR_INPUT={number}: {}",
+            self.seed,
+            bytes[..bytes.len().min(6000)].escape_ascii()
+        )
     }
 }
 
@@ -223,15 +270,22 @@ impl Connection {
     async fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, replies: Replies::default() }
+        Self {
+            stream,
+            replies: Replies::default(),
+        }
     }
 }
 
 /// Sends so many inputs.
 async fn send(count: u64, name: &str) {
     let upstream = ScriptedServer::start(|request| {
-        modern_answer(request, &["echo"])
-            .unwrap_or_else(|| vec![text_answer(request, &request.body["params"]["arguments"].to_string())])
+        modern_answer(request, &["echo"]).unwrap_or_else(|| {
+            vec![text_answer(
+                request,
+                &request.body["params"]["arguments"].to_string(),
+            )]
+        })
     })
     .await;
     let weir = tokio::task::block_in_place(|| {
@@ -245,15 +299,26 @@ async fn send(count: u64, name: &str) {
     let (id, url) = (weir.process.id(), weir.url("/mcp"));
     let address = weir.url("").trim_start_matches("http://").to_owned();
     let mut clients = vec![RawClient::new(&url), RawClient::new(&url).modern()];
-    for revision in [Revision::V2025_03_26, Revision::V2025_06_18, Revision::V2025_11_25] {
+    for revision in [
+        Revision::V2025_03_26,
+        Revision::V2025_06_18,
+        Revision::V2025_11_25,
+    ] {
         for _ in 0..SESSIONS {
-            clients.push(RawClient::new(&url).legacy(revision).initialize().await.unwrap());
+            clients.push(
+                RawClient::new(&url)
+                    .legacy(revision)
+                    .initialize()
+                    .await
+                    .unwrap(),
+            );
         }
     }
     let good = RawClient::new(&url).modern();
     tokio::task::block_in_place(|| weir.until_listed("/mcp", &["echo"]));
     let seed = from_environment("WEIR_SEED").unwrap_or(SEED);
-    let (begin, end) = from_environment("WEIR_INPUT").map_or((0, count), |number| (number, number + 1));
+    let (begin, end) =
+        from_environment("WEIR_INPUT").map_or((0, count), |number| (number, number + 1));
     // What a connection of each kind needs is there before.
     let (next, tally) = (Arc::new(AtomicU64::new(begin)), Arc::<Tally>::default());
     let (memory, descriptors) = (weir.memory(), descriptors(&weir));
@@ -262,7 +327,17 @@ async fn send(count: u64, name: &str) {
     for _ in 0..CONNECTIONS {
         let maker = Maker::new(&clients, &address);
         let (address, next, tally) = (address.clone(), next.clone(), tally.clone());
-        senders.spawn(Sender { address, maker, seed, next, end, tally }.run());
+        senders.spawn(
+            Sender {
+                address,
+                maker,
+                seed,
+                next,
+                end,
+                tally,
+            }
+            .run(),
+        );
     }
     // What the upstream remembers is not looked at.
     let forgetting = async {
@@ -276,24 +351,36 @@ async fn send(count: u64, name: &str) {
         () = forgetting => {}
     }
     let figures = bystander.finish(name).await;
-    let [answered, refused, unanswered] =
-        [&tally.answered, &tally.refused, &tally.unanswered].map(|count| count.load(Ordering::Relaxed));
-    println!("{name}: seed {seed}, {answered} answers, {refused} refusals, {unanswered} inputs without an answer");
+    let [answered, refused, unanswered] = [&tally.answered, &tally.refused, &tally.unanswered]
+        .map(|count| count.load(Ordering::Relaxed));
+    println!(
+        "{name}: seed {seed}, {answered} answers, {refused} refusals, {unanswered} inputs without an answer"
+    );
     figures.none_refused();
     assert_eq!(weir.process.id(), id);
     assert!(!weir.process.said().contains("panicked"));
     assert!(answered + refused > 0);
-    // Sessions were opened, and answers are kept for those that lost theirs: some memory stays, and it is bounded.
+    // Sessions were opened, and answers are kept for those that lost theirs: some memory stays, and
+    // it is bounded.
     let most = memory + memory / 5 + (32 << 20);
     tokio::task::block_in_place(|| {
-        until("descriptors to be given back", || (self::descriptors(&weir) <= descriptors + 8).then_some(()));
-        until("memory to be given back", || (weir.memory() <= most).then_some(()));
+        until("descriptors to be given back", || {
+            (self::descriptors(&weir) <= descriptors + 8).then_some(())
+        });
+        until("memory to be given back", || {
+            (weir.memory() <= most).then_some(())
+        });
     });
-    assert_eq!(good.call("echo", json!({ "n": 1 })).await.unwrap().text(), r#"{"n":1}"#);
+    assert_eq!(
+        good.call("echo", json!({ "n": 1 })).await.unwrap().text(),
+        r#"{"n":1}"#
+    );
 }
 
 fn descriptors(weir: &Weir) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id())).unwrap().count()
+    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id()))
+        .unwrap()
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -312,7 +399,11 @@ fn an_input_is_made_of_its_seed_and_its_number_alone() {
     let client = || [RawClient::new("http://127.0.0.1:1/mcp").modern()];
     let [one, other] = [(); 2].map(|()| Maker::new(&client(), "127.0.0.1:1"));
     for number in 0..500 {
-        assert_eq!(one.input(7, number).bytes, other.input(7, number).bytes, "{number}");
+        assert_eq!(
+            one.input(7, number).bytes,
+            other.input(7, number).bytes,
+            "{number}"
+        );
     }
     assert_ne!(one.input(7, 1).bytes, one.input(8, 1).bytes);
     assert_ne!(Dice::new(1).next(), Dice::new(2).next());

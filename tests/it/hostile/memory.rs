@@ -1,7 +1,8 @@
-//! Memory: what clients and upstreams make weir hold stays within 1.1 times `limits.memory`, and is given back.
+//! Memory: what clients and upstreams make weir hold stays within 1.1 times `limits.memory`, and is
+//! given back.
 //!
-//! [`Weir::bounded`] looks at the peak of the process when each test is over. The limits leave room for a debug build, which has
-//! some 35 MiB to begin with.
+//! [`Weir::bounded`] looks at the peak of the process when each test is over. The limits leave room
+//! for a debug build, which has some 35 MiB to begin with.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,17 +32,31 @@ fn address(weir: &Weir) -> SocketAddr {
 
 /// A request as HTTP/1.1 writes it.
 fn request(weir: &Weir, path: &str, method: &str, params: Value) -> Vec<u8> {
-    let (headers, message) = RawClient::new(&weir.url(path)).modern().envelope(method, params);
+    let (headers, message) = RawClient::new(&weir.url(path))
+        .modern()
+        .envelope(method, params);
     let body = message.to_string();
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n", address(weir), body.len());
-    for (name, value) in headers.iter().filter(|(name, _)| !matches!(name.as_str(), "host" | "content-length")) {
+    let mut head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n",
+        address(weir),
+        body.len()
+    );
+    for (name, value) in headers
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "host" | "content-length"))
+    {
         head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
     }
     [head.as_bytes(), b"\r\n", body.as_bytes()].concat()
 }
 
 fn call(weir: &Weir, path: &str, tool: &str, arguments: Value) -> Vec<u8> {
-    request(weir, path, "tools/call", json!({ "name": tool, "arguments": arguments }))
+    request(
+        weir,
+        path,
+        "tools/call",
+        json!({ "name": tool, "arguments": arguments }),
+    )
 }
 
 /// The head of an answer; what comes of the body with it is dropped.
@@ -57,13 +72,17 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&read).to_ascii_lowercase())
 }
 
-/// A small call of somebody else, again and again until it is answered well: a budget that others have is theirs for a while.
+/// A small call of somebody else, again and again until it is answered well: a budget that others
+/// have is theirs for a while.
 async fn is_well(weir: &Weir, path: &str, tool: &str) {
     let client = RawClient::new(&weir.url(path)).modern();
     let calls = async || {
         let answer = client.call(tool, json!({ "n": 1 })).await.ok()?;
         let message = answer.messages.last()?;
-        message["result"].to_string().contains(r#"{\"n\":1}"#).then_some(())
+        message["result"]
+            .to_string()
+            .contains(r#"{\"n\":1}"#)
+            .then_some(())
     };
     until_it("a small call", calls).await;
     assert!(tokio::task::block_in_place(|| weir.admin("/healthz")).starts_with("HTTP/1.1 200"));
@@ -73,10 +92,18 @@ fn refused(weir: &Weir, budget: &str) -> f64 {
     tokio::task::block_in_place(|| weir.metric("weir_memory_refused_total", &[budget]))
 }
 
-/// Calls with bodies of 1 MB to a server that never answers, at the same time; each client hears what becomes of its own.
+/// Calls with bodies of 1 MB to a server that never answers, at the same time; each client hears
+/// what becomes of its own.
 async fn bodies(mebibytes: usize, count: usize) {
-    let hangs = Mockup::modern().tool("hang", Behaviour::hang()).tool("echo", Behaviour::echo()).start().await;
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let hangs = Mockup::modern()
+        .tool("hang", Behaviour::hang())
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": {
             "hangs": { "url": hangs.url(), "deadlines": { "idle": "5s", "hard": "5s" } },
@@ -99,11 +126,20 @@ async fn bodies(mebibytes: usize, count: usize) {
             head(&mut stream).await
         });
     }
-    until_it("refusals", async || (refused(&weir, "bodies") >= count as f64 / 10.0).then_some(())).await;
+    until_it("refusals", async || {
+        (refused(&weir, "bodies") >= count as f64 / 10.0).then_some(())
+    })
+    .await;
     is_well(&weir, "/good", "echo").await;
     let answers = senders.join_all().await;
-    let shed = answers.iter().flatten().filter(|head| head.starts_with("http/1.1 503") && head.contains("retry-after"));
-    assert!(shed.count() >= 1, "those who are refused are told when to come back");
+    let shed = answers
+        .iter()
+        .flatten()
+        .filter(|head| head.starts_with("http/1.1 503") && head.contains("retry-after"));
+    assert!(
+        shed.count() >= 1,
+        "those who are refused are told when to come back"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,11 +158,11 @@ async fn four_thousand_bodies_of_1_mb_stay_within_300_mib() {
 async fn thirty_two_results_of_50_mib_stay_within_300_mib() {
     for events in [false, true] {
         let large = LargeAnswer::new(events, 50 * MIB).last();
-        let server =
-            ScriptedServer::start(move |request| modern_answer(request, &["t"]).unwrap_or_else(|| large.acts(request)))
-                .await;
-        let config =
-            json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
+        let server = ScriptedServer::start(move |request| {
+            modern_answer(request, &["t"]).unwrap_or_else(|| large.acts(request))
+        })
+        .await;
+        let config = json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
         let weir = start(300, config);
         let sizes = sizes_of_32_results(&weir).await;
         assert!(sizes.iter().all(|size| *size > 50 * MIB), "{sizes:?}");
@@ -135,7 +171,10 @@ async fn thirty_two_results_of_50_mib_stay_within_300_mib() {
 
 /// weir in front of a child whose results are whole, however large, and of a server that is well.
 async fn over_lines(mebibytes: usize) -> (Mockup, Weir) {
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let (command, args) = MockStdio::modern().command();
     let config = json!({
         "upstreams": { "lines": { "command": command, "args": args }, "good": { "url": good.url() } },
@@ -146,7 +185,8 @@ async fn over_lines(mebibytes: usize) -> (Mockup, Weir) {
     (good, start(mebibytes, config))
 }
 
-/// Clients of HTTP/1.1 that do not read their answers of 4 MiB: more than the kernel holds for them.
+/// Clients of HTTP/1.1 that do not read their answers of 4 MiB: more than the kernel holds for
+/// them.
 async fn unread_answers(mebibytes: usize, count: usize) {
     let (_good, weir) = over_lines(mebibytes).await;
     let large = call(&weir, "/lines", "huge", json!({ "bytes": 4 * MIB }));
@@ -158,11 +198,18 @@ async fn unread_answers(mebibytes: usize, count: usize) {
         stream.write_all(&large).await.unwrap();
         unread.push(stream);
     }
-    until_it("refusals", async || (refused(&weir, "results") >= 10.0).then_some(())).await;
+    until_it("refusals", async || {
+        (refused(&weir, "results") >= 10.0).then_some(())
+    })
+    .await;
     is_well(&weir, "/good", "echo").await;
     drop(unread);
     until_it("a large answer", async || {
-        let answer = RawClient::new(&weir.url("/lines")).modern().call("huge", json!({ "bytes": MIB })).await.ok()?;
+        let answer = RawClient::new(&weir.url("/lines"))
+            .modern()
+            .call("huge", json!({ "bytes": MIB }))
+            .await
+            .ok()?;
         let message = answer.messages.last()?;
         (message["result"]["content"][0]["text"].as_str()?.len() == MIB).then_some(())
     })
@@ -176,10 +223,18 @@ async fn answers_of_4_mib_that_100_clients_do_not_read_stay_within_300_mib() {
 }
 
 fn fields(bytes: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let end = bytes
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .unwrap();
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
-    let fields = head.lines().skip(1).filter_map(|line| line.split_once(": "));
-    let fields = fields.filter(|(name, _)| *name != "host").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let fields = head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(": "));
+    let fields = fields
+        .filter(|(name, _)| *name != "host")
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
     (fields.collect(), bytes[end + 4..].to_vec())
 }
 
@@ -187,16 +242,24 @@ fn fields(bytes: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
 async fn answers_that_wait_for_many_streams_without_window_stay_within_the_memory_of_the_process() {
     let (_good, weir) = over_lines(128).await;
     let (fields, body) = fields(&call(&weir, "/lines", "huge", json!({ "bytes": MIB })));
-    let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
     let mut unread = Vec::new();
     for _ in 0..60 {
-        let mut client = H2Client::connect(&weir.url(""), &[(INITIAL_WINDOW_SIZE, 0)]).await.unwrap();
+        let mut client = H2Client::connect(&weir.url(""), &[(INITIAL_WINDOW_SIZE, 0)])
+            .await
+            .unwrap();
         for _ in 0..20 {
             client.post("/lines", &fields, &body).await.unwrap();
         }
         unread.push(client);
     }
-    until_it("refusals", async || (refused(&weir, "results") >= 5.0).then_some(())).await;
+    until_it("refusals", async || {
+        (refused(&weir, "results") >= 5.0).then_some(())
+    })
+    .await;
     is_well(&weir, "/good", "echo").await;
 }
 
@@ -219,22 +282,34 @@ async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of
     let weir = start(160, config);
     is_well(&weir, "/mcp", "echo").await;
     let (list, list_body) = fields(&request(&weir, "/mcp", "tools/list", json!({})));
-    let list: Vec<_> = list.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let list: Vec<_> = list
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
     let filler = vec![b' '; 16_000];
     let mut unread = JoinSet::new();
     for _ in 0..300 {
         let (url, list_body, filler) = (weir.url(""), list_body.clone(), filler.clone());
-        let list: Vec<_> = list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let list: Vec<_> = list
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         unread.spawn(async move {
-            let list: Vec<_> = list.iter().map(|(name, value)| (&**name, &**value)).collect();
-            let mut client = H2Client::connect(&url, &[(INITIAL_WINDOW_SIZE, 0)]).await.ok()?;
+            let list: Vec<_> = list
+                .iter()
+                .map(|(name, value)| (&**name, &**value))
+                .collect();
+            let mut client = H2Client::connect(&url, &[(INITIAL_WINDOW_SIZE, 0)])
+                .await
+                .ok()?;
             for _ in 0..40 {
                 client.post("/mcp", &list, &list_body).await.ok()?;
             }
             // Whatever is granted is filled, with requests that are not begun.
             let filling = async {
                 for _ in 0..59 {
-                    let (stream, block) = (client.next_stream(), client.block("POST", "/mcp", &list));
+                    let (stream, block) =
+                        (client.next_stream(), client.block("POST", "/mcp", &list));
                     client.send_raw(&h2::head(stream, 0, &block)).await?;
                     client.send(h2::DATA, 0, stream, &filler).await?;
                 }
@@ -266,7 +341,10 @@ async fn endless_event() -> ScriptedServer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_sse_servers_that_never_end_stay_within_the_memory_of_the_process() {
-    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let good = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let mut servers = Vec::new();
     let mut upstreams = json!({ "good": { "url": good.url() } });
     for nth in 0..6 {
@@ -274,9 +352,13 @@ async fn events_of_sse_servers_that_never_end_stay_within_the_memory_of_the_proc
         upstreams[format!("sse{nth}")] = json!({ "url": server.url(), "protocol": "sse" });
         servers.push(server);
     }
-    let config = json!({ "upstreams": upstreams, "endpoints": { "/good": { "upstream": "good" } } });
+    let config =
+        json!({ "upstreams": upstreams, "endpoints": { "/good": { "upstream": "good" } } });
     let weir = start(160, config);
-    until_it("the memory of results to be used up", async || (refused(&weir, "results") >= 3.0).then_some(())).await;
+    until_it("the memory of results to be used up", async || {
+        (refused(&weir, "results") >= 3.0).then_some(())
+    })
+    .await;
     is_well(&weir, "/good", "echo").await;
 }
 
@@ -285,9 +367,27 @@ async fn a_result_for_which_there_is_no_memory_fails_its_call_alone() {
     let (_good, weir) = over_lines(96).await;
     let client = RawClient::new(&weir.url("/lines")).modern();
     let calls = async {
-        let large = client.call("huge", json!({ "bytes": 40 * MIB })).await.unwrap();
-        assert!(large.last().to_string().contains("There was no memory for the result"), "{:?}", large.last()["error"]);
-        assert_eq!(client.call("huge", json!({ "bytes": MIB })).await.unwrap().text().len(), MIB);
+        let large = client
+            .call("huge", json!({ "bytes": 40 * MIB }))
+            .await
+            .unwrap();
+        assert!(
+            large
+                .last()
+                .to_string()
+                .contains("There was no memory for the result"),
+            "{:?}",
+            large.last()["error"]
+        );
+        assert_eq!(
+            client
+                .call("huge", json!({ "bytes": MIB }))
+                .await
+                .unwrap()
+                .text()
+                .len(),
+            MIB
+        );
     };
     tokio::join!(calls, is_well(&weir, "/lines", "echo"));
 }
@@ -314,13 +414,19 @@ async fn wave(weir: &Weir, count: usize) {
     tokio::task::block_in_place(|| {
         assert!(connections() >= count as f64);
         drop(open);
-        until("the connections to be closed", || (connections() < 10.0).then_some(()));
+        until("the connections to be closed", || {
+            (connections() < 10.0).then_some(())
+        });
     });
 }
 
-/// The memory of weir is measured before the first of these connections, after some calls on others.
+/// The memory of weir is measured before the first of these connections, after some calls on
+/// others.
 async fn gives_back(count: usize) {
-    let server = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let server = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let config = json!({
         "upstreams": { "up": { "url": server.url() } },
         "endpoints": { "/mcp": { "upstream": "up" } },
@@ -334,10 +440,24 @@ async fn gives_back(count: usize) {
     wave(&weir, count).await;
     let most = before / 10 * 12;
     let given_back = async || (weir.memory() <= most).then_some(());
-    let waited = tokio::time::timeout(Duration::from_secs(30), until_it("memory to be given back", given_back)).await;
+    let waited = tokio::time::timeout(
+        Duration::from_secs(30),
+        until_it("memory to be given back", given_back),
+    )
+    .await;
     let after = weir.memory();
-    eprintln!("{} MiB, at most {}, then {}", before >> 20, weir.peak_memory() >> 20, after >> 20);
-    assert!(waited.is_ok(), "{} MiB of {} MiB before", after >> 20, before >> 20);
+    eprintln!(
+        "{} MiB, at most {}, then {}",
+        before >> 20,
+        weir.peak_memory() >> 20,
+        after >> 20
+    );
+    assert!(
+        waited.is_ok(),
+        "{} MiB of {} MiB before",
+        after >> 20,
+        before >> 20
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

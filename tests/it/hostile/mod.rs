@@ -1,9 +1,10 @@
-//! Hostile clients, hostile upstreams and hostile files, against the binary: what one of them does costs the others nothing
-//! and opens nothing.
+//! Hostile clients, hostile upstreams and hostile files, against the binary: what one of them does
+//! costs the others nothing and opens nothing.
 //!
-//! `cargo xtask hostile` runs this module against the release build, ignored tests included; `cargo xtask test` runs the
-//! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`. What an attack
-//! costs a good client and the machine is measured by [`crate::harness::Bystander`].
+//! `cargo xtask hostile` runs this module against the release build, ignored tests included;
+//! `cargo xtask test` runs the tests that are not ignored. Each submodule is one kind of attacker;
+//! what several need stands in `weir-testkit`. What an attack costs a good client and the machine
+//! is measured by [`crate::harness::Bystander`].
 
 mod answers;
 mod children;

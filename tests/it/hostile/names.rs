@@ -1,13 +1,14 @@
-//! Client certificates with odd names, of the operator's own authority: which of them are a principal, and what becomes of the name in
-//! the audit, the log, the metrics, the rates and the rules.
+//! Client certificates with odd names, of the operator's own authority: which of them are a
+//! principal, and what becomes of the name in the audit, the log, the metrics, the rates and the
+//! rules.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use rcgen::string::{BmpString, Ia5String, TeletexString, UniversalString};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, SanType,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue,
+    ExtendedKeyUsagePurpose, IsCa, SanType, date_time_ymd,
 };
 use serde_json::json;
 use weir_testkit::{Behaviour, Mockup, RawClient};
@@ -28,7 +29,11 @@ fn common(values: Vec<DnValue>) -> CertificateParams {
     let mut params = bare();
     for (number, value) in values.into_iter().enumerate() {
         // The same type under another name, since the map has one of each.
-        let kind = if number == 0 { DnType::CommonName } else { DnType::CustomDnType(vec![2, 5, 4, 3]) };
+        let kind = if number == 0 {
+            DnType::CommonName
+        } else {
+            DnType::CustomDnType(vec![2, 5, 4, 3])
+        };
         params.distinguished_name.push(kind, value);
     }
     params
@@ -40,7 +45,10 @@ fn named(text: &str) -> CertificateParams {
 
 fn dns(names: &[&str]) -> CertificateParams {
     let mut params = bare();
-    params.subject_alt_names = names.iter().map(|name| SanType::DnsName((*name).try_into().unwrap())).collect();
+    params.subject_alt_names = names
+        .iter()
+        .map(|name| SanType::DnsName((*name).try_into().unwrap()))
+        .collect();
     params
 }
 
@@ -57,8 +65,14 @@ impl Scene {
     async fn new(part: &str, more: serde_json::Value) -> Self {
         let folder = Folder::new(&format!("names-{part}"));
         let (servers, machines) = (Authority::new(), Authority::new());
-        let own = servers.issue(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()), ExtendedKeyUsagePurpose::ServerAuth);
-        let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let own = servers.issue(
+            SanType::IpAddress(Ipv4Addr::LOCALHOST.into()),
+            ExtendedKeyUsagePurpose::ServerAuth,
+        );
+        let upstream = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         let mut config = json!({
             "tls": {
                 "cert": pem(&folder.0, "server.pem", &own.certificate.pem()),
@@ -75,24 +89,38 @@ impl Scene {
             config[name] = value.clone();
         }
         let weir = tokio::task::block_in_place(|| Weir::logging(config, "info,weir=debug"));
-        let scene = Self { folder, servers, machines, upstream, weir };
+        let scene = Self {
+            folder,
+            servers,
+            machines,
+            upstream,
+            weir,
+        };
         let known = scene.tunnel(scene.machines.sign(match part {
             "cn" => named("known"),
             "dns" => dns(&["known"]),
             _ => uri("known"),
         }));
         let known = known.await;
-        until_it("a good call", async || (call(&known.client()).await == Some(200)).then_some(())).await;
+        until_it("a good call", async || {
+            (call(&known.client()).await == Some(200)).then_some(())
+        })
+        .await;
         scene
     }
 
     async fn tunnel(&self, own: Certified) -> Tunnel {
-        let address: SocketAddr = self.weir.url("").trim_start_matches("http://").parse().unwrap();
+        let address: SocketAddr = self
+            .weir
+            .url("")
+            .trim_start_matches("http://")
+            .parse()
+            .unwrap();
         Tunnel::open(address, &self.servers, Some(own)).await
     }
 
-    /// The status of a call by a client with this certificate, [`DENIED`] where it is refused in its answer; `None`: the connection
-    /// does not stand.
+    /// The status of a call by a client with this certificate, [`DENIED`] where it is refused in
+    /// its answer; `None`: the connection does not stand.
     async fn status(&self, own: Certified) -> Option<u16> {
         call(&self.tunnel(own).await.client()).await
     }
@@ -100,11 +128,17 @@ impl Scene {
     /// The subjects of all calls that were recorded.
     fn subjects(&self) -> Vec<String> {
         let calls = of_kind(&self.folder.file(), "call");
-        calls.iter().map(|call| call["principal"]["subject"].as_str().unwrap().to_owned()).collect()
+        calls
+            .iter()
+            .map(|call| call["principal"]["subject"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     fn shows_no_raw_names(&self) {
-        for (what, text) in [("log", self.weir.process.said()), ("metrics", self.weir.admin("/metrics"))] {
+        for (what, text) in [
+            ("log", self.weir.process.said()),
+            ("metrics", self.weir.admin("/metrics")),
+        ] {
             let odd = |c: char| c.is_control() && c != '\n' && c != '\r';
             assert!(!text.chars().any(odd), "a control character in the {what}");
             assert!(!text.contains("panicked"), "{what}");
@@ -133,17 +167,31 @@ fn lines_are_objects(file: &Path) -> bool {
 const DENIED: u16 = 0;
 
 async fn call(client: &RawClient) -> Option<u16> {
-    let answer = client.clone().modern().call("echo", json!({ "n": 1 })).await.ok()?;
+    let answer = client
+        .clone()
+        .modern()
+        .call("echo", json!({ "n": 1 }))
+        .await
+        .ok()?;
     let result = answer.messages.last().map(|message| &message["result"]);
     let is_good = result.is_some_and(|result| result.is_object() && result["isError"] != true);
-    Some(if is_good || answer.status != 200 { answer.status.as_u16() } else { DENIED })
+    Some(if is_good || answer.status != 200 {
+        answer.status.as_u16()
+    } else {
+        DENIED
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_common_name_is_one_readable_text_or_nobody() {
     let scene = Scene::new("cn", json!({})).await;
     let tunnel = scene.tunnel(scene.machines.sign(named("bystander"))).await;
-    let bystander = Bystander::calling(&scene.weir, tunnel.client().modern(), "echo", Some(&scene.folder.file()));
+    let bystander = Bystander::calling(
+        &scene.weir,
+        tunnel.client().modern(),
+        "echo",
+        Some(&scene.folder.file()),
+    );
     let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
     let long = "x".repeat(257);
     let huge = "x".repeat(60_000);
@@ -169,9 +217,24 @@ async fn a_common_name_is_one_readable_text_or_nobody() {
         ("a tag", named("ada\u{e0041}")),
         ("too long", named(&long)),
         ("far too long", named(&huge)),
-        ("UTF-16", common(vec![DnValue::BmpString(BmpString::try_from("ada").unwrap())])),
-        ("UTF-32", common(vec![DnValue::UniversalString(UniversalString::try_from("ada").unwrap())])),
-        ("T.61", common(vec![DnValue::TeletexString(TeletexString::try_from("ada").unwrap())])),
+        (
+            "UTF-16",
+            common(vec![DnValue::BmpString(
+                BmpString::try_from("ada").unwrap(),
+            )]),
+        ),
+        (
+            "UTF-32",
+            common(vec![DnValue::UniversalString(
+                UniversalString::try_from("ada").unwrap(),
+            )]),
+        ),
+        (
+            "T.61",
+            common(vec![DnValue::TeletexString(
+                TeletexString::try_from("ada").unwrap(),
+            )]),
+        ),
         ("an alternative name alone", dns(&["ada"])),
     ];
     for (what, params) in nobody {
@@ -186,17 +249,38 @@ async fn a_common_name_is_one_readable_text_or_nobody() {
         (cyrillic, named(cyrillic)),
         ("*", named("*")),
         ("*.example.com", named("*.example.com")),
-        ("a\"b\\c,d=e\u{20ac}'--;</td><script>", named("a\"b\\c,d=e\u{20ac}'--;</td><script>")),
+        (
+            "a\"b\\c,d=e\u{20ac}'--;</td><script>",
+            named("a\"b\\c,d=e\u{20ac}'--;</td><script>"),
+        ),
         ("weir_admin_0123", named("weir_admin_0123")),
-        ("127.0.0.1", common(vec![DnValue::Ia5String(Ia5String::try_from("127.0.0.1").unwrap())])),
+        (
+            "127.0.0.1",
+            common(vec![DnValue::Ia5String(
+                Ia5String::try_from("127.0.0.1").unwrap(),
+            )]),
+        ),
     ];
     for (name, params) in somebody {
-        assert_eq!(scene.status(scene.machines.sign(params)).await, Some(200), "{name:?}");
+        assert_eq!(
+            scene.status(scene.machines.sign(params)).await,
+            Some(200),
+            "{name:?}"
+        );
         tokio::task::block_in_place(|| {
-            until("its record", || scene.subjects().iter().any(|subject| subject == name).then_some(()));
+            until("its record", || {
+                scene
+                    .subjects()
+                    .iter()
+                    .any(|subject| subject == name)
+                    .then_some(())
+            });
         });
     }
-    bystander.finish("client certificates with odd names").await.none_refused();
+    bystander
+        .finish("client certificates with odd names")
+        .await
+        .none_refused();
     let mut known: Vec<String> = scene.subjects();
     known.sort_unstable();
     known.dedup();
@@ -210,7 +294,18 @@ async fn a_common_name_is_one_readable_text_or_nobody() {
 
 fn somebody_names(cyrillic: &'static str) -> Vec<&'static str> {
     let odd = "a\"b\\c,d=e\u{20ac}'--;</td><script>";
-    vec!["ada", "Ada", cyrillic, "*", "*.example.com", odd, "weir_admin_0123", "127.0.0.1", "known", "bystander"]
+    vec![
+        "ada",
+        "Ada",
+        cyrillic,
+        "*",
+        "*.example.com",
+        odd,
+        "weir_admin_0123",
+        "127.0.0.1",
+        "known",
+        "bystander",
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,7 +314,8 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
     let before = scene.upstream.total_executions();
     let ada = || uri("spiffe://example.com/ada");
     let mut expired = ada();
-    (expired.not_before, expired.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    (expired.not_before, expired.not_after) =
+        (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
     let mut early = ada();
     (early.not_before, early.not_after) = (date_time_ymd(4000, 1, 1), date_time_ymd(4001, 1, 1));
     let mut authority = ada();
@@ -235,23 +331,46 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         ("a server's", server),
         ("code's", code),
     ] {
-        assert_eq!(scene.status(scene.machines.sign(params)).await, None, "{what}");
+        assert_eq!(
+            scene.status(scene.machines.sign(params)).await,
+            None,
+            "{what}"
+        );
     }
     // Of another authority, of none, and of one that only looks like the right one.
-    for (what, of) in [("another authority's", Authority::new()), ("the servers' authority's", Authority::new())] {
-        assert_eq!(scene.status(of.machine("spiffe://example.com/ada")).await, None, "{what}");
+    for (what, of) in [
+        ("another authority's", Authority::new()),
+        ("the servers' authority's", Authority::new()),
+    ] {
+        assert_eq!(
+            scene.status(of.machine("spiffe://example.com/ada")).await,
+            None,
+            "{what}"
+        );
     }
-    assert_eq!(scene.status(scene.servers.machine("spiffe://example.com/ada")).await, None, "the servers' authority's");
+    assert_eq!(
+        scene
+            .status(scene.servers.machine("spiffe://example.com/ada"))
+            .await,
+        None,
+        "the servers' authority's"
+    );
     // One that a client signed, which is no authority.
     let client = scene.machines.sign(ada());
     let issuer = rcgen::Issuer::new(ada(), client.key);
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = ada().signed_by(&key, &issuer).unwrap();
-    assert_eq!(scene.status(Certified { certificate, key }).await, None, "a client's");
+    assert_eq!(
+        scene.status(Certified { certificate, key }).await,
+        None,
+        "a client's"
+    );
     assert_eq!(scene.upstream.total_executions(), before);
     // Names of other kinds are no URI, and of two none counts.
     let mut two = uri("spiffe://example.com/ada");
-    two.subject_alt_names.push(SanType::URI("spiffe://example.com/root".try_into().unwrap()));
+    two.subject_alt_names.push(SanType::URI(
+        "spiffe://example.com/root".try_into().unwrap(),
+    ));
     let mut address = bare();
     address.subject_alt_names = vec![SanType::IpAddress(Ipv4Addr::LOCALHOST.into())];
     let mut mail = bare();
@@ -261,36 +380,64 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         ("an address", address),
         ("mail", mail),
         ("an empty URI", uri("")),
-        ("a URI with a line end", uri("spiffe://example.com/a\r\nx: y")),
+        (
+            "a URI with a line end",
+            uri("spiffe://example.com/a\r\nx: y"),
+        ),
         ("a URI with a NUL", uri("spiffe://example.com/ada\0.evil")),
         ("a DNS name", dns(&["ada.example.com"])),
     ] {
         let status = scene.status(scene.machines.sign(params)).await;
         assert!([Some(401), None].contains(&status), "{what}: {status:?}");
     }
-    assert_eq!(scene.upstream.total_executions(), before, "none of them reached anything");
+    assert_eq!(
+        scene.upstream.total_executions(),
+        before,
+        "none of them reached anything"
+    );
     scene.shows_no_raw_names();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_is_a_name_to_rules_and_no_pattern() {
-    let permit = |name: &str| format!("permit(principal == Principal::\"mtls {name}\", action, resource);\n");
+    let permit = |name: &str| {
+        format!("permit(principal == Principal::\"mtls {name}\", action, resource);\n")
+    };
     let policy = permit("known") + &permit("ada.example.com");
     let scene = Scene::new("dns", json!({ "policy": { "inline": policy } })).await;
     let others = ["*", "*.example.com", "ada.example.com.", "ADA.example.com"];
     let before = scene.upstream.total_executions();
     for name in others {
-        assert_eq!(scene.status(scene.machines.sign(dns(&[name]))).await, Some(DENIED), "{name}");
+        assert_eq!(
+            scene.status(scene.machines.sign(dns(&[name]))).await,
+            Some(DENIED),
+            "{name}"
+        );
     }
     assert_eq!(scene.upstream.total_executions(), before);
-    assert_eq!(scene.status(scene.machines.sign(dns(&["ada.example.com"]))).await, Some(200));
+    assert_eq!(
+        scene
+            .status(scene.machines.sign(dns(&["ada.example.com"])))
+            .await,
+        Some(200)
+    );
     tokio::task::block_in_place(|| {
-        until("the records", || scene.subjects().iter().any(|subject| subject == "ada.example.com").then_some(()));
+        until("the records", || {
+            scene
+                .subjects()
+                .iter()
+                .any(|subject| subject == "ada.example.com")
+                .then_some(())
+        });
     });
     // Each as it stands in the certificate: neither expanded nor changed to another's.
     let subjects = scene.subjects();
     for name in others {
-        assert_eq!(subjects.iter().filter(|subject| *subject == name).count(), 1, "{name}");
+        assert_eq!(
+            subjects.iter().filter(|subject| *subject == name).count(),
+            1,
+            "{name}"
+        );
     }
     scene.shows_no_raw_names();
 }

@@ -1,5 +1,5 @@
-//! Clients whose requests say one thing to weir and another to a server that reads names without regard to case, arguments that no
-//! checker can read, and states that weir never sealed.
+//! Clients whose requests say one thing to weir and another to a server that reads names without
+//! regard to case, arguments that no checker can read, and states that weir never sealed.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -30,8 +30,13 @@ fn spelled(stage: &Stage, from: &str, to: &str) -> (http::HeaderMap, String) {
 
 /// What upstreams are sent, as one that reads names without regard to case takes it.
 fn folded(heard: &Value) -> Vec<String> {
-    let Value::Object(members) = heard else { return Vec::new() };
-    members.keys().map(|key| weir_wire::fold::folded(key)).collect()
+    let Value::Object(members) = heard else {
+        return Vec::new();
+    };
+    members
+        .keys()
+        .map(|key| weir_wire::fold::folded(key))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,8 +49,14 @@ async fn b04_members_that_differ_from_known_ones_in_case_alone_are_32602_and_rea
         // In the envelope.
         (head, r#""method":"tools/call","Method":"tools/list""#),
         (head, r#""method":"tools/call","METHOD":"x""#),
-        (head, r#""Params":{"name":"smuggled"},"method":"tools/call""#),
-        (head, "\"method\":\"tools/call\",\"param\u{17f}\":{\"name\":\"smuggled\"}"),
+        (
+            head,
+            r#""Params":{"name":"smuggled"},"method":"tools/call""#,
+        ),
+        (
+            head,
+            "\"method\":\"tools/call\",\"param\u{17f}\":{\"name\":\"smuggled\"}",
+        ),
         (head, r#""method":"tools/call","Id":7"#),
         (head, r#""method":"tools/call","JSONRPC":"1.0""#),
         (head, r#""method":"tools/call","\u0052esult":{}"#),
@@ -55,7 +66,10 @@ async fn b04_members_that_differ_from_known_ones_in_case_alone_are_32602_and_rea
         (name, r#""Name":"smuggled","name":"echo""#),
         (name, r#""name":"echo","\u004eame":"smuggled""#),
         (name, r#""name":"echo","na\u004de":"smuggled""#),
-        (arguments, "\"argument\u{17f}\":{\"from\":\"evil\"},\"arguments\":{"),
+        (
+            arguments,
+            "\"argument\u{17f}\":{\"from\":\"evil\"},\"arguments\":{",
+        ),
         (arguments, r#""ARGUMENTS":{"from":"evil"},"arguments":{"#),
         (arguments, r#""RequestState":"x","arguments":{"#),
         (arguments, r#""inputresponses":{},"arguments":{"#),
@@ -64,8 +78,14 @@ async fn b04_members_that_differ_from_known_ones_in_case_alone_are_32602_and_rea
         (arguments, r#""_Meta":{"progressToken":1},"arguments":{"#),
         // In `_meta`.
         (r#""_meta":{"#, r#""_meta":{"ProgressToken":1,"#),
-        (r#""_meta":{"#, r#""_meta":{"IO.modelcontextprotocol/protocolVersion":"2025-11-25","#),
-        (r#""_meta":{"#, r#""_meta":{"io.modelcontextprotocol/\u0043lientInfo":{},"#),
+        (
+            r#""_meta":{"#,
+            r#""_meta":{"IO.modelcontextprotocol/protocolVersion":"2025-11-25","#,
+        ),
+        (
+            r#""_meta":{"#,
+            r#""_meta":{"io.modelcontextprotocol/\u0043lientInfo":{},"#,
+        ),
         (r#""_meta":{"#, r#""_meta":{"TraceParent":"x","#),
     ] {
         let (headers, body) = spelled(&stage, from, to);
@@ -89,7 +109,11 @@ async fn b04_members_that_no_revision_knows_go_on_byte_for_byte() {
         r#""ref":{"Name":1}"#,
         r#""\ud800Name":1"#,
     ] {
-        let (headers, body) = spelled(&stage, r#""name":"echo""#, &format!("{member},\"name\":\"echo\""));
+        let (headers, body) = spelled(
+            &stage,
+            r#""name":"echo""#,
+            &format!("{member},\"name\":\"echo\""),
+        );
         let answer = stage.send(Method::POST, headers, body).await;
         assert_eq!(answer.status, 200, "{member}: {:?}", answer.body);
         let heard = stage.heard();
@@ -97,11 +121,22 @@ async fn b04_members_that_no_revision_knows_go_on_byte_for_byte() {
         let sent = String::from_utf8_lossy(&heard[0].body).into_owned();
         assert!(sent.contains(member), "{member}: {sent}");
     }
-    for key in [r#""com.example/ProgressToken":1"#, r#""progress_token":1"#, r#""UI":{}"#] {
+    for key in [
+        r#""com.example/ProgressToken":1"#,
+        r#""progress_token":1"#,
+        r#""UI":{}"#,
+    ] {
         let (headers, body) = spelled(&stage, r#""_meta":{"#, &format!("\"_meta\":{{{key},"));
-        assert_eq!(stage.send(Method::POST, headers, body).await.status, 200, "{key}");
+        assert_eq!(
+            stage.send(Method::POST, headers, body).await.status,
+            200,
+            "{key}"
+        );
         let heard = stage.heard();
-        assert!(String::from_utf8_lossy(&heard[0].body).contains(key), "{key}");
+        assert!(
+            String::from_utf8_lossy(&heard[0].body).contains(key),
+            "{key}"
+        );
     }
     stage.is_well("vendors' members").await;
 }
@@ -115,7 +150,10 @@ async fn b04_known_members_reach_the_upstream_under_their_exact_names() {
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     let heard = stage.heard();
     let sent = String::from_utf8_lossy(&heard[0].body).into_owned();
-    assert!(sent.contains(r#""name":"echo""#) && sent.contains(r#""arguments":{"#), "{sent}");
+    assert!(
+        sent.contains(r#""name":"echo""#) && sent.contains(r#""arguments":{"#),
+        "{sent}"
+    );
     assert!(!sent.contains("\\u00"), "{sent}");
 }
 
@@ -129,15 +167,28 @@ async fn b04_every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
         refused(&format!("{revision:?}"), &answer, 400, -32602, &json!("i"));
         let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"RequestId":1,"requestId":2}}"#;
         let answer = stage.post_as(&client, &[], note).await;
-        assert_eq!((answer.status.as_u16(), answer.code()), (400, -32602), "{revision:?}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (400, -32602),
+            "{revision:?}"
+        );
         stage.is_well("a legacy client's letters").await;
     }
     let client = stage.legacy(Revision::V2025_03_26).await;
     let items = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","NAME":"smuggled"}},
         {"jsonrpc":"2.0","id":2,"Method":"tools/list","method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]"#;
     let answer = stage.post_as(&client, &[], items).await;
-    let to = |id: u64| answer.messages.iter().find(|message| message["id"] == id).unwrap();
-    assert_eq!((&to(1)["error"]["code"], &to(2)["error"]["code"]), (&json!(-32602), &json!(-32602)));
+    let to = |id: u64| {
+        answer
+            .messages
+            .iter()
+            .find(|message| message["id"] == id)
+            .unwrap()
+    };
+    assert_eq!(
+        (&to(1)["error"]["code"], &to(2)["error"]["code"]),
+        (&json!(-32602), &json!(-32602))
+    );
     assert_eq!(to(3)["result"], json!({}));
     stage.is_well("a batch").await;
 }
@@ -148,8 +199,16 @@ async fn b04_references_of_completions_are_held_to_it() {
     let mut stage = Stage::over(upstream, json!({})).await;
     let reference = json!({ "ref": { "type": "ref/prompt", "name": "p", "Name": "hidden" }, "argument": { "name": "a", "value": "" } });
     for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
-        let answer = client.ask("completion/complete", reference.clone()).await.unwrap();
-        assert_eq!((answer.status.as_u16(), answer.code()), (400, -32602), "{:?}", answer.body);
+        let answer = client
+            .ask("completion/complete", reference.clone())
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (400, -32602),
+            "{:?}",
+            answer.body
+        );
     }
     stage.is_well("a reference").await;
 }
@@ -165,18 +224,30 @@ async fn b04_of_an_extensions_request_only_the_meta_is_held_to_it() {
     });
     let upstream = usual_tools(Mockup::modern())
         .on("server/discover", Behaviour::result(about))
-        .on("com.example/give", Behaviour::result(json!({ "resultType": "complete" })));
+        .on(
+            "com.example/give",
+            Behaviour::result(json!({ "resultType": "complete" })),
+        );
     let mut stage = Stage::over(upstream, json!({})).await;
     let letter = |stage: &Stage, name: &str, value: Value| {
         let mut letter = stage.letter("com.example/give", json!({ "Name": 1, "name": 2, "n": 3 }));
-        letter.meta().insert(meta::CLIENT_CAPABILITIES.to_owned(), json!({ "extensions": { OWN: {} } }));
+        letter.meta().insert(
+            meta::CLIENT_CAPABILITIES.to_owned(),
+            json!({ "extensions": { OWN: {} } }),
+        );
         letter.meta().insert(name.to_owned(), value);
         letter
     };
     let answer = letter(&stage, "own", json!(1)).post(&stage).await;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     let heard = stage.heard();
-    assert_eq!((&heard[0].message["params"]["Name"], &heard[0].message["params"]["name"]), (&json!(1), &json!(2)));
+    assert_eq!(
+        (
+            &heard[0].message["params"]["Name"],
+            &heard[0].message["params"]["name"]
+        ),
+        (&json!(1), &json!(2))
+    );
     let mut bad = letter(&stage, "ProgressToken", json!(1));
     bad.body["id"] = json!("i");
     refused("_meta", &bad.post(&stage).await, 400, -32602, &json!("i"));
@@ -201,13 +272,24 @@ fn is_refused(answer: &Answer) -> bool {
 }
 
 async fn call(client: &RawClient, arguments: &str) -> Answer {
-    let Letter { headers, body } = Letter::of(client, "tools/call", json!({ "name": "write", "arguments": "HERE" }));
+    let Letter { headers, body } = Letter::of(
+        client,
+        "tools/call",
+        json!({ "name": "write", "arguments": "HERE" }),
+    );
     let body = body.to_string().replacen("\"HERE\"", arguments, 1);
-    client.send(Method::POST, headers, body).await.unwrap().finish().await.unwrap()
+    client
+        .send(Method::POST, headers, body)
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_where_they_are_checked() {
+async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_where_they_are_checked()
+ {
     let mut stage = Stage::over(named(), json!({})).await;
     for client in [stage.modern(), stage.legacy(Revision::V2025_06_18).await] {
         for arguments in [
@@ -219,7 +301,11 @@ async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_whe
         ] {
             let answer = call(&client, arguments).await;
             assert!(is_refused(&answer), "{arguments}: {:?}", answer.body);
-            assert!(String::from_utf8_lossy(&answer.body).contains("case alone"), "{arguments}: {:?}", answer.body);
+            assert!(
+                String::from_utf8_lossy(&answer.body).contains("case alone"),
+                "{arguments}: {:?}",
+                answer.body
+            );
             stage.is_well(arguments).await;
         }
         for arguments in [
@@ -230,19 +316,30 @@ async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_whe
             assert!(!is_refused(&answer), "{arguments}: {:?}", answer.body);
             let heard = stage.heard();
             let sent = String::from_utf8_lossy(&heard[0].body).into_owned();
-            assert!(sent.contains(&format!("\"arguments\":{arguments}")), "{sent}");
+            assert!(
+                sent.contains(&format!("\"arguments\":{arguments}")),
+                "{sent}"
+            );
         }
     }
     // Unchecked they pass: nothing is decided by them.
     let mut stage = Stage::with(json!({ "validation": { "input": "off" } })).await;
-    let answer = stage.modern().call("echo", json!({ "Path": 1, "path": 2 })).await.unwrap();
+    let answer = stage
+        .modern()
+        .call("echo", json!({ "Path": 1, "path": 2 }))
+        .await
+        .unwrap();
     assert!(!is_refused(&answer), "{:?}", answer.body);
-    assert_eq!(folded(&stage.heard()[0].message["params"]["arguments"]), ["path", "path"]);
+    assert_eq!(
+        folded(&stage.heard()[0].message["params"]["arguments"]),
+        ["path", "path"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refused() {
-    // Without validation the rule alone looks at them; what the tool's schema names itself is told apart.
+    // Without validation the rule alone looks at them; what the tool's schema names itself is told
+    // apart.
     let config = json!({ "policy": { "inline": RULES }, "validation": { "input": "off" } });
     let mut stage = Stage::over(named(), config).await;
     let client = stage.modern();
@@ -256,7 +353,10 @@ async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refuse
         assert!(is_refused(&answer), "{arguments}: {:?}", answer.body);
         stage.is_well(arguments).await;
     }
-    for arguments in [r#"{"db":{"name":"test","NAME":"x"},"Path":"b","path":"a"}"#, r#"{"other":{"Name":"prod"}}"#] {
+    for arguments in [
+        r#"{"db":{"name":"test","NAME":"x"},"Path":"b","path":"a"}"#,
+        r#"{"other":{"Name":"prod"}}"#,
+    ] {
         let answer = call(&client, arguments).await;
         assert!(!is_refused(&answer), "{arguments}: {:?}", answer.body);
         stage.heard();
@@ -266,9 +366,9 @@ async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refuse
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_refused() {
-    let schema =
-        json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
-    let upstream = usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema));
+    let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
+    let upstream =
+        usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema));
     let mut stage = Stage::over(upstream, json!({ "validation": { "input": "off" } })).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let answer = call(&client, r#"{"region":"eu","Region":"us"}"#).await;
@@ -291,7 +391,11 @@ async fn b24_arguments_that_no_checker_can_read_are_32602_with_their_place() {
         for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
             let answer = call(&client, arguments).await;
             assert_eq!(answer.code(), -32602, "{arguments}: {:?}", answer.body);
-            assert!(answer.error()["message"].as_str().unwrap().contains(place), "{arguments}: {:?}", answer.body);
+            assert!(
+                answer.error()["message"].as_str().unwrap().contains(place),
+                "{arguments}: {:?}",
+                answer.body
+            );
             stage.is_well(arguments).await;
         }
     }
@@ -312,8 +416,12 @@ async fn b24_no_number_of_arguments_leads_past_the_schema() {
     }
     // Of typed items, too.
     let tasks = vec![r#"{"task":1}"#; 20_000].join(",");
-    assert!(is_refused(&call(&client, &format!(r#"{{"path":5,"list":[{tasks}]}}"#)).await));
-    assert!(!is_refused(&call(&client, &format!(r#"{{"path":"a","list":[{tasks}]}}"#)).await));
+    assert!(is_refused(
+        &call(&client, &format!(r#"{{"path":5,"list":[{tasks}]}}"#)).await
+    ));
+    assert!(!is_refused(
+        &call(&client, &format!(r#"{{"path":"a","list":[{tasks}]}}"#)).await
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -323,14 +431,26 @@ async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_
         usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema))
     };
     let mut stage = Stage::over(broken(), json!({})).await;
-    assert!(!is_refused(&call(&stage.modern(), r#"{"any":1}"#).await), "by default it is flagged and unchecked");
+    assert!(
+        !is_refused(&call(&stage.modern(), r#"{"any":1}"#).await),
+        "by default it is flagged and unchecked"
+    );
     assert_eq!(stage.heard().len(), 1);
-    assert!(stage.weir.metric("weir_validation_unchecked_total", &["foreign_reference"]) >= 1.0);
+    assert!(
+        stage
+            .weir
+            .metric("weir_validation_unchecked_total", &["foreign_reference"])
+            >= 1.0
+    );
 
     let mut stage = Stage::over(broken(), json!({ "validation": { "input": "enforce" } })).await;
     let answer = call(&stage.modern(), r#"{"any":1}"#).await;
     assert!(is_refused(&answer), "{:?}", answer.body);
-    assert!(String::from_utf8_lossy(&answer.body).contains("schema cannot be used"), "{:?}", answer.body);
+    assert!(
+        String::from_utf8_lossy(&answer.body).contains("schema cannot be used"),
+        "{:?}",
+        answer.body
+    );
     stage.is_well("a broken schema").await;
 }
 
@@ -338,32 +458,47 @@ async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_
 async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let upstream = |content: &str| {
-        let result = format!(r#"{{"resultType":"complete","content":[],"structuredContent":{content}}}"#);
+        let result =
+            format!(r#"{{"resultType":"complete","content":[],"structuredContent":{content}}}"#);
         let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
         let tool = Tool::new("write").with("outputSchema", schema.clone());
         usual_tools(Mockup::modern()).with(tool.does(Behaviour::steps([Step::Send(answer)])))
     };
     let zeros = vec!["0"; 100_001].join(",");
-    for content in [r#"{"n":"x","z":1e999}"#, r#"{"n":"x","z":"\ud800"}"#, &format!(r#"{{"n":"x","list":[{zeros}]}}"#)]
-    {
+    for content in [
+        r#"{"n":"x","z":1e999}"#,
+        r#"{"n":"x","z":"\ud800"}"#,
+        &format!(r#"{{"n":"x","list":[{zeros}]}}"#),
+    ] {
         let shown: String = content.chars().take(40).collect();
-        let stage = Stage::over(upstream(content), json!({ "validation": { "output": "enforce" } })).await;
+        let stage = Stage::over(
+            upstream(content),
+            json!({ "validation": { "output": "enforce" } }),
+        )
+        .await;
         for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
             let answer = call(&client, "{}").await;
             assert!(is_refused(&answer), "{shown}: {:?}", answer.status);
             let said = String::from_utf8_lossy(&answer.body).into_owned();
-            assert!(said.contains("cannot be checked against its output schema"), "{shown}: {said:.200}");
+            assert!(
+                said.contains("cannot be checked against its output schema"),
+                "{shown}: {said:.200}"
+            );
         }
         // The others are more than this client can read, too.
         if content.contains("list") {
             let stage = Stage::over(upstream(content), json!({})).await;
-            assert!(!is_refused(&call(&stage.modern(), "{}").await), "{shown}: by default it passes");
+            assert!(
+                !is_refused(&call(&stage.modern(), "{}").await),
+                "{shown}: by default it passes"
+            );
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_writes_reach_no_client() {
+async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_writes_reach_no_client()
+ {
     let evil = concat!(
         r#""ResultType":"input_required","RequestState":"raw","INPUTREQUESTS":{"a":{}},"taskid":"t","_Meta":{"x":1},"#,
         "\"re\u{17f}ultType\":\"task\",\"tas\u{212a}Id\":\"t\",\"\\u0052EQUESTSTATE\":\"raw\",\"kept\":{\"ResultType\":1}"
@@ -384,8 +519,16 @@ async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_w
                 assert_eq!(answer.status, 200, "{padding}");
                 let result = &answer.last()["result"];
                 let known = ["resultType", "_meta", "content", "kept"];
-                let members: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
-                assert!(members.iter().all(|name| known.contains(name)), "{padding}: {members:?}");
+                let members: Vec<_> = result
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .map(String::as_str)
+                    .collect();
+                assert!(
+                    members.iter().all(|name| known.contains(name)),
+                    "{padding}: {members:?}"
+                );
                 assert_eq!(result["kept"], json!({ "ResultType": 1 }), "{padding}");
             }
         }
@@ -409,28 +552,60 @@ async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
         assert_eq!(answer.code(), -32602, "{:?}", answer.body);
     }
     let grown = stage.weir.peak_memory().saturating_sub(before);
-    assert!(grown < 12 << 20, "grew by {} KiB for bodies of 233 KiB", grown >> 10);
+    assert!(
+        grown < 12 << 20,
+        "grew by {} KiB for bodies of 233 KiB",
+        grown >> 10
+    );
     stage.is_well("forged states").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served() {
     // Also of a list that is larger than what is kept whole of a call's result.
-    for (levels, padding) in [(70, 0), (300, 0), (5_000, 0), (70, 200_000), (5_000, 1 << 20)] {
+    for (levels, padding) in [
+        (70, 0),
+        (300, 0),
+        (5_000, 0),
+        (70, 200_000),
+        (5_000, 1 << 20),
+    ] {
         let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         let much = "x".repeat(padding);
         let list = format!(
             r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","much":"{much}","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","inputSchema":{{"type":"object"}}}}]}}}}"#
         );
-        let upstream = usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
+        let upstream =
+            usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
         let mut stage = Stage::over(upstream, json!({})).await;
-        let names: Vec<_> =
-            stage.modern().list_tools().await.unwrap().iter().map(|tool| tool["name"].clone()).collect();
+        let names: Vec<_> = stage
+            .modern()
+            .list_tools()
+            .await
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].clone())
+            .collect();
         assert_eq!(names, ["echo"], "{levels} {padding}");
         let said = stage.weir.process.said();
-        assert!(said.contains("an item of a list was left out") && said.contains("deep"), "{levels} {padding}");
-        assert!(stage.weir.metric("weir_upstream_protocol_errors_total", &["bad_list_item"]) >= 1.0, "{levels}");
-        assert!(stage.weir.admin("/").contains("An item of its list was left out"), "{levels} {padding}");
+        assert!(
+            said.contains("an item of a list was left out") && said.contains("deep"),
+            "{levels} {padding}"
+        );
+        assert!(
+            stage
+                .weir
+                .metric("weir_upstream_protocol_errors_total", &["bad_list_item"])
+                >= 1.0,
+            "{levels}"
+        );
+        assert!(
+            stage
+                .weir
+                .admin("/")
+                .contains("An item of its list was left out"),
+            "{levels} {padding}"
+        );
         stage.is_well("a deep tool").await;
     }
 }

@@ -10,7 +10,12 @@ async fn open(weir: &Weir, address: &str) -> u16 {
     let client = RawClient::new(&weir.url("/mcp")).with_header("X-Forwarded-For", address);
     let info = json!({ "name": "t", "version": "0" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
-    client.ask("initialize", params).await.unwrap().status.as_u16()
+    client
+        .ask("initialize", params)
+        .await
+        .unwrap()
+        .status
+        .as_u16()
 }
 
 fn config(upstream: &Mockup, sessions: usize) -> Value {
@@ -35,6 +40,10 @@ async fn a_network_without_an_identity_leaves_sessions_to_others_however_few_the
         assert!(opened >= sessions / 2, "{opened} of {sessions}");
         assert_eq!(open(&weir, "192.0.2.9").await, 429, "{sessions}");
         assert_eq!(open(&weir, "198.51.100.1").await, 200, "{sessions}");
-        assert_eq!(open(&weir, "2001:db8::1").await, if sessions - opened > 1 { 200 } else { 503 }, "{sessions}");
+        assert_eq!(
+            open(&weir, "2001:db8::1").await,
+            if sessions - opened > 1 { 200 } else { 503 },
+            "{sessions}"
+        );
     }
 }

@@ -8,18 +8,24 @@ use weir_testkit::mockup::{Behaviour, Builder, Step, Tool};
 
 use crate::harness::Weir;
 
-/// Clears the screen (C0), sets a color (C1), rings, returns to the line's begin, deletes, and turns the reading direction.
+/// Clears the screen (C0), sets a color (C1), rings, returns to the line's begin, deletes, and
+/// turns the reading direction.
 const HOSTILE: &str = "seen\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\r\u{7f}\u{202e}text";
 
 fn is_harmless(output: &Output, name: &str) -> String {
     let mut all = String::new();
     for bytes in [&output.stdout, &output.stderr] {
         let text = std::str::from_utf8(bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let steering = text.chars().find(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || *c == '\u{202e}');
+        let steering = text
+            .chars()
+            .find(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || *c == '\u{202e}');
         assert_eq!(steering, None, "{name}: {text:?}");
         all.push_str(text);
     }
-    assert!(all.contains("seen"), "{name}: the text itself is shown: {all:?}");
+    assert!(
+        all.contains("seen"),
+        "{name}: the text itself is shown: {all:?}"
+    );
     all
 }
 
@@ -36,13 +42,22 @@ fn hostile_server() -> Builder {
         .named(HOSTILE)
         .with(Tool::new("listed").with("description", json!(HOSTILE)))
         .tool("text", Behaviour::result(json!({ "content": content })))
-        .tool("structured", Behaviour::result(json!({ "content": [], "structuredContent": { "a": HOSTILE } })))
+        .tool(
+            "structured",
+            Behaviour::result(json!({ "content": [], "structuredContent": { "a": HOSTILE } })),
+        )
         .tool("error", Behaviour::error(-32000, HOSTILE, json!(HOSTILE)))
-        .tool("plain", Behaviour::steps([Step::Raw(HOSTILE.to_owned())]).with_status(500))
+        .tool(
+            "plain",
+            Behaviour::steps([Step::Raw(HOSTILE.to_owned())]).with_status(500),
+        )
         .tool(
             "noisy",
             Behaviour::steps([
-                says("notifications/message", json!({ "level": "error", "logger": HOSTILE, "data": HOSTILE })),
+                says(
+                    "notifications/message",
+                    json!({ "level": "error", "logger": HOSTILE, "data": HOSTILE }),
+                ),
                 Step::Result(json!({ "content": [{ "type": "text", "text": HOSTILE }] })),
             ]),
         )
@@ -71,11 +86,18 @@ async fn weir_call_and_weir_tools_print_no_escape_of_a_server() {
     // Whatever is no MCP at all.
     let broken = Weir::cli(&["call", &server.url(), "plain", "{}"]);
     is_harmless(&broken, "what is no MCP");
-    for command in [vec!["admin", "upstreams"], vec!["admin", "catalog", "--endpoint", "/mcp/one"]] {
+    for command in [
+        vec!["admin", "upstreams"],
+        vec!["admin", "catalog", "--endpoint", "/mcp/one"],
+    ] {
         for json in [&[][..], &["--json"]] {
             let admin = ["--admin", &weir.admin_url()].map(str::to_owned);
-            let arguments: Vec<&str> =
-                command.iter().copied().chain(admin.iter().map(String::as_str)).chain(json.iter().copied()).collect();
+            let arguments: Vec<&str> = command
+                .iter()
+                .copied()
+                .chain(admin.iter().map(String::as_str))
+                .chain(json.iter().copied())
+                .collect();
             let output = Weir::cli(&arguments);
             assert!(output.status.success(), "{output:?}");
             assert!(!output.stdout.contains(&0x1b), "{output:?}");
@@ -97,9 +119,23 @@ fn a_config_that_is_refused_writes_no_escape() {
         "policy": { "inline": HOSTILE },
     });
     // YAML takes no control character as it is.
-    let escape = |c: char| if c > '~' { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    std::fs::write(&file, config.to_string().chars().map(escape).collect::<String>()).unwrap();
-    for command in [["check"].as_slice(), &["serve", "--config"], &["explain", "--tool", "x", "--config"]] {
+    let escape = |c: char| {
+        if c > '~' {
+            format!("\\u{:04x}", u32::from(c))
+        } else {
+            c.to_string()
+        }
+    };
+    std::fs::write(
+        &file,
+        config.to_string().chars().map(escape).collect::<String>(),
+    )
+    .unwrap();
+    for command in [
+        ["check"].as_slice(),
+        &["serve", "--config"],
+        &["explain", "--tool", "x", "--config"],
+    ] {
         let file = file.display().to_string();
         let arguments: Vec<&str> = command.iter().copied().chain([file.as_str()]).collect();
         let output = Weir::cli(&arguments);

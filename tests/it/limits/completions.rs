@@ -1,4 +1,5 @@
-//! Completion: as often, and for as much, as the calls that it helps with (server/utilities/completion, "Security").
+//! Completion: as often, and for as much, as the calls that it helps with
+//! (server/utilities/completion, "Security").
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Mockup};
@@ -17,18 +18,30 @@ forbid(principal, action, resource) when { principal.scopes.contains("bob") && r
 async fn complete(client: &Checked, kind: &str, name: &str) -> Answer {
     let member = if kind == "ref/prompt" { "name" } else { "uri" };
     let reference = json!({ "type": kind, member: name });
-    client.ask("completion/complete", json!({ "ref": reference, "argument": { "name": "who", "value": "a" } })).await
+    client
+        .ask(
+            "completion/complete",
+            json!({ "ref": reference, "argument": { "name": "who", "value": "a" } }),
+        )
+        .await
 }
 
 /// An error without what differs between two names.
 fn told(answer: &Answer, name: &str) -> (Value, String) {
     let error = answer.error();
-    (error["code"].clone(), error["message"].as_str().unwrap().replace(name, "NAME"))
+    (
+        error["code"].clone(),
+        error["message"].as_str().unwrap().replace(name, "NAME"),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r136_completion_is_limited_and_for_those_alone_who_see_what_is_completed() {
-    for revision in [Revision::MODERN, Revision::NEWEST_LEGACY, Revision::V2024_11_05] {
+    for revision in [
+        Revision::MODERN,
+        Revision::NEWEST_LEGACY,
+        Revision::V2024_11_05,
+    ] {
         let upstream = Mockup::modern().with_library().start().await;
         let weir = Weir::with(json!({
             "upstreams": { "one": { "url": upstream.url() } },
@@ -37,26 +50,59 @@ async fn r136_completion_is_limited_and_for_those_alone_who_see_what_is_complete
             "rates": { "upstreams": { "one": { "rate": "3/h" } } },
         }));
         let url = weir.url("/mcp");
-        let (ada, bob) = (TENANTS[0].client(&url, revision).await, TENANTS[1].client(&url, revision).await);
-        for (kind, hidden, nothing) in
-            [("ref/prompt", "one__greet", "one__nothing"), ("ref/resource", "one+memo:{id}", "one+nothing:{id}")]
-        {
+        let (ada, bob) = (
+            TENANTS[0].client(&url, revision).await,
+            TENANTS[1].client(&url, revision).await,
+        );
+        for (kind, hidden, nothing) in [
+            ("ref/prompt", "one__greet", "one__nothing"),
+            ("ref/resource", "one+memo:{id}", "one+nothing:{id}"),
+        ] {
             let unseen = complete(&bob, kind, hidden).await;
             assert_eq!(unseen.code(), -32602, "{}", unseen.last());
-            assert_eq!(told(&unseen, hidden), told(&complete(&bob, kind, nothing).await, nothing));
+            assert_eq!(
+                told(&unseen, hidden),
+                told(&complete(&bob, kind, nothing).await, nothing)
+            );
         }
-        assert_eq!(upstream.requests_of("completion/complete").len(), 0, "what is hidden is not asked for");
-        for (kind, seen) in
-            [("ref/prompt", "one__greet"), ("ref/resource", "one+memo:{id}"), ("ref/prompt", "one__greet")]
-        {
+        assert_eq!(
+            upstream.requests_of("completion/complete").len(),
+            0,
+            "what is hidden is not asked for"
+        );
+        for (kind, seen) in [
+            ("ref/prompt", "one__greet"),
+            ("ref/resource", "one+memo:{id}"),
+            ("ref/prompt", "one__greet"),
+        ] {
             let completed = complete(&ada, kind, seen).await;
-            assert_eq!(completed.result()["completion"]["values"], json!(["a1", "a2"]), "{}", completed.last());
+            assert_eq!(
+                completed.result()["completion"]["values"],
+                json!(["a1", "a2"]),
+                "{}",
+                completed.last()
+            );
         }
         let refused = complete(&ada, "ref/prompt", "one__greet").await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (200, 1005), "{}", refused.last());
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (200, 1005),
+            "{}",
+            refused.last()
+        );
         let data = &refused.error()["data"];
-        assert_eq!((&data["limit"]["policy"], &data["limit"]["limit"]), (&json!("upstream:one"), &json!(3)));
-        assert!(data["retryAfterMs"].as_u64().is_some_and(|wait| wait > 0), "{data}");
-        assert_eq!(upstream.requests_of("completion/complete").len(), 3, "what was refused was not asked for");
+        assert_eq!(
+            (&data["limit"]["policy"], &data["limit"]["limit"]),
+            (&json!("upstream:one"), &json!(3))
+        );
+        assert!(
+            data["retryAfterMs"].as_u64().is_some_and(|wait| wait > 0),
+            "{data}"
+        );
+        assert_eq!(
+            upstream.requests_of("completion/complete").len(),
+            3,
+            "what was refused was not asked for"
+        );
     }
 }

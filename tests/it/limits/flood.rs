@@ -13,7 +13,8 @@ use crate::harness::p99;
 /// What the one may, at once and in a second.
 const RATE: u32 = 50;
 
-/// Comes at so many times the rate until told to stop; gives how many were let in and how many refused, and in what time.
+/// Comes at so many times the rate until told to stop; gives how many were let in and how many
+/// refused, and in what time.
 async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, usize, Duration) {
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut tick = tokio::time::interval(Duration::from_secs(1) / (RATE * times));
@@ -24,7 +25,11 @@ async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, 
         let (client, counts) = (client.clone(), counts.clone());
         calls.spawn(async move {
             let answer = client.call("one__tool_0001", json!({})).await.unwrap();
-            assert!([200, 429].contains(&answer.status.as_u16()), "{}", answer.status);
+            assert!(
+                [200, 429].contains(&answer.status.as_u16()),
+                "{}",
+                answer.status
+            );
             counts[usize::from(answer.status == 429)].fetch_add(1, Ordering::Relaxed);
         });
         while calls.try_join_next().is_some() {}
@@ -41,7 +46,10 @@ async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, 
 async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace() {
     let (_upstream, weir) = weir_with(json!({ "address": { "rate": format!("{RATE}/s") } })).await;
     // The working client's rate is not what is measured.
-    let (abuser, worker) = (from(&weir, "203.0.113.7"), RawClient::new(&weir.url("/mcp")).modern());
+    let (abuser, worker) = (
+        from(&weir, "203.0.113.7"),
+        RawClient::new(&weir.url("/mcp")).modern(),
+    );
     p99(&worker, 300).await;
     let alone = p99(&worker, 2000).await;
     let mut beside = Vec::new();
@@ -55,7 +63,10 @@ async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace(
         // The bucket was full at the begin, or not so.
         let most = f64::from(RATE) * (1.0 + took.as_secs_f64());
         assert!(admitted as f64 <= most, "{admitted} let in in {took:?}");
-        assert!(times == 1 || refused > admitted, "{refused} refused, {admitted} let in");
+        assert!(
+            times == 1 || refused > admitted,
+            "{refused} refused, {admitted} let in"
+        );
     }
     let [within, above] = [beside[0], beside[1]];
     let ratio = |base: Duration| above.as_secs_f64() / base.as_secs_f64();
@@ -65,5 +76,8 @@ async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace(
         ratio(alone),
         ratio(within)
     );
-    assert!(above < alone * 10 + Duration::from_millis(50), "{above:?} against {alone:?}");
+    assert!(
+        above < alone * 10 + Duration::from_millis(50),
+        "{above:?} against {alone:?}"
+    );
 }

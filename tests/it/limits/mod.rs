@@ -12,7 +12,8 @@ use weir_testkit::{Mockup, RawClient};
 
 use crate::harness::Weir;
 
-/// weir in front of one server of two tools, with these limits. It believes this machine what address a request is from.
+/// weir in front of one server of two tools, with these limits. It believes this machine what
+/// address a request is from.
 async fn weir_with(rates: Value) -> (Mockup, Weir) {
     weir_over(Mockup::modern().tools(2), rates).await
 }
@@ -33,5 +34,7 @@ fn config(upstream: &Mockup, rates: Value) -> Value {
 
 /// A modern client that comes from `address`, as a proxy in front of weir says.
 fn from(weir: &Weir, address: &str) -> RawClient {
-    RawClient::new(&weir.url("/mcp")).modern().with_header("X-Forwarded-For", address)
+    RawClient::new(&weir.url("/mcp"))
+        .modern()
+        .with_header("X-Forwarded-For", address)
 }

@@ -8,14 +8,19 @@ use super::config;
 use crate::auth::api_key;
 use crate::harness::{Client, Weir, until_it};
 
-/// weir in front of one server, and a client of each of two principals: one who floods, and another.
+/// weir in front of one server, and a client of each of two principals: one who floods, and
+/// another.
 async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawClient, RawClient) {
     let ((flood, flooding), (other, others)) = (api_key("flood"), api_key("other"));
     let mut config = config(upstream, rates);
     config["auth"] = json!({ "mode": "required", "api_keys": [flooding, others] });
     config["upstreams"]["one"]["limits"] = json!({ "in_flight": in_flight });
     let weir = Weir::with(config);
-    let client = |key: &str| RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", key);
+    let client = |key: &str| {
+        RawClient::new(&weir.url("/mcp"))
+            .modern()
+            .with_header("X-API-Key", key)
+    };
     let (flood, other) = (client(&flood), client(&other));
     (weir, flood, other)
 }
@@ -23,7 +28,8 @@ async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawCli
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
     let upstream = Mockup::modern().tools(1).start().await;
-    let (_weir, flood, other) = two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
+    let (_weir, flood, other) =
+        two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
     let flooding = tokio::spawn(async move {
         let mut admitted = 0;
         for _ in 0..200 {
@@ -33,17 +39,33 @@ async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_
                 admitted += 1;
             } else {
                 assert_eq!(answer.status, 429);
-                assert!(answer.header("ratelimit").unwrap().starts_with(r#""principal";r=0;t="#));
+                assert!(
+                    answer
+                        .header("ratelimit")
+                        .unwrap()
+                        .starts_with(r#""principal";r=0;t="#)
+                );
             }
         }
         admitted
     });
     for number in 0..20 {
-        let answer = other.call("one__tool_0000", json!({ "n": number })).await.unwrap();
+        let answer = other
+            .call("one__tool_0000", json!({ "n": number }))
+            .await
+            .unwrap();
         assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
     }
     assert_eq!(flooding.await.unwrap(), 20, "exactly its rate");
-    assert_eq!(other.call("one__tool_0000", json!({})).await.unwrap().status, 429, "it has the same one");
+    assert_eq!(
+        other
+            .call("one__tool_0000", json!({}))
+            .await
+            .unwrap()
+            .status,
+        429,
+        "it has the same one"
+    );
     assert_eq!(upstream.executions("tool_0000"), 40);
 }
 
@@ -51,18 +73,29 @@ async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
     let gate = Gate::new();
-    let upstream = Mockup::modern().tool("slow", Behaviour::gated(&gate)).start().await;
+    let upstream = Mockup::modern()
+        .tool("slow", Behaviour::gated(&gate))
+        .start()
+        .await;
     let (weir, flood, other) = two(&upstream, json!({ "concurrency": { "wait": "60s" } }), 1).await;
     let call = |client: &RawClient, who: &'static str| {
         let client = client.clone();
-        tokio::spawn(async move { client.call("one__slow", json!({ "who": who })).await.unwrap() })
+        tokio::spawn(async move {
+            client
+                .call("one__slow", json!({ "who": who }))
+                .await
+                .unwrap()
+        })
     };
     let mut calls = vec![call(&flood, "flood")];
-    upstream.until("the first to run", |mockup| mockup.executions("slow") == 1).await;
+    upstream
+        .until("the first to run", |mockup| mockup.executions("slow") == 1)
+        .await;
     calls.extend((0..20).map(|_| call(&flood, "flood")));
     let waiting = async |count: f64| {
         until_it("them to wait", async || {
-            (weir.metric("weir_limit_queue", &[r#"limit="concurrency:upstream""#]) == count).then_some(())
+            (weir.metric("weir_limit_queue", &[r#"limit="concurrency:upstream""#]) == count)
+                .then_some(())
         })
         .await;
     };
@@ -74,12 +107,20 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
         assert_ne!(call.await.unwrap().result()["isError"], true);
     }
     let calls = upstream.requests_of("tools/call");
-    let order: Vec<_> = calls.iter().map(|call| &call.message["params"]["arguments"]["who"]).collect();
+    let order: Vec<_> = calls
+        .iter()
+        .map(|call| &call.message["params"]["arguments"]["who"])
+        .collect();
     assert_eq!(order.len(), 22);
-    assert_eq!(order.iter().position(|who| **who == "other"), Some(2), "{order:?}");
+    assert_eq!(
+        order.iter().position(|who| **who == "other"),
+        Some(2),
+        "{order:?}"
+    );
 }
 
-/// A client that finds out which era a server is of must not take a refusal for an old server's answer.
+/// A client that finds out which era a server is of must not take a refusal for an old server's
+/// answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
     let upstream = Mockup::modern().tools(1).start().await;
@@ -87,12 +128,21 @@ async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
     let mut config = config(&upstream, json!({ "principal": { "rate": "1/h" } }));
     config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
     let weir = Weir::with(config);
-    let refused = || weir.metric("weir_limit_decisions_total", &[r#"limit="principal""#, r#"outcome="refused""#]);
+    let refused = || {
+        weir.metric(
+            "weir_limit_decisions_total",
+            &[r#"limit="principal""#, r#"outcome="refused""#],
+        )
+    };
     let in_vain = async |scenario: &[&str]| {
         let (url, key) = (weir.url("/mcp"), key.clone());
         let words: Vec<_> = scenario.iter().map(|word| (*word).to_owned()).collect();
         let run = move || {
-            let words: Vec<_> = words.iter().map(String::as_str).chain(["--bearer", &key]).collect();
+            let words: Vec<_> = words
+                .iter()
+                .map(String::as_str)
+                .chain(["--bearer", &key])
+                .collect();
             Client::Rmcp("auto").run_in_vain(&url, &words)
         };
         tokio::task::spawn_blocking(run).await.unwrap()
@@ -100,18 +150,38 @@ async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
     // Refused in the middle: it stays what it is.
     let seen = in_vain(&["call", "one__tool_0000", "{}"]).await;
     assert_eq!(seen.one("connected")["protocolVersion"], "2026-07-28");
-    assert!(seen.one("error")["message"].to_string().contains("429"), "{seen:?}");
-    assert!((refused() - 1.0).abs() < 0.1, "one request was refused, and none came after it: {}", refused());
+    assert!(
+        seen.one("error")["message"].to_string().contains("429"),
+        "{seen:?}"
+    );
+    assert!(
+        (refused() - 1.0).abs() < 0.1,
+        "one request was refused, and none came after it: {}",
+        refused()
+    );
     // Refused at its first word: it says so, and does not come again with `initialize`.
     let seen = in_vain(&["list"]).await;
     assert!(seen.all("connected").is_empty(), "{seen:?}");
-    assert!(seen.one("error")["message"].to_string().contains("429"), "{seen:?}");
-    assert!((refused() - 2.0).abs() < 0.1, "one request was refused, and none came after it: {}", refused());
+    assert!(
+        seen.one("error")["message"].to_string().contains("429"),
+        "{seen:?}"
+    );
+    assert!(
+        (refused() - 2.0).abs() < 0.1,
+        "one request was refused, and none came after it: {}",
+        refused()
+    );
     assert_eq!(upstream.total_executions(), 0);
     // What it could take for a server's answer is not there: no JSON-RPC.
-    let client = RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", &key);
+    let client = RawClient::new(&weir.url("/mcp"))
+        .modern()
+        .with_header("X-API-Key", &key);
     for method in ["server/discover", "initialize"] {
         let answer = client.ask(method, json!({})).await.unwrap();
-        assert_eq!((answer.status.as_u16(), &answer.messages[..]), (429, &[][..]), "{method}");
+        assert_eq!(
+            (answer.status.as_u16(), &answer.messages[..]),
+            (429, &[][..]),
+            "{method}"
+        );
     }
 }

@@ -14,39 +14,58 @@ use crate::harness::{Checked, soon};
 fn first_asking(world: &Asking, result: Value) -> Vec<Behaviour> {
     if world.upstream.is_modern() {
         let request = json!({ "question": { "method": "elicitation/create", "params": form() } });
-        return vec![Behaviour::input_required(request, Some("its own")), Behaviour::result(result)];
+        return vec![
+            Behaviour::input_required(request, Some("its own")),
+            Behaviour::result(result),
+        ];
     }
-    let ask = Step::Ask { method: "elicitation/create", params: form() };
+    let ask = Step::Ask {
+        method: "elicitation/create",
+        params: form(),
+    };
     vec![Behaviour::steps([ask, Step::Result(result)])]
 }
 
-pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(world: &Asking) -> Support {
+pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
+    world: &Asking,
+) -> Support {
     if !world.has(Revision::V2025_06_18) {
         return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
     let message = json!({ "role": "user", "content": { "type": "text", "text": "Hello Ada" } });
     let contents = json!([{ "uri": "memo:1", "text": "for Ada" }]);
-    let (prompt, memo) =
-        (json!({ "name": "shop__greet", "arguments": { "who": "a" } }), json!({ "uri": "shop+memo:1" }));
+    let (prompt, memo) = (
+        json!({ "name": "shop__greet", "arguments": { "who": "a" } }),
+        json!({ "uri": "shop+memo:1" }),
+    );
     let mut read = json!({ "contents": contents });
     if world.upstream.is_modern() {
         (read["ttlMs"], read["cacheScope"]) = (json!(0), json!("private"));
     }
-    for (method, params, result) in
-        [("prompts/get", prompt, json!({ "messages": [message] })), ("resources/read", memo, read)]
-    {
+    for (method, params, result) in [
+        ("prompts/get", prompt, json!({ "messages": [message] })),
+        ("resources/read", memo, read),
+    ] {
         for behaviour in first_asking(world, result) {
             world.mockup.on(method, 1, behaviour);
         }
         let (asked, last) = converse_about(&client, method, params).await;
         assert_eq!(asked.len(), 1, "{method}: {last}");
         assert_eq!(asked[0].1["message"], "[shop] Who are you?", "{method}");
-        assert!(last["result"].to_string().contains("Ada"), "{method}: {last}");
+        assert!(
+            last["result"].to_string().contains("Ada"),
+            "{method}: {last}"
+        );
     }
-    // A completion may not ask: nobody is, and the server hears so (not that nobody can be asked) or its answer is none.
+    // A completion may not ask: nobody is, and the server hears so (not that nobody can be asked)
+    // or its answer is none.
     let completed = json!({ "completion": { "values": ["x"] } });
-    world.mockup.on("completion/complete", 1, first_asking(world, completed).remove(0));
+    world.mockup.on(
+        "completion/complete",
+        1,
+        first_asking(world, completed).remove(0),
+    );
     let reference = json!({ "type": "ref/prompt", "name": "shop__greet" });
     let params = json!({ "ref": reference, "argument": { "name": "who", "value": "a" } });
     let (asked, last) = converse_about(&client, "completion/complete", params).await;
@@ -54,15 +73,24 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(wo
     if world.upstream.is_modern() {
         assert!(last["error"].is_object(), "{last}");
     } else {
-        assert_eq!(last["result"]["completion"]["values"], json!(["x"]), "{last}");
-        assert_eq!(world.mockup.answers().last().unwrap()["error"]["code"], -32602);
+        assert_eq!(
+            last["result"]["completion"]["values"],
+            json!(["x"]),
+            "{last}"
+        );
+        assert_eq!(
+            world.mockup.answers().last().unwrap()["error"]["code"],
+            -32602
+        );
     }
     Support::Carried
 }
 
 /// Makes a call and answers whatever comes with an error.
 async fn decline(client: &Checked, tool: &str) -> Value {
-    let mut call = client.start("tools/call", json!({ "name": tool, "arguments": {} })).await;
+    let mut call = client
+        .start("tools/call", json!({ "name": tool, "arguments": {} }))
+        .await;
     loop {
         let message = call.next().await.unwrap();
         if message.get("method").is_none() {
@@ -72,14 +100,23 @@ async fn decline(client: &Checked, tool: &str) -> Value {
             let error = json!({ "code": -1, "message": "User rejected it" });
             let (headers, _) = client.raw().envelope("ping", Value::Null);
             let body = json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string();
-            assert_eq!(client.raw().send(http::Method::POST, headers, body).await.unwrap().status, 202);
+            assert_eq!(
+                client
+                    .raw()
+                    .send(http::Method::POST, headers, body)
+                    .await
+                    .unwrap()
+                    .status,
+                202
+            );
         }
     }
 }
 
 pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) -> Support {
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
-        // A modern client has no errors for an answer: it says so in the form, or does not come back.
+        // A modern client has no errors for an answer: it says so in the form, or does not come
+        // back.
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
@@ -88,15 +125,34 @@ pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) -> Support {
         // Of a form it is told that it was closed.
         assert_eq!(told["result"]["content"][0]["text"], "{}", "{told}");
         let last = world.mockup.requests_of("tools/call").pop().unwrap();
-        assert_eq!(last.message["params"]["inputResponses"]["question"], json!({ "action": "cancel" }));
+        assert_eq!(
+            last.message["params"]["inputResponses"]["question"],
+            json!({ "action": "cancel" })
+        );
         // There is no such word for a sample.
         let told = decline(&client, "unsampled").await;
         assert_eq!(told["result"]["isError"], true, "{told}");
-        assert!(told["result"]["content"][0]["text"].as_str().unwrap().contains("User rejected it"), "{told}");
-        assert_eq!(world.mockup.executions("unsampled"), 1, "the call was not made again");
+        assert!(
+            told["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("User rejected it"),
+            "{told}"
+        );
+        assert_eq!(
+            world.mockup.executions("unsampled"),
+            1,
+            "the call was not made again"
+        );
     } else {
-        assert_eq!(world.mockup.answers().last().unwrap()["error"]["message"], "User rejected it");
-        assert!(told["result"]["content"].is_array(), "the server goes on: {told}");
+        assert_eq!(
+            world.mockup.answers().last().unwrap()["error"]["message"],
+            "User rejected it"
+        );
+        assert!(
+            told["result"]["content"].is_array(),
+            "the server goes on: {told}"
+        );
     }
     Support::Carried
 }
@@ -106,43 +162,89 @@ pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) -> Support
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
-    let (asked, last) = converse_about(&client, "tools/call", json!({ "name": "hasty", "arguments": {} })).await;
+    let (asked, last) = converse_about(
+        &client,
+        "tools/call",
+        json!({ "name": "hasty", "arguments": {} }),
+    )
+    .await;
     assert_eq!(last["result"]["content"][0]["text"], "{}", "{last}");
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
-    // A session's client may have been asked by then: it hears that nobody waits, unless it was quicker with its answer.
-    let told = [&[][..], &["elicitation/create"], &["elicitation/create", "notifications/cancelled"]];
-    let may = if world.client.is_modern() { &told[..1] } else { &told[..] };
+    // A session's client may have been asked by then: it hears that nobody waits, unless it was
+    // quicker with its answer.
+    let told = [
+        &[][..],
+        &["elicitation/create"],
+        &["elicitation/create", "notifications/cancelled"],
+    ];
+    let may = if world.client.is_modern() {
+        &told[..1]
+    } else {
+        &told[..]
+    };
     assert!(may.contains(&&methods[..]), "{methods:?}");
     Support::Carried
 }
 
-pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(world: &Asking) -> Support {
+pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
+    world: &Asking,
+) -> Support {
     if world.client.is_modern() {
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
-    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    assert!(
+        client
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     let roots = "notifications/roots/list_changed";
-    // A process that served another client of this principal was told that it has another's roots before it.
+    // A process that served another client of this principal was told that it has another's roots
+    // before it.
     let before = world.mockup.requests_of(roots).len();
     let told = client.raw().notify(roots, json!({})).await.unwrap();
     assert_eq!(told.status, 202);
     if world.upstream.is_modern() {
-        assert!(client.call("tool_0000", json!({})).await.result().is_object());
-        assert!(world.mockup.requests_of(roots).is_empty(), "it knows no such words");
+        assert!(
+            client
+                .call("tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
+        assert!(
+            world.mockup.requests_of(roots).is_empty(),
+            "it knows no such words"
+        );
         return Support::Refused;
     }
     let heard = |mockup: &weir_testkit::Mockup| mockup.requests_of(roots).len() > before;
-    world.mockup.until("the server hears of other roots", heard).await;
+    world
+        .mockup
+        .until("the server hears of other roots", heard)
+        .await;
     if world.transport == Transport::Stdio {
         // One process serves all sessions of a principal, and ends with none of them.
         return Support::Carried;
     }
     assert_eq!(world.mockup.requests_of(roots).len(), 1);
-    let own = world.mockup.requests_of(roots)[0].session().unwrap().to_owned();
+    let own = world.mockup.requests_of(roots)[0]
+        .session()
+        .unwrap()
+        .to_owned();
     assert!(client.raw().delete().await.unwrap().status.is_success());
-    let gone =
-        |mockup: &weir_testkit::Mockup| mockup.requests_of("DELETE").iter().any(|end| end.session() == Some(&own));
-    soon("the end of its session", world.mockup.until("the session at the server ends", gone)).await;
+    let gone = |mockup: &weir_testkit::Mockup| {
+        mockup
+            .requests_of("DELETE")
+            .iter()
+            .any(|end| end.session() == Some(&own))
+    };
+    soon(
+        "the end of its session",
+        world.mockup.until("the session at the server ends", gone),
+    )
+    .await;
     Support::Carried
 }

@@ -35,19 +35,20 @@ fn form_with(message: &str) -> Value {
 }
 
 fn prompt() -> Value {
-    let message = json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
+    let message =
+        json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
     json!({ "messages": [message], "maxTokens": 10, "includeContext": "allServers" })
 }
 
 /// A prompt with a tool, and the turn that follows its use.
 fn with_tools(turn: usize) -> Value {
     let tool = json!({ "name": "times", "inputSchema": { "type": "object" } });
-    let user = json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
+    let user =
+        json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
     let mut messages = vec![user];
     if turn == 2 {
         messages.push(json!({ "role": "assistant", "content": [tool_use()] }));
-        let result =
-            json!({ "type": "tool_result", "toolUseId": "use-1", "content": [{ "type": "text", "text": "42" }] });
+        let result = json!({ "type": "tool_result", "toolUseId": "use-1", "content": [{ "type": "text", "text": "42" }] });
         messages.push(json!({ "role": "user", "content": [result] }));
     }
     json!({ "messages": messages, "maxTokens": 10, "tools": [tool], "toolChoice": { "mode": "auto" } })
@@ -61,12 +62,16 @@ fn tool_use() -> Value {
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" if params["mode"] == "url" => json!({ "action": "accept" }),
-        "elicitation/create" => json!({ "action": "accept", "content": { "name": params["message"] } }),
+        "elicitation/create" => {
+            json!({ "action": "accept", "content": { "name": params["message"] } })
+        }
         "roots/list" => json!({ "roots": [{ "uri": "file:///work", "name": "work" }] }),
         _ if params.get("tools").is_some() && params["messages"].as_array().unwrap().len() == 1 => {
             json!({ "role": "assistant", "model": "m", "stopReason": "toolUse", "content": [tool_use()] })
         }
-        _ => json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "42" } }),
+        _ => {
+            json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "42" } })
+        }
     }
 }
 
@@ -84,7 +89,14 @@ impl Asking {
             "upstreams": { "shop": server },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
         }));
-        Self { weir, mockup, client, upstream, transport, _reached: reached }
+        Self {
+            weir,
+            mockup,
+            client,
+            upstream,
+            transport,
+            _reached: reached,
+        }
     }
 
     pub async fn able(&self, path: &str) -> Checked {
@@ -99,25 +111,39 @@ impl Asking {
 
 async fn mockup(builder: Builder, revision: Revision) -> Mockup {
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
-    let tool =
-        |name: &str, questions: &[(&'static str, Value)]| Tool::new(name).does_in_turn(asking(revision, questions));
+    let tool = |name: &str, questions: &[(&'static str, Value)]| {
+        Tool::new(name).does_in_turn(asking(revision, questions))
+    };
     let both = if revision.is_modern() {
         let requests = json!({
             "a": { "method": "elicitation/create", "params": form() },
             "b": { "method": "roots/list" },
         });
-        Tool::new("both").does_in_turn([Behaviour::input_required(requests, Some("s")), Behaviour::echo()])
+        Tool::new("both").does_in_turn([
+            Behaviour::input_required(requests, Some("s")),
+            Behaviour::echo(),
+        ])
     } else {
         let asked = |id: &str, method: &str, params: Value| {
-            Step::Send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string())
+            Step::Send(
+                json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+                    .to_string(),
+            )
         };
-        let steps =
-            [asked("both-1", "elicitation/create", form()), Step::Ask { method: "roots/list", params: json!({}) }];
+        let steps = [
+            asked("both-1", "elicitation/create", form()),
+            Step::Ask {
+                method: "roots/list",
+                params: json!({}),
+            },
+        ];
         Tool::new("both").does(Behaviour::steps(steps.into_iter().chain([Step::Echo])))
     };
     let nothing = json!({ "resultType": "input_required" });
-    let again =
-        Behaviour::input_required(json!({ "q": { "method": "elicitation/create", "params": form() } }), Some("s"));
+    let again = Behaviour::input_required(
+        json!({ "q": { "method": "elicitation/create", "params": form() } }),
+        Some("s"),
+    );
     let cancelled = json!({ "requestId": "hasty-1", "reason": "never mind" });
     let hasty = Behaviour::steps([
         Step::Send(
@@ -128,7 +154,10 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
     ]);
     let own = OWN.map(|name| own(revision, name));
     // A stream, not JSON: a server that answers by JSON says nothing before its answer.
-    let beside = Step::AskBeside { method: "roots/list", params: json!({}) };
+    let beside = Step::AskBeside {
+        method: "roots/list",
+        params: json!({}),
+    };
     let beside = Behaviour::steps([beside, Step::Answer]).as_events();
     own.into_iter()
         .fold(builder, |builder, tool| builder.with(tool))
@@ -143,7 +172,13 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
         .with(tool("sample", &[("sampling/createMessage", prompt())]))
         .with(tool("roots", &[("roots/list", json!({}))]))
         .with(tool("visit", &[("elicitation/create", url)]))
-        .with(tool("turns", &[("sampling/createMessage", with_tools(1)), ("sampling/createMessage", with_tools(2))]))
+        .with(tool(
+            "turns",
+            &[
+                ("sampling/createMessage", with_tools(1)),
+                ("sampling/createMessage", with_tools(2)),
+            ],
+        ))
         .tool("sign_in", Behaviour::steps([Step::Error(sign_in())]))
         .with(tool("unable", &[("sampling/createMessage", prompt())]))
         .with(both)
@@ -159,15 +194,27 @@ fn own(revision: Revision, name: &str) -> Tool {
     let params = form_with(name);
     if revision.is_modern() {
         let request = json!({ "question": { "method": "elicitation/create", "params": params } });
-        return Tool::new(name).does_in_turn([Behaviour::input_required(request, Some(name)), Behaviour::echo()]);
+        return Tool::new(name).does_in_turn([
+            Behaviour::input_required(request, Some(name)),
+            Behaviour::echo(),
+        ]);
     }
-    Tool::new(name).does(Behaviour::steps([Step::Ask { method: "elicitation/create", params }, Step::Answer]))
+    Tool::new(name).does(Behaviour::steps([
+        Step::Ask {
+            method: "elicitation/create",
+            params,
+        },
+        Step::Answer,
+    ]))
 }
 
 /// A tool that asks these one after another and then echoes.
 fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behaviour> {
     if !revision.is_modern() {
-        let steps = questions.iter().map(|(method, params)| Step::Ask { method, params: params.clone() });
+        let steps = questions.iter().map(|(method, params)| Step::Ask {
+            method,
+            params: params.clone(),
+        });
         return vec![Behaviour::steps(steps.chain([Step::Echo]))];
     }
     let rounds = questions.iter().enumerate().map(|(nth, (method, params))| {
@@ -181,17 +228,28 @@ fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behavi
 
 /// Makes a call and answers what comes; gives what was asked, and the last message.
 async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(String, Value)>, Value) {
-    converse_about(client, "tools/call", json!({ "name": tool, "arguments": arguments })).await
+    converse_about(
+        client,
+        "tools/call",
+        json!({ "name": tool, "arguments": arguments }),
+    )
+    .await
 }
 
 /// The same with a request of any method.
-pub async fn converse_about(client: &Checked, method: &str, mut params: Value) -> (Vec<(String, Value)>, Value) {
+pub async fn converse_about(
+    client: &Checked,
+    method: &str,
+    mut params: Value,
+) -> (Vec<(String, Value)>, Value) {
     let mut asked = Vec::new();
     if !client.revision.is_modern() {
         let mut call = client.start(method, params).await;
         loop {
             let message = call.next().await.unwrap();
-            let Some(method) = message["method"].as_str() else { return (asked, message) };
+            let Some(method) = message["method"].as_str() else {
+                return (asked, message);
+            };
             if message.get("id").is_none() {
                 asked.push((method.to_owned(), message["params"].clone()));
                 continue;
@@ -208,8 +266,14 @@ pub async fn converse_about(client: &Checked, method: &str, mut params: Value) -
         if result["resultType"] != "input_required" {
             return (asked, message);
         }
-        assert!(result["inputRequests"].is_object() || result["requestState"].is_string(), "R167: {result}");
-        assert!(result.get("ttlMs").is_none() && result.get("cacheScope").is_none(), "R154: {result}");
+        assert!(
+            result["inputRequests"].is_object() || result["requestState"].is_string(),
+            "R167: {result}"
+        );
+        assert!(
+            result.get("ttlMs").is_none() && result.get("cacheScope").is_none(),
+            "R154: {result}"
+        );
         let mut answers = json!({});
         for (key, request) in result["inputRequests"].as_object().unwrap() {
             let method = request["method"].as_str().unwrap();
@@ -225,11 +289,19 @@ pub async fn converse_about(client: &Checked, method: &str, mut params: Value) -
 fn heard(world: &Asking, tool: &str) -> Vec<Value> {
     let mockup = &world.mockup;
     if world.upstream.is_modern() {
-        let calls = mockup.requests_of("tools/call").into_iter().filter(|call| call.tool() == Some(tool));
-        let answers = calls.filter_map(|call| call.message["params"].get("inputResponses").cloned());
+        let calls = mockup
+            .requests_of("tools/call")
+            .into_iter()
+            .filter(|call| call.tool() == Some(tool));
+        let answers =
+            calls.filter_map(|call| call.message["params"].get("inputResponses").cloned());
         return answers.map(|answers| answers["question"].clone()).collect();
     }
-    mockup.answers().iter().map(|answer| answer["result"].clone()).collect()
+    mockup
+        .answers()
+        .iter()
+        .map(|answer| answer["result"].clone())
+        .collect()
 }
 
 /// A tool of the server's, what it asks for, and the revision that has the words for it first.
@@ -239,24 +311,43 @@ pub struct Question {
     since: Revision,
 }
 
-pub const ELICITATION: Question =
-    Question { tool: "elicit", method: "elicitation/create", since: Revision::V2025_06_18 };
-pub const SAMPLING: Question =
-    Question { tool: "sample", method: "sampling/createMessage", since: Revision::V2024_11_05 };
-pub const ROOTS: Question = Question { tool: "roots", method: "roots/list", since: Revision::V2024_11_05 };
+pub const ELICITATION: Question = Question {
+    tool: "elicit",
+    method: "elicitation/create",
+    since: Revision::V2025_06_18,
+};
+pub const SAMPLING: Question = Question {
+    tool: "sample",
+    method: "sampling/createMessage",
+    since: Revision::V2024_11_05,
+};
+pub const ROOTS: Question = Question {
+    tool: "roots",
+    method: "roots/list",
+    since: Revision::V2024_11_05,
+};
 
 pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(
     world: &Asking,
     question: &Question,
 ) -> Support {
-    let Question { tool, method, since } = *question;
+    let Question {
+        tool,
+        method,
+        since,
+    } = *question;
     if !world.has(since) {
         return r182_what_a_revision_has_no_words_for_is_refused(world, tool, since).await;
     }
     let client = world.able("/mcp").await;
     let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
-    assert!(last["result"]["content"].is_array() && last["result"]["isError"] != true, "{last}");
-    let [(asked, with)] = &asked[..] else { panic!("{tool}: {asked:?}") };
+    assert!(
+        last["result"]["content"].is_array() && last["result"]["isError"] != true,
+        "{last}"
+    );
+    let [(asked, with)] = &asked[..] else {
+        panic!("{tool}: {asked:?}")
+    };
     assert_eq!(asked, method);
     match method {
         "elicitation/create" => {
@@ -266,20 +357,38 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
         "sampling/createMessage" => assert_eq!(with["includeContext"], "none", "R190"),
         _ => {}
     }
-    assert_eq!(heard(world, tool).last(), Some(&answer(method, with)), "{tool}");
+    assert_eq!(
+        heard(world, tool).last(),
+        Some(&answer(method, with)),
+        "{tool}"
+    );
     if world.upstream.is_modern() {
         // R170, R171: the state as it was, an id of its own, and the very arguments.
         let calls = world.mockup.requests_of("tools/call");
-        let calls: Vec<_> = calls.iter().filter(|call| call.tool() == Some(tool)).collect();
-        assert_eq!(calls[1].message["params"]["requestState"], "state \"0\" \u{1F980}");
-        assert_eq!(calls[1].message["params"]["arguments"], calls[0].message["params"]["arguments"]);
+        let calls: Vec<_> = calls
+            .iter()
+            .filter(|call| call.tool() == Some(tool))
+            .collect();
+        assert_eq!(
+            calls[1].message["params"]["requestState"],
+            "state \"0\" \u{1F980}"
+        );
+        assert_eq!(
+            calls[1].message["params"]["arguments"],
+            calls[0].message["params"]["arguments"]
+        );
         assert_ne!(calls[1].message["id"], calls[0].message["id"]);
     }
     Support::Carried
 }
 
-/// A server asks a client whose revision has no words for it, although that said that it can be asked everything.
-async fn r182_what_a_revision_has_no_words_for_is_refused(world: &Asking, tool: &str, since: Revision) -> Support {
+/// A server asks a client whose revision has no words for it, although that said that it can be
+/// asked everything.
+async fn r182_what_a_revision_has_no_words_for_is_refused(
+    world: &Asking,
+    tool: &str,
+    since: Revision,
+) -> Support {
     if world.upstream < since {
         return Support::NotInRevision;
     }
@@ -293,11 +402,22 @@ async fn r182_what_a_revision_has_no_words_for_is_refused(world: &Asking, tool: 
         return Support::Refused;
     }
     // The server hears that nobody can be asked, and goes on.
-    assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{tool}: {last}");
+    assert_eq!(
+        last["result"]["content"][0]["text"], r#"{"n":1}"#,
+        "{tool}: {last}"
+    );
     let refused = world.mockup.answers().split_off(answers);
     assert!(!refused.is_empty(), "{tool}: the server was answered");
-    let codes: Vec<_> = refused.iter().map(|answer| answer["error"]["code"].as_i64()).collect();
-    assert!(codes.iter().all(|code| matches!(code, Some(-32601 | -32602))), "{tool}: {refused:?}");
+    let codes: Vec<_> = refused
+        .iter()
+        .map(|answer| answer["error"]["code"].as_i64())
+        .collect();
+    assert!(
+        codes
+            .iter()
+            .all(|code| matches!(code, Some(-32601 | -32602))),
+        "{tool}: {refused:?}"
+    );
     Support::Refused
 }
 
@@ -313,7 +433,12 @@ pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) -> Support {
     assert_eq!(asked[0].1["tools"], with_tools(1)["tools"]);
     assert_eq!(asked[1].1["messages"], with_tools(2)["messages"]);
     let heard = heard(world, "turns");
-    assert!(heard.iter().any(|answer| answer["content"] == json!([tool_use()])), "{heard:?}");
+    assert!(
+        heard
+            .iter()
+            .any(|answer| answer["content"] == json!([tool_use()])),
+        "{heard:?}"
+    );
     Support::Carried
 }
 
@@ -339,8 +464,15 @@ pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking)
     let (asked, last) = converse(&client, "visit", json!({ "n": 4 })).await;
     assert_eq!(last["result"]["content"][0]["text"], r#"{"n":4}"#, "{last}");
     let (_, with) = &asked[0];
-    assert_eq!((with["mode"].as_str(), with["url"].as_str()), (Some("url"), Some("https://idp.example/")));
-    assert_eq!(with["elicitationId"].is_string(), !world.client.is_modern(), "{with}");
+    assert_eq!(
+        (with["mode"].as_str(), with["url"].as_str()),
+        (Some("url"), Some("https://idp.example/"))
+    );
+    assert_eq!(
+        with["elicitationId"].is_string(),
+        !world.client.is_modern(),
+        "{with}"
+    );
     assert_ne!(with["elicitationId"], "own-1", "weir's own");
     Support::Carried
 }
@@ -351,7 +483,9 @@ fn sign_in() -> Value {
     json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [one] } })
 }
 
-pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(world: &Asking) -> Support {
+pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(
+    world: &Asking,
+) -> Support {
     if world.upstream != Revision::V2025_11_25 {
         return Support::NotInRevision;
     }
@@ -359,25 +493,48 @@ pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision
     let answer = client.call("sign_in", json!({})).await;
     if world.client.is_modern() {
         let request = &answer.result()["inputRequests"]["visit-1"];
-        assert_eq!(request["params"], json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/" }));
-        assert!(answer.result()["requestState"].is_string(), "{}", answer.last());
+        assert_eq!(
+            request["params"],
+            json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/" })
+        );
+        assert!(
+            answer.result()["requestState"].is_string(),
+            "{}",
+            answer.last()
+        );
         let unable = Checked::open(&world.weir.url("/shop"), world.client).await;
         let refused = unable.call("sign_in", json!({})).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (400, -32021), "{}", refused.last());
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (400, -32021),
+            "{}",
+            refused.last()
+        );
     } else if world.client == Revision::V2025_11_25 {
         let mut said = answer.error().clone();
         let name = said["data"]["elicitations"][0]["elicitationId"].take();
-        assert!(name.as_str().is_some_and(|name| name.starts_with("weir-")), "R186: weir's own: {name}");
+        assert!(
+            name.as_str().is_some_and(|name| name.starts_with("weir-")),
+            "R186: weir's own: {name}"
+        );
         said["data"]["elicitations"][0]["elicitationId"] = json!("own-2");
         assert_eq!(said, sign_in());
         // Who did not say that it can be sent to a URL is told in words.
         let unable = Checked::open(&world.weir.url("/shop"), world.client).await;
         let told = unable.call("sign_in", json!({})).await;
         assert_eq!(told.result()["isError"], true, "{}", told.last());
-        assert!(told.text().contains("https://idp.example/"), "{}", told.last());
+        assert!(
+            told.text().contains("https://idp.example/"),
+            "{}",
+            told.last()
+        );
     } else {
         assert_eq!(answer.result()["isError"], true, "{}", answer.last());
-        assert!(answer.text().contains("https://idp.example/"), "{}", answer.last());
+        assert!(
+            answer.text().contains("https://idp.example/"),
+            "{}",
+            answer.last()
+        );
         return Support::Refused;
     }
     Support::Carried
@@ -393,32 +550,55 @@ pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) -
     } else {
         // Declined, and the call goes on.
         assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{last}");
-        assert_eq!(world.mockup.answers().last().unwrap()["error"]["code"], -32601);
+        assert_eq!(
+            world.mockup.answers().last().unwrap()["error"]["code"],
+            -32601
+        );
     }
     Support::Refused
 }
 
-pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(world: &Asking) -> Support {
+pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(
+    world: &Asking,
+) -> Support {
     if !world.upstream.is_modern() {
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "nothing", json!({})).await;
-    assert_eq!((asked.len(), &last["result"]["isError"]), (0, &json!(true)), "R167: {last}");
-    assert_eq!(world.mockup.executions("nothing"), 1, "it is not asked again what it wants");
+    assert_eq!(
+        (asked.len(), &last["result"]["isError"]),
+        (0, &json!(true)),
+        "R167: {last}"
+    );
+    assert_eq!(
+        world.mockup.executions("nothing"),
+        1,
+        "it is not asked again what it wants"
+    );
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
         // A modern client counts its rounds itself, and an older one cannot be asked.
         return Support::Refused;
     }
     let (asked, last) = converse(&client, "again", json!({})).await;
-    assert_eq!((asked.len(), &last["result"]["isError"]), (16, &json!(true)), "R180: {last}");
+    assert_eq!(
+        (asked.len(), &last["result"]["isError"]),
+        (16, &json!(true)),
+        "R180: {last}"
+    );
     assert_eq!(world.mockup.executions("again"), 17);
     Support::Refused
 }
 
 /// The newest session in which the server was called.
 fn session(world: &Asking) -> String {
-    world.mockup.requests_of("tools/call").last().and_then(|call| call.session()).unwrap().to_owned()
+    world
+        .mockup
+        .requests_of("tools/call")
+        .last()
+        .and_then(|call| call.session())
+        .unwrap()
+        .to_owned()
 }
 
 pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(
@@ -429,19 +609,45 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
         return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
-    // A session of the client's own is opened by a call; and the server can speak in it before the call is over.
-    world.mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
-    let mut stream = if world.client.is_modern() { None } else { Some(client.changes().await) };
-    assert!(client.call("shop__tool_0000", json!({})).await.result().is_object());
+    // A session of the client's own is opened by a call; and the server can speak in it before the
+    // call is over.
+    world
+        .mockup
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
+    let mut stream = if world.client.is_modern() {
+        None
+    } else {
+        Some(client.changes().await)
+    };
+    assert!(
+        client
+            .call("shop__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     let session = session(world);
-    let ask = |method: &str, params: &Value| soon("its answer", world.mockup.ask_beside(&session, method, params));
+    let ask = |method: &str, params: &Value| {
+        soon(
+            "its answer",
+            world.mockup.ask_beside(&session, method, params),
+        )
+    };
     if let Some(stream) = &mut stream {
         let (answered, ()) = tokio::join!(ask("roots/list", &json!({})), async {
             let asked = stream.next().await.unwrap();
             assert_eq!(asked["method"], "roots/list", "{asked}");
-            client.raw().respond(&asked["id"], answer("roots/list", &Value::Null)).await.unwrap();
+            client
+                .raw()
+                .respond(&asked["id"], answer("roots/list", &Value::Null))
+                .await
+                .unwrap();
         });
-        assert_eq!(answered.unwrap()["result"], answer("roots/list", &Value::Null));
+        assert_eq!(
+            answered.unwrap()["result"],
+            answer("roots/list", &Value::Null)
+        );
     }
     if world.client.is_modern() {
         let refused = ask("roots/list", &json!({})).await.unwrap();
@@ -451,7 +657,9 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     Support::Carried
 }
 
-pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world: &Asking) -> Support {
+pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(
+    world: &Asking,
+) -> Support {
     if world.upstream.is_modern() {
         return Support::NotInRevision;
     }
@@ -460,40 +668,77 @@ pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world:
     let (asked, last) = converse(&client, "shop__beside", json!({ "n": 1 })).await;
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
     assert_eq!(methods, ["roots/list"], "{last}");
-    assert_eq!(last["result"]["content"][0]["text"], answer("roots/list", &Value::Null).to_string(), "{last}");
+    assert_eq!(
+        last["result"]["content"][0]["text"],
+        answer("roots/list", &Value::Null).to_string(),
+        "{last}"
+    );
     Support::Carried
 }
 
-pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world: &Asking) -> Support {
+pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(
+    world: &Asking,
+) -> Support {
     if !world.has(Revision::V2025_06_18) {
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
-    let [one, two, three] = OWN.map(|tool| Box::pin(converse(&client, tool, json!({ "of": tool }))));
+    let [one, two, three] =
+        OWN.map(|tool| Box::pin(converse(&client, tool, json!({ "of": tool }))));
     let (one, two, three) = tokio::join!(one, two, three);
-    // Over its one line a server does not say which call of its client's it asks for: any of them asks, and the server knows.
-    let one_line = world.transport.is_line() && !world.upstream.is_modern() && !world.client.is_modern();
+    // Over its one line a server does not say which call of its client's it asks for: any of them
+    // asks, and the server knows.
+    let one_line =
+        world.transport.is_line() && !world.upstream.is_modern() && !world.client.is_modern();
     for (tool, (asked, last)) in OWN.into_iter().zip([one, two, three]) {
         let messages: Vec<_> = asked.iter().map(|(_, with)| &with["message"]).collect();
         assert!(one_line || messages == [tool], "{messages:?}");
-        assert!(last["result"]["content"][0]["text"].as_str().unwrap().contains(tool), "{last}");
+        assert!(
+            last["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains(tool),
+            "{last}"
+        );
     }
-    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    assert!(
+        client
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     let calls = world.mockup.requests_of("tools/call");
     let of_rounds = ["requestState", "inputResponses"];
-    let with: Vec<_> =
-        calls.iter().filter(|call| of_rounds.iter().any(|name| call.message["params"].get(name).is_some())).collect();
+    let with: Vec<_> = calls
+        .iter()
+        .filter(|call| {
+            of_rounds
+                .iter()
+                .any(|name| call.message["params"].get(name).is_some())
+        })
+        .collect();
     if !world.upstream.is_modern() {
         assert!(with.is_empty(), "it knows no such words: {with:?}");
         return Support::Carried;
     }
     for tool in OWN {
-        let [second] = with.iter().filter(|call| call.tool() == Some(tool)).collect::<Vec<_>>()[..] else {
+        let [second] = with
+            .iter()
+            .filter(|call| call.tool() == Some(tool))
+            .collect::<Vec<_>>()[..]
+        else {
             panic!("{tool}: {with:?}")
         };
         let params = &second.message["params"];
-        assert_eq!((&params["requestState"], &params["arguments"]), (&json!(tool), &json!({ "of": tool })));
-        assert_eq!(params["inputResponses"]["question"]["content"], json!({ "name": tool }));
+        assert_eq!(
+            (&params["requestState"], &params["arguments"]),
+            (&json!(tool), &json!({ "of": tool }))
+        );
+        assert_eq!(
+            params["inputResponses"]["question"]["content"],
+            json!({ "name": tool })
+        );
     }
     assert!(with.iter().all(|call| call.tool() != Some("tool_0000")));
     Support::Carried

@@ -1,4 +1,5 @@
-//! How both sides meet: what weir says of itself, what it asks of servers, and that neither is passed on as it came.
+//! How both sides meet: what weir says of itself, what it asks of servers, and that neither is
+//! passed on as it came.
 
 use serde_json::{Value, json};
 use weir_wire::{Revision, meta};
@@ -7,23 +8,45 @@ use super::report::Support;
 use super::world::{Transport, World};
 use crate::harness::Checked;
 
-pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(world: &World) -> Support {
+pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(
+    world: &World,
+) -> Support {
     let (client, about) = greeted(world).await;
-    let own = if world.client.is_modern() { &about["_meta"][meta::SERVER_INFO] } else { &about["serverInfo"] };
+    let own = if world.client.is_modern() {
+        &about["_meta"][meta::SERVER_INFO]
+    } else {
+        &about["serverInfo"]
+    };
     assert_eq!(own["name"], "weir", "R053: {about}");
     let capabilities = &about["capabilities"];
     for list in ["tools", "prompts", "resources"] {
         // The modern server tells of its tools alone, and a client of its own era hears just that.
         let is_told = !(world.client.is_modern() && world.upstream.is_modern()) || list == "tools";
-        assert_eq!(capabilities[list]["listChanged"], is_told, "{list}: {about}");
+        assert_eq!(
+            capabilities[list]["listChanged"], is_told,
+            "{list}: {about}"
+        );
     }
     assert_eq!(capabilities["resources"]["subscribe"], true, "{about}");
     // 2024-11-05 has completion, and no word for having it.
     let completes = world.client > Revision::V2024_11_05;
-    assert_eq!(capabilities.get("completions"), completes.then_some(&json!({})), "{about}");
+    assert_eq!(
+        capabilities.get("completions"),
+        completes.then_some(&json!({})),
+        "{about}"
+    );
     // What the server never said it has, nobody is offered.
-    assert!(capabilities.get("tasks").is_none() && capabilities.get("extensions").is_none(), "{about}");
-    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    assert!(
+        capabilities.get("tasks").is_none() && capabilities.get("extensions").is_none(),
+        "{about}"
+    );
+    assert!(
+        client
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     Support::Carried
 }
 
@@ -33,7 +56,10 @@ async fn greeted(world: &World) -> (Checked, Value) {
     if world.client.is_modern() {
         let found = client.ask("server/discover", json!({})).await;
         let versions = found.result()["supportedVersions"].as_array().unwrap();
-        assert!(versions.contains(&json!(world.client.as_str())), "{versions:?}");
+        assert!(
+            versions.contains(&json!(world.client.as_str())),
+            "{versions:?}"
+        );
         return (client, found.result().clone());
     }
     let hello = json!({
@@ -42,24 +68,47 @@ async fn greeted(world: &World) -> (Checked, Value) {
         "clientInfo": { "name": "nobody-else-hears-of-this", "version": "1" },
     });
     let opened = client.raw().ask("initialize", hello).await.unwrap();
-    assert_eq!(opened.result()["protocolVersion"], world.client.as_str(), "R059");
+    assert_eq!(
+        opened.result()["protocolVersion"],
+        world.client.as_str(),
+        "R059"
+    );
     (client, opened.result().clone())
 }
 
-pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world: &World) -> Support {
+pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(
+    world: &World,
+) -> Support {
     let clients = [world.direct().await, world.direct().await];
     for client in &clients {
-        assert!(client.call("tool_0000", json!({})).await.result().is_object());
+        assert!(
+            client
+                .call("tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
     }
     let mockup = &world.mockup;
     if world.upstream.is_modern() {
-        // A session, or a process of the legacy era, is looked for once, for clients that have sessions.
+        // A session, or a process of the legacy era, is looked for once, for clients that have
+        // sessions.
         let looks = usize::from(!world.client.is_modern());
-        assert!(mockup.requests_of("initialize").len() <= looks, "its probe was answered");
+        assert!(
+            mockup.requests_of("initialize").len() <= looks,
+            "its probe was answered"
+        );
         // Every request stands for itself; the client's capabilities are the call's.
         for request in mockup.requests_of("tools/call") {
-            assert_eq!(request.meta()[meta::PROTOCOL_VERSION], world.upstream.as_str());
-            assert_eq!(request.meta()[meta::CLIENT_CAPABILITIES], json!({}), "{request:?}");
+            assert_eq!(
+                request.meta()[meta::PROTOCOL_VERSION],
+                world.upstream.as_str()
+            );
+            assert_eq!(
+                request.meta()[meta::CLIENT_CAPABILITIES],
+                json!({}),
+                "{request:?}"
+            );
             assert_eq!(request.meta()[meta::CLIENT_INFO]["name"], "weir");
         }
     } else {
@@ -72,14 +121,27 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world
                 "R079: those who can be asked nothing share"
             );
         }
-        assert_eq!(mockup.requests_of("notifications/initialized").len(), opened.len(), "R075");
-        let sessions: std::collections::HashSet<_> =
-            mockup.requests_of("tools/call").iter().map(|call| call.session().map(str::to_owned)).collect();
-        // A client's session is one of its own at a server that has sessions; a child is one for all.
+        assert_eq!(
+            mockup.requests_of("notifications/initialized").len(),
+            opened.len(),
+            "R075"
+        );
+        let sessions: std::collections::HashSet<_> = mockup
+            .requests_of("tools/call")
+            .iter()
+            .map(|call| call.session().map(str::to_owned))
+            .collect();
+        // A client's session is one of its own at a server that has sessions; a child is one for
+        // all.
         let own = !world.client.is_modern() && world.transport == Transport::Http;
         assert_eq!(sessions.len(), if own { 1 + clients.len() } else { 1 });
     }
-    assert!(mockup.requests().iter().all(|request| !request.holds("nobody-else-hears-of-this")));
+    assert!(
+        mockup
+            .requests()
+            .iter()
+            .all(|request| !request.holds("nobody-else-hears-of-this"))
+    );
     Support::Carried
 }
 
@@ -87,15 +149,24 @@ pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) -> Su
     let client = world.direct().await;
     let pinged = client.ask("ping", Value::Null).await;
     let found = if world.client.is_modern() {
-        assert_eq!((pinged.status.as_u16(), pinged.code()), (404, -32601), "{}", pinged.last());
+        assert_eq!(
+            (pinged.status.as_u16(), pinged.code()),
+            (404, -32601),
+            "{}",
+            pinged.last()
+        );
         Support::Refused
     } else {
         assert_eq!(pinged.result(), &json!({}), "R104");
         Support::Carried
     };
-    assert!(world.mockup.requests_of("ping").is_empty(), "no ping goes through");
+    assert!(
+        world.mockup.requests_of("ping").is_empty(),
+        "no ping goes through"
+    );
     if world.upstream.is_modern() || world.transport.is_line() {
-        // A modern server has no requests of its own; over one line they are tested with what it asks.
+        // A modern server has no requests of its own; over one line they are tested with what it
+        // asks.
         return found;
     }
     let answered = client.call("pings", json!({})).await;
@@ -103,19 +174,34 @@ pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) -> Su
     found
 }
 
-/// Each client of a server of both eras speaks to the server in its own era, in whatever order they come.
+/// Each client of a server of both eras speaks to the server in its own era, in whatever order they
+/// come.
 pub async fn r075_a_server_of_both_eras_is_spoken_to_in_each_clients_own(world: &World) -> Support {
     if !world.has_both_eras {
         return Support::NotInRevision;
     }
-    let other = if world.client.is_modern() { Revision::NEWEST_LEGACY } else { Revision::MODERN };
+    let other = if world.client.is_modern() {
+        Revision::NEWEST_LEGACY
+    } else {
+        Revision::MODERN
+    };
     for revision in [world.client, other, world.client] {
         let client = Checked::open(&world.weir.url("/shop"), revision).await;
-        assert!(client.call("tool_0000", json!({ "in": revision.as_str() })).await.result().is_object());
+        assert!(
+            client
+                .call("tool_0000", json!({ "in": revision.as_str() }))
+                .await
+                .result()
+                .is_object()
+        );
         let call = world.mockup.requests_of("tools/call").pop().unwrap();
         assert_eq!(call.message["params"]["arguments"]["in"], revision.as_str());
         assert_eq!(call.session().is_some(), !revision.is_modern(), "{call:?}");
-        assert_eq!(call.meta().get(meta::PROTOCOL_VERSION).is_some(), revision.is_modern(), "{call:?}");
+        assert_eq!(
+            call.meta().get(meta::PROTOCOL_VERSION).is_some(),
+            revision.is_modern(),
+            "{call:?}"
+        );
     }
     Support::Carried
 }

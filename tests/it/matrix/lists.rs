@@ -12,12 +12,27 @@ use crate::harness::{soon, until_it};
 pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World) -> Support {
     let client = world.client().await;
     let (tools, pages) = client.pages().await;
-    let names: HashSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let names: HashSet<_> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names.len(), tools.len(), "each once: {names:?}");
-    assert!(names.len() > FILLERS && pages == tools.len().div_ceil(4), "{} tools, {pages} pages", tools.len());
-    assert!(names.iter().all(|name| name.starts_with("shop__")), "{names:?}");
+    assert!(
+        names.len() > FILLERS && pages == tools.len().div_ceil(4),
+        "{} tools, {pages} pages",
+        tools.len()
+    );
+    assert!(
+        names.iter().all(|name| name.starts_with("shop__")),
+        "{names:?}"
+    );
     let direct = world.direct().await.names().await;
-    assert!(direct.iter().all(|name| names.contains(&*format!("shop__{name}"))), "{direct:?} of {names:?}");
+    assert!(
+        direct
+            .iter()
+            .all(|name| names.contains(&*format!("shop__{name}"))),
+        "{direct:?} of {names:?}"
+    );
     assert_eq!(direct.len(), names.len());
     let first = client.ask("tools/list", json!({})).await;
     let body = String::from_utf8(first.body.to_vec()).unwrap();
@@ -31,8 +46,14 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) -> Su
     let before = client.names().await;
     let mut stream = client.changes().await;
     let mockup = &world.mockup;
-    mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
-    mockup.set_tools(Tool::numbered(FILLERS).into_iter().chain([Tool::new("added_0")]));
+    mockup
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
+    mockup.set_tools(
+        Tool::numbered(FILLERS)
+            .into_iter()
+            .chain([Tool::new("added_0")]),
+    );
     mockup.notify_list_changed();
     stream.changed().await;
     until_it("the new list", async || {
@@ -44,6 +65,10 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) -> Su
     let called = client.call("shop__added_0", json!({ "a": 1 })).await;
     assert_eq!(called.text(), r#"{"a":1}"#);
     drop(stream);
-    soon("weir goes on listening", mockup.until("it listens", |mockup| mockup.listeners() > 0)).await;
+    soon(
+        "weir goes on listening",
+        mockup.until("it listens", |mockup| mockup.listeners() > 0),
+    )
+    .await;
     Support::Carried
 }

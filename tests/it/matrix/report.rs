@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub enum Support {
     /// The client's or the server's revision has no such feature: there is nothing to try.
     NotInRevision,
-    /// One side has the feature and the other has not: weir refused it in the words of the revision.
+    /// One side has the feature and the other has not: weir refused it in the words of the
+    /// revision.
     Refused,
     /// The feature was carried from one side to the other.
     Carried,
@@ -20,8 +21,8 @@ pub enum Support {
 pub struct Report(BTreeMap<&'static str, Support>);
 
 impl Report {
-    /// Adds the outcome of one scenario. Several scenarios may test one feature, and some have nothing to try in this pairing: the
-    /// highest outcome counts.
+    /// Adds the outcome of one scenario. Several scenarios may test one feature, and some have
+    /// nothing to try in this pairing: the highest outcome counts.
     pub fn add(&mut self, feature: &'static str, found: Support) {
         let most = self.0.entry(feature).or_insert(found);
         *most = (*most).max(found);
@@ -30,7 +31,9 @@ impl Report {
     /// A report on one feature.
     pub fn of(feature: &'static str, found: impl IntoIterator<Item = Support>) -> Self {
         let mut report = Self::default();
-        found.into_iter().for_each(|found| report.add(feature, found));
+        found
+            .into_iter()
+            .for_each(|found| report.add(feature, found));
         report
     }
 

@@ -14,17 +14,37 @@ fn has_ids(revision: Revision) -> bool {
 
 /// Takes a stream up again after this event.
 async fn resume(client: &Checked, id: &str) -> Exchange {
-    let exchange = soon("GET", client.raw().clone().with_header("last-event-id", id).get_stream()).await.unwrap();
-    assert!(exchange.status.is_success() && exchange.is_stream(), "{:?}", exchange.status);
+    let exchange = soon(
+        "GET",
+        client
+            .raw()
+            .clone()
+            .with_header("last-event-id", id)
+            .get_stream(),
+    )
+    .await
+    .unwrap();
+    assert!(
+        exchange.status.is_success() && exchange.is_stream(),
+        "{:?}",
+        exchange.status
+    );
     exchange
 }
 
-/// Begins a call that waits for the gate; gives its stream after the first message, and the id of that.
+/// Begins a call that waits for the gate; gives its stream after the first message, and the id of
+/// that.
 async fn begun(client: &Checked) -> (Exchange, String) {
-    let params = json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
-    let mut exchange = soon("tools/call", client.raw().request("tools/call", params)).await.unwrap();
+    let params =
+        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
+    let mut exchange = soon("tools/call", client.raw().request("tools/call", params))
+        .await
+        .unwrap();
     loop {
-        let event = soon("an event", exchange.next_event()).await.unwrap().unwrap();
+        let event = soon("an event", exchange.next_event())
+            .await
+            .unwrap()
+            .unwrap();
         if !event.data.is_empty() {
             let message: Value = serde_json::from_str(&event.data).unwrap();
             assert_eq!(message["method"], "notifications/progress");
@@ -33,26 +53,43 @@ async fn begun(client: &Checked) -> (Exchange, String) {
     }
 }
 
-pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(world: &World) -> Support {
+pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(
+    world: &World,
+) -> Support {
     let gate = &world.gate;
     gate.admit(1);
     let client = world.direct().await;
     let answer = client.call_with_token("gated", json!({}), &json!(1)).await;
-    let ids: Vec<_> = answer.events.iter().filter_map(|event| event.id.clone()).collect();
+    let ids: Vec<_> = answer
+        .events
+        .iter()
+        .filter_map(|event| event.id.clone())
+        .collect();
     if !has_ids(world.client) {
         assert_eq!(ids, [""; 0]);
         return Support::NotInRevision;
     }
-    let first = answer.events.iter().find(|event| event.id.is_some()).unwrap();
+    let first = answer
+        .events
+        .iter()
+        .find(|event| event.id.is_some())
+        .unwrap();
     if world.client.has_stream_polling() {
-        assert_eq!((first.data.as_str(), first.retry), ("", Some(1000)), "R094, R095");
+        assert_eq!(
+            (first.data.as_str(), first.retry),
+            ("", Some(1000)),
+            "R094, R095"
+        );
     } else {
         assert!(!first.data.is_empty(), "an empty event is of 2025-11-25");
     }
     let distinct: std::collections::HashSet<_> = ids.iter().collect();
     assert_eq!(distinct.len(), ids.len(), "R092");
     let stream = |id: &String| id.split('-').next().unwrap_or_default().to_owned();
-    assert!(ids.iter().all(|id| stream(id) == stream(&ids[0])), "R092: an id names its stream: {ids:?}");
+    assert!(
+        ids.iter().all(|id| stream(id) == stream(&ids[0])),
+        "R092: an id names its stream: {ids:?}"
+    );
     Support::Carried
 }
 
@@ -67,11 +104,22 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
     drop(lost);
     let before = mockup.counts("gated").completed;
     gate.admit(2);
-    mockup.until("both are done", |mockup| mockup.counts("gated").completed == before + 2).await;
+    mockup
+        .until("both are done", |mockup| {
+            mockup.counts("gated").completed == before + 2
+        })
+        .await;
     // Whether it is there already or comes later makes no difference.
     for _ in 0..2 {
-        let rest = soon("the rest", resume(&client, &id).await.finish()).await.unwrap();
-        assert_eq!(rest.messages.len(), 1, "only this stream's, and only what came after: {:?}", rest.messages);
+        let rest = soon("the rest", resume(&client, &id).await.finish())
+            .await
+            .unwrap();
+        assert_eq!(
+            rest.messages.len(),
+            1,
+            "only this stream's, and only what came after: {:?}",
+            rest.messages
+        );
         assert_eq!(rest.text(), r#"{"n":1}"#);
     }
     let own = soon("its own", other.finish()).await.unwrap();
@@ -79,10 +127,20 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
     // While it runs, too; and the stream before it ends then.
     let (mut first, id) = begun(&client).await;
     let second = resume(&client, &id).await;
-    assert_eq!(soon("the end", first.next_message()).await.unwrap(), None, "R090: one stream at a time");
+    assert_eq!(
+        soon("the end", first.next_message()).await.unwrap(),
+        None,
+        "R090: one stream at a time"
+    );
     gate.admit(1);
-    assert_eq!(soon("the rest", second.finish()).await.unwrap().text(), r#"{"n":1}"#);
-    assert_eq!(mockup.counts("gated").abandoned + mockup.counts("gated").cancelled, 0);
+    assert_eq!(
+        soon("the rest", second.finish()).await.unwrap().text(),
+        r#"{"n":1}"#
+    );
+    assert_eq!(
+        mockup.counts("gated").abandoned + mockup.counts("gated").cancelled,
+        0
+    );
     Support::Carried
 }
 
@@ -96,10 +154,17 @@ pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) -> Suppo
     gate.admit(1);
     drop(lost);
     let stream = id.split('-').next().unwrap();
-    for (who, id) in [(&other, id.clone()), (&client, "nonsense".into()), (&client, format!("{}-1", "0".repeat(16)))] {
+    for (who, id) in [
+        (&other, id.clone()),
+        (&client, "nonsense".into()),
+        (&client, format!("{}-1", "0".repeat(16))),
+    ] {
         let mut fresh = resume(who, &id).await;
         // A stream of its own, on which nothing was said yet.
-        let event = soon("a comment", fresh.next_event()).await.unwrap().unwrap();
+        let event = soon("a comment", fresh.next_event())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((event.data.as_str(), event.id), ("", None), "{id}");
     }
     let ahead = resume(&client, &format!("{stream}-999")).await;

@@ -41,24 +41,41 @@ impl Tasking {
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
         });
         let weir = Weir::with(config);
-        let own = Self { weir, mockup, client, upstream, _reached: reached };
+        let own = Self {
+            weir,
+            mockup,
+            client,
+            upstream,
+            _reached: reached,
+        };
         if server == Upstream::BothEras && upstream.has_task_param() {
             own.settle().await;
         }
         own
     }
 
-    /// weir looks for the legacy era of a server of both when the first client with a session calls, and lists the tools of that era
-    /// soon after. Only there the server says what is a task alone.
+    /// weir looks for the legacy era of a server of both when the first client with a session
+    /// calls, and lists the tools of that era soon after. Only there the server says what is a task
+    /// alone.
     async fn settle(&self) {
         for capabilities in [json!({}), able(Revision::NEWEST_LEGACY)] {
             let url = self.weir.url("/mcp");
             let header = TENANTS[0].header();
-            let client = Checked::able_with_header(&url, Revision::NEWEST_LEGACY, capabilities, header).await;
-            assert!(client.call("shop__task_done", json!({})).await.result().is_object());
+            let client =
+                Checked::able_with_header(&url, Revision::NEWEST_LEGACY, capabilities, header)
+                    .await;
+            assert!(
+                client
+                    .call("shop__task_done", json!({}))
+                    .await
+                    .result()
+                    .is_object()
+            );
             until_it("the list of the legacy era", async || {
                 let tools = client.pages().await.0;
-                let only = tools.iter().find(|tool| tool["name"] == "shop__task_only")?;
+                let only = tools
+                    .iter()
+                    .find(|tool| tool["name"] == "shop__task_only")?;
                 (only["execution"]["taskSupport"] == "required").then_some(())
             })
             .await;
@@ -96,9 +113,21 @@ async fn begin(client: &Checked, tool: &str, arguments: Value) -> (String, Value
     }
     let answer = client.ask("tools/call", params).await;
     let result = answer.result();
-    let task = if client.revision.is_modern() { result.clone() } else { result["task"].clone() };
-    assert_eq!(client.revision.is_modern(), result["resultType"] == "task", "{}", answer.last());
-    let name = task["taskId"].as_str().unwrap_or_else(|| panic!("no task: {}", answer.last())).to_owned();
+    let task = if client.revision.is_modern() {
+        result.clone()
+    } else {
+        result["task"].clone()
+    };
+    assert_eq!(
+        client.revision.is_modern(),
+        result["resultType"] == "task",
+        "{}",
+        answer.last()
+    );
+    let name = task["taskId"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no task: {}", answer.last()))
+        .to_owned();
     assert!(name.len() > 60 && !name.contains("task-"), "R231: {name}");
     (name, task)
 }
@@ -113,9 +142,15 @@ async fn look(client: &Checked, name: &str) -> Value {
         (["ttl", "pollInterval"], ["ttlMs", "pollIntervalMs"])
     };
     for member in own {
-        assert!(state[member].is_i64() || member.starts_with("poll"), "R223: {state}");
+        assert!(
+            state[member].is_i64() || member.starts_with("poll"),
+            "R223: {state}"
+        );
     }
-    assert!(other.iter().all(|member| state.get(member).is_none()), "R223: {state}");
+    assert!(
+        other.iter().all(|member| state.get(member).is_none()),
+        "R223: {state}"
+    );
     state.clone()
 }
 
@@ -123,7 +158,10 @@ async fn look(client: &Checked, name: &str) -> Value {
 async fn over(client: &Checked, name: &str) -> Value {
     for _ in 0..20 {
         let state = look(client, name).await;
-        if ["completed", "failed", "cancelled"].iter().any(|status| state["status"] == *status) {
+        if ["completed", "failed", "cancelled"]
+            .iter()
+            .any(|status| state["status"] == *status)
+        {
             return state;
         }
     }
@@ -140,33 +178,56 @@ async fn outcome(client: &Checked, name: &str) -> Value {
     let last = answer.last();
     let state = look(client, name).await;
     if let Some(result) = last.get("result") {
-        assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], name, "R232: {last}");
+        assert_eq!(
+            result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], name,
+            "R232: {last}"
+        );
     }
     json!({ "result": last.get("result"), "error": last.get("error"), "status": state["status"] })
 }
 
-pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) -> Support {
+pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(
+    world: &Tasking,
+) -> Support {
     let client = world.of(&TENANTS[0], "/mcp").await;
     let tools = client.pages().await.0;
-    let marked: Vec<_> = tools.iter().filter(|tool| tool.get("execution").is_some()).collect();
+    let marked: Vec<_> = tools
+        .iter()
+        .filter(|tool| tool.get("execution").is_some())
+        .collect();
     let offers = world.client.has_task_param() && Tasking::has(world.upstream);
     assert_eq!(!marked.is_empty(), offers, "{tools:?}");
     let own = world.client.has_task_param() && world.upstream.has_task_param();
     if own {
-        let only = tools.iter().find(|tool| tool["name"] == "shop__task_only").unwrap();
+        let only = tools
+            .iter()
+            .find(|tool| tool["name"] == "shop__task_only")
+            .unwrap();
         assert_eq!(only["execution"]["taskSupport"], "required");
     }
     // Who does not ask for a task gets none.
-    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let plain =
+        Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     let answer = plain.call("shop__task_done", json!({ "n": 1 })).await;
     assert_eq!(answer.text(), r#"{"n":1}"#, "{}", answer.last());
     if world.is_bridged() && world.client.is_modern() {
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-            let refused = plain.ask(method, json!({ "taskId": "x", "inputResponses": {} })).await;
-            assert_eq!((refused.status.as_u16(), refused.code()), (400, -32021), "R224: {}", refused.last());
+            let refused = plain
+                .ask(method, json!({ "taskId": "x", "inputResponses": {} }))
+                .await;
+            assert_eq!(
+                (refused.status.as_u16(), refused.code()),
+                (400, -32021),
+                "R224: {}",
+                refused.last()
+            );
         }
         let filter = json!({ "notifications": { "taskIds": ["x"] } });
-        assert_eq!(plain.ask("subscriptions/listen", filter).await.code(), -32021, "R224");
+        assert_eq!(
+            plain.ask("subscriptions/listen", filter).await.code(),
+            -32021,
+            "R224"
+        );
     }
     if !world.is_bridged() {
         let refused = client.ask("tasks/get", json!({ "taskId": "x" })).await;
@@ -174,23 +235,37 @@ pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: 
     }
     if !world.is_bridged() || world.client.is_modern() {
         // What asks for one, in a revision that has no such words, is nothing (R227).
-        let params = json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
+        let params =
+            json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
         assert_eq!(plain.ask("tools/call", params).await.text(), r#"{"n":2}"#);
     }
     world.support()
 }
 
-pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &Tasking) -> Support {
+pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(
+    world: &Tasking,
+) -> Support {
     if !Tasking::has(world.upstream) {
         return Support::NotInRevision;
     }
-    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let plain =
+        Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     let answer = plain.call("shop__task_only", json!({ "n": 3 })).await;
     match (world.client, world.upstream) {
         (client, _) if client.is_modern() => {
-            assert_eq!((answer.status.as_u16(), answer.code()), (400, -32021), "{}", answer.last());
+            assert_eq!(
+                (answer.status.as_u16(), answer.code()),
+                (400, -32021),
+                "{}",
+                answer.last()
+            );
             let needed = &answer.error()["data"]["requiredCapabilities"];
-            assert!(needed["extensions"].get("io.modelcontextprotocol/tasks").is_some(), "{needed}");
+            assert!(
+                needed["extensions"]
+                    .get("io.modelcontextprotocol/tasks")
+                    .is_some(),
+                "{needed}"
+            );
         }
         (client, upstream) if upstream.has_task_param() && client.has_task_param() => {
             assert_eq!(answer.code(), -32601, "{}", answer.last());
@@ -206,33 +281,64 @@ pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &
     Support::Refused
 }
 
-pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) -> Support {
+pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(
+    world: &Tasking,
+) -> Support {
     if !world.is_bridged() {
         return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, first) = begin(&client, "shop__task_done", json!({ "n": 4 })).await;
     if client.revision.is_modern() {
-        let (mut headers, message) = client.raw().envelope("tasks/get", json!({ "taskId": name }));
+        let (mut headers, message) = client
+            .raw()
+            .envelope("tasks/get", json!({ "taskId": name }));
         headers.insert("mcp-name", http::HeaderValue::from_static("another"));
-        let exchange = client.raw().send(http::Method::POST, headers, message.to_string()).await.unwrap();
+        let exchange = client
+            .raw()
+            .send(http::Method::POST, headers, message.to_string())
+            .await
+            .unwrap();
         let refused = exchange.finish().await.unwrap();
-        assert_eq!((refused.status.as_u16(), refused.code()), (400, -32020), "R226");
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (400, -32020),
+            "R226"
+        );
     }
-    assert_eq!((&first["status"], first.get("result")), (&json!("working"), None), "{first}");
+    assert_eq!(
+        (&first["status"], first.get("result")),
+        (&json!("working"), None),
+        "{first}"
+    );
     let done = outcome(&client, &name).await;
     assert_eq!(done["result"]["content"][0]["text"], r#"{"n":4}"#, "{done}");
     assert_eq!(done["status"], "completed");
     if client.revision.is_modern() && !world.upstream.is_modern() {
-        assert_eq!(done["result"]["resultType"], "complete", "R132, inside of a task too: {done}");
+        assert_eq!(
+            done["result"]["resultType"], "complete",
+            "R132, inside of a task too: {done}"
+        );
     }
     let (name, _) = begin(&client, "shop__task_errs", json!({})).await;
     let errs = outcome(&client, &name).await;
     assert_eq!(errs["result"]["isError"], true, "{errs}");
-    assert_eq!(errs["status"], if client.revision.is_modern() { "completed" } else { "failed" }, "R229");
+    assert_eq!(
+        errs["status"],
+        if client.revision.is_modern() {
+            "completed"
+        } else {
+            "failed"
+        },
+        "R229"
+    );
     let (name, _) = begin(&client, "shop__task_fails", json!({})).await;
     let fails = outcome(&client, &name).await;
-    assert_eq!((&fails["error"]["code"], &fails["status"]), (&json!(4242), &json!("failed")), "{fails}");
+    assert_eq!(
+        (&fails["error"]["code"], &fails["status"]),
+        (&json!(4242), &json!("failed")),
+        "{fails}"
+    );
     // A server names its tasks as it likes; clients know none of these names.
     let direct = world.of(&TENANTS[0], "/shop").await;
     for foreign in [&name, "task-1"] {
@@ -248,16 +354,31 @@ pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_done", json!({ "n": 6 })).await;
-    let (foreign, _) = begin(&world.of(&TENANTS[1], "/mcp").await, "shop__task_done", json!({})).await;
+    let (foreign, _) = begin(
+        &world.of(&TENANTS[1], "/mcp").await,
+        "shop__task_done",
+        json!({}),
+    )
+    .await;
     let filter = json!({ "notifications": { "taskIds": [foreign, name, "task-1"] } });
     let mut stream = client.start("subscriptions/listen", filter).await;
     let first = stream.next().await.unwrap();
-    assert_eq!(first["params"]["notifications"], json!({ "taskIds": [name] }), "{first}");
+    assert_eq!(
+        first["params"]["notifications"],
+        json!({ "taskIds": [name] }),
+        "{first}"
+    );
     loop {
         let told = stream.next().await.unwrap();
-        assert_eq!((&told["method"], &told["params"]["taskId"]), (&json!("notifications/tasks"), &json!(name)));
+        assert_eq!(
+            (&told["method"], &told["params"]["taskId"]),
+            (&json!("notifications/tasks"), &json!(name))
+        );
         if told["params"]["status"] == "completed" {
-            assert_eq!(told["params"]["result"]["content"][0]["text"], r#"{"n":6}"#, "{told}");
+            assert_eq!(
+                told["params"]["result"]["content"][0]["text"], r#"{"n":6}"#,
+                "{told}"
+            );
             return Support::Carried;
         }
         assert_eq!(told["params"]["status"], "working", "{told}");
@@ -274,20 +395,29 @@ pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) ->
     let meta = json!({ "progressToken": "mine" });
     let params = json!({ "name": "shop__task_done", "arguments": {}, "task": { "ttl": 60_000 }, "_meta": meta });
     let begun = client.ask("tools/call", params).await;
-    let name = begun.result()["task"]["taskId"].as_str().unwrap().to_owned();
+    let name = begun.result()["task"]["taskId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     over(&client, &name).await;
     let told = stream.next().await.unwrap();
-    assert_eq!((&told["method"], &told["params"]["progressToken"]), (&json!("notifications/progress"), &json!("mine")));
+    assert_eq!(
+        (&told["method"], &told["params"]["progressToken"]),
+        (&json!("notifications/progress"), &json!("mine"))
+    );
     assert!(told["params"]["progress"].as_u64() > Some(0), "{told}");
     Support::Carried
 }
 
-pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(world: &Tasking) -> Support {
+pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(
+    world: &Tasking,
+) -> Support {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
         return Support::NotInRevision;
     }
     // They have no streams of their own.
-    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let plain =
+        Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     for client in [world.of(&TENANTS[0], "/mcp").await, plain] {
         waits_and_hears(&client).await;
     }
@@ -298,7 +428,10 @@ async fn waits_and_hears(client: &Checked) {
     let meta = json!({ "progressToken": "the call's" });
     let params = json!({ "name": "shop__task_waits", "arguments": {}, "task": { "ttl": 60_000 }, "_meta": meta });
     let begun = client.ask("tools/call", params).await;
-    let name = begun.result()["task"]["taskId"].as_str().unwrap().to_owned();
+    let name = begun.result()["task"]["taskId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let mut last = 0;
     // Once for one that goes away, and once more.
     for own in ["one", "other"] {
@@ -318,16 +451,24 @@ async fn waits_and_hears(client: &Checked) {
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
 }
 
-pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(world: &Tasking) -> Support {
+pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(
+    world: &Tasking,
+) -> Support {
     if Tasking::has(world.client) || !world.upstream.has_task_param() {
         return Support::NotInRevision;
     }
-    let client = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let client =
+        Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     // A task may be over before its progress is there: what is told in the end counts.
     until_it("progress", async || {
-        let answer = client.call_with_token("shop__task_only", json!({ "n": 1 }), &json!("mine")).await;
+        let answer = client
+            .call_with_token("shop__task_only", json!({ "n": 1 }), &json!("mine"))
+            .await;
         assert_eq!(answer.text(), r#"{"n":1}"#, "{}", answer.last());
-        let told = answer.messages.iter().find(|message| message["method"] == "notifications/progress")?;
+        let told = answer
+            .messages
+            .iter()
+            .find(|message| message["method"] == "notifications/progress")?;
         assert_eq!(told["params"]["progressToken"], "mine");
         Some(())
     })
@@ -343,14 +484,24 @@ pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &T
     let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
     let filter = json!({ "notifications": { "taskIds": [name] } });
     let mut stream = client.start("subscriptions/listen", filter).await;
-    assert_eq!(stream.next().await.unwrap()["params"]["notifications"], json!({ "taskIds": [name] }));
+    assert_eq!(
+        stream.next().await.unwrap()["params"]["notifications"],
+        json!({ "taskIds": [name] })
+    );
     assert_eq!(stream.next().await.unwrap()["params"]["status"], "working");
     if world.upstream.is_modern() {
         let of_task = |listen: &weir_testkit::mockup::Recorded| {
             let filter = &listen.message["params"]["notifications"];
-            filter["taskIds"].as_array().is_some_and(|ids| ids.len() == 1)
+            filter["taskIds"]
+                .as_array()
+                .is_some_and(|ids| ids.len() == 1)
         };
-        let asked = |mockup: &Mockup| mockup.requests_of("subscriptions/listen").iter().any(of_task);
+        let asked = |mockup: &Mockup| {
+            mockup
+                .requests_of("subscriptions/listen")
+                .iter()
+                .any(of_task)
+        };
         world.mockup.until("weir listens for the task", asked).await;
     }
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
@@ -372,9 +523,18 @@ pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) ->
     assert_eq!(look(&client, &name).await["status"], "working");
     let cancelled = client.ask("tasks/cancel", json!({ "taskId": name })).await;
     if client.revision.is_modern() {
-        assert!(cancelled.result().get("status").is_none(), "{}", cancelled.last());
+        assert!(
+            cancelled.result().get("status").is_none(),
+            "{}",
+            cancelled.last()
+        );
     } else {
-        assert_eq!(cancelled.result()["status"], "cancelled", "{}", cancelled.last());
+        assert_eq!(
+            cancelled.result()["status"],
+            "cancelled",
+            "{}",
+            cancelled.last()
+        );
     }
     assert_eq!(over(&client, &name).await["status"], "cancelled");
     let again = client.ask("tasks/cancel", json!({ "taskId": name })).await;
@@ -383,7 +543,13 @@ pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) ->
     } else {
         assert_eq!(again.code(), -32602, "R233: {}", again.last());
     }
-    assert!(world.mockup.requests_of("notifications/cancelled").is_empty(), "R236");
+    assert!(
+        world
+            .mockup
+            .requests_of("notifications/cancelled")
+            .is_empty(),
+        "R236"
+    );
     let cancels = world.mockup.requests_of("tasks/cancel").len() - before;
     assert_eq!(cancels, 1 + usize::from(client.revision.is_modern()));
     Support::Carried
@@ -404,25 +570,39 @@ pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) -> Su
             }
             state = look(&client, &name).await;
         }
-        let requests = state["inputRequests"].as_object().unwrap_or_else(|| panic!("it asks nothing: {state}"));
+        let requests = state["inputRequests"]
+            .as_object()
+            .unwrap_or_else(|| panic!("it asks nothing: {state}"));
         let (key, request) = requests.iter().next().unwrap();
-        assert_eq!((&request["method"], requests.len()), (&json!("elicitation/create"), 1));
+        assert_eq!(
+            (&request["method"], requests.len()),
+            (&json!("elicitation/create"), 1)
+        );
         assert_eq!(request["params"]["message"], "[shop] Your name?");
         let params = json!({ "taskId": name, "inputResponses": { key: answer, "nobody": { "action": "cancel" } } });
         let told = client.ask("tasks/update", params).await;
         assert!(told.result().get("status").is_none(), "{}", told.last());
         over(&client, &name).await["result"].clone()
     } else {
-        let mut stream = client.start("tasks/result", json!({ "taskId": name })).await;
+        let mut stream = client
+            .start("tasks/result", json!({ "taskId": name }))
+            .await;
         loop {
             let message = stream.next().await.unwrap();
             match message["method"].as_str() {
-                Some("notifications/tasks/status") => assert_eq!(message["params"]["taskId"], name, "{message}"),
+                Some("notifications/tasks/status") => {
+                    assert_eq!(message["params"]["taskId"], name, "{message}")
+                }
                 Some(method) => {
                     assert_eq!(method, "elicitation/create");
-                    let related = &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
+                    let related =
+                        &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
                     assert_eq!(related["taskId"], name, "{message}");
-                    client.raw().respond(&message["id"], answer.clone()).await.unwrap();
+                    client
+                        .raw()
+                        .respond(&message["id"], answer.clone())
+                        .await
+                        .unwrap();
                 }
                 None => break message["result"].clone(),
             }
@@ -436,7 +616,10 @@ pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) -> 
     if !world.is_bridged() {
         return Support::NotInRevision;
     }
-    let (ada, bob) = (world.of(&TENANTS[0], "/mcp").await, world.of(&TENANTS[1], "/mcp").await);
+    let (ada, bob) = (
+        world.of(&TENANTS[0], "/mcp").await,
+        world.of(&TENANTS[1], "/mcp").await,
+    );
     let (hers, _) = begin(&ada, "shop__task_waits", json!({})).await;
     let (his, _) = begin(&bob, "shop__task_waits", json!({})).await;
     let before = world.mockup.requests_of("tasks/cancel").len();
@@ -447,15 +630,29 @@ pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) -> 
                 "tasks/result" => !world.client.is_modern(),
                 _ => true,
             };
-            let refused = who.ask(method, json!({ "taskId": whose, "inputResponses": {} })).await;
-            assert_eq!(refused.code(), if exists { -32602 } else { -32601 }, "{method}: {}", refused.last());
+            let refused = who
+                .ask(method, json!({ "taskId": whose, "inputResponses": {} }))
+                .await;
+            assert_eq!(
+                refused.code(),
+                if exists { -32602 } else { -32601 },
+                "{method}: {}",
+                refused.last()
+            );
         }
     }
-    assert_eq!(world.mockup.requests_of("tasks/cancel").len(), before, "the server hears of none of it");
+    assert_eq!(
+        world.mockup.requests_of("tasks/cancel").len(),
+        before,
+        "the server hears of none of it"
+    );
     let listed = async |client: &Checked| {
         let answer = client.ask("tasks/list", json!({})).await;
         let tasks = answer.result()["tasks"].as_array().unwrap().clone();
-        tasks.iter().map(|task| task["taskId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        tasks
+            .iter()
+            .map(|task| task["taskId"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     if world.client.has_task_param() {
         let (all, others) = (listed(&ada).await, listed(&bob).await);
@@ -464,7 +661,11 @@ pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) -> 
         let bad = ada.ask("tasks/list", json!({ "cursor": "x" })).await;
         assert_eq!(bad.code(), -32602, "{}", bad.last());
     } else {
-        assert_eq!(ada.ask("tasks/list", json!({})).await.code(), -32601, "R029");
+        assert_eq!(
+            ada.ask("tasks/list", json!({})).await.code(),
+            -32601,
+            "R029"
+        );
     }
     Support::Carried
 }

@@ -15,13 +15,22 @@ async fn told_of(client: &Checked, uris: &[&str]) -> Stream {
         let filter = json!({ "notifications": { "resourceSubscriptions": uris } });
         let mut stream = client.start("subscriptions/listen", filter).await;
         let first = stream.next().await.unwrap();
-        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "R194");
-        assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": uris }), "R197");
+        assert_eq!(
+            first["method"], "notifications/subscriptions/acknowledged",
+            "R194"
+        );
+        assert_eq!(
+            first["params"]["notifications"],
+            json!({ "resourceSubscriptions": uris }),
+            "R197"
+        );
         return stream;
     }
     let stream = client.changes().await;
     for uri in uris {
-        let subscribed = client.ask("resources/subscribe", json!({ "uri": uri })).await;
+        let subscribed = client
+            .ask("resources/subscribe", json!({ "uri": uri }))
+            .await;
         assert_eq!(subscribed.result(), &json!({}), "{:?}", subscribed.last());
     }
     stream
@@ -29,7 +38,10 @@ async fn told_of(client: &Checked, uris: &[&str]) -> Stream {
 
 /// The URI that the next message says was updated.
 async fn updated(stream: &mut Stream) -> String {
-    let message = stream.next().await.unwrap_or_else(|| panic!("the stream ended, and no update came"));
+    let message = stream
+        .next()
+        .await
+        .unwrap_or_else(|| panic!("the stream ended, and no update came"));
     assert_eq!(message["method"], UPDATED, "{message}");
     message["params"]["uri"].as_str().unwrap().to_owned()
 }
@@ -44,22 +56,37 @@ async fn leave(client: &Checked) {
 
 pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) -> Support {
     let mockup = &world.mockup;
-    let clients = [world.client().await, world.direct().await, world.direct().await];
+    let clients = [
+        world.client().await,
+        world.direct().await,
+        world.direct().await,
+    ];
     let mut many = told_of(&clients[0], &["shop+memo:1", "shop+memo:2"]).await;
     let mut one = told_of(&clients[1], &["memo:1"]).await;
     let mut none = told_of(&clients[2], &["memo:9"]).await;
     // Where a set is asked for anew, it stands twice for a moment.
     let once = |mockup: &Mockup| mockup.subscribed() == ["memo:1", "memo:2", "memo:9"];
-    mockup.until("many clients are one subscription", once).await;
+    mockup
+        .until("many clients are one subscription", once)
+        .await;
     mockup.update("memo:1");
-    assert_eq!((updated(&mut many).await, updated(&mut one).await), ("shop+memo:1".into(), "memo:1".into()));
+    assert_eq!(
+        (updated(&mut many).await, updated(&mut one).await),
+        ("shop+memo:1".into(), "memo:1".into())
+    );
     mockup.update("memo:2");
     mockup.update("memo:2/part");
-    assert_eq!([updated(&mut many).await, updated(&mut many).await], ["shop+memo:2", "shop+memo:2/part"]);
+    assert_eq!(
+        [updated(&mut many).await, updated(&mut many).await],
+        ["shop+memo:2", "shop+memo:2/part"]
+    );
     // What comes next to the others is this and nothing before it.
     mockup.update("memo:9");
     mockup.update("memo:1");
-    assert_eq!((updated(&mut none).await, updated(&mut one).await), ("memo:9".into(), "memo:1".into()));
+    assert_eq!(
+        (updated(&mut none).await, updated(&mut one).await),
+        ("memo:9".into(), "memo:1".into())
+    );
     for client in &clients {
         leave(client).await;
     }
@@ -73,44 +100,79 @@ pub async fn r197_what_cannot_be_told_is_refused_or_left_out(world: &World) -> S
     let odd = ["ui://panel/main", "other+memo:1"];
     if world.client.is_modern() {
         let filter = json!({ "resourceSubscriptions": [odd[0], "memo:5", odd[1]], "toolsListChanged": true });
-        let mut stream = client.start("subscriptions/listen", json!({ "notifications": filter })).await;
+        let mut stream = client
+            .start("subscriptions/listen", json!({ "notifications": filter }))
+            .await;
         let honoured = json!({ "resourceSubscriptions": ["memo:5"], "toolsListChanged": true });
         let said = stream.next().await.unwrap();
         assert_eq!(said["params"]["notifications"], honoured, "{said}");
-        for bad in [json!({ "resourceSubscriptions": "memo:1" }), json!({ "resourceSubscriptions": [7] })] {
-            let refused = client.ask("subscriptions/listen", json!({ "notifications": bad })).await;
+        for bad in [
+            json!({ "resourceSubscriptions": "memo:1" }),
+            json!({ "resourceSubscriptions": [7] }),
+        ] {
+            let refused = client
+                .ask("subscriptions/listen", json!({ "notifications": bad }))
+                .await;
             assert_eq!(refused.code(), -32602, "{}", refused.last());
         }
         return Support::Carried;
     }
     for uri in odd {
-        let refused = client.ask("resources/subscribe", json!({ "uri": uri })).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{uri}: {}", refused.last());
+        let refused = client
+            .ask("resources/subscribe", json!({ "uri": uri }))
+            .await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (200, -32602),
+            "{uri}: {}",
+            refused.last()
+        );
     }
     let refused = client.ask("resources/subscribe", json!({})).await;
     assert_eq!(refused.code(), -32602);
-    let never = client.ask("resources/unsubscribe", json!({ "uri": "memo:77" })).await;
+    let never = client
+        .ask("resources/unsubscribe", json!({ "uri": "memo:77" }))
+        .await;
     assert_eq!(never.result(), &json!({}));
-    assert!(mockup.subscribed().iter().all(|uri| !odd.contains(&uri.as_str())));
+    assert!(
+        mockup
+            .subscribed()
+            .iter()
+            .all(|uri| !odd.contains(&uri.as_str()))
+    );
     Support::Carried
 }
 
 pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) -> Support {
     let mockup = &world.mockup;
-    mockup.until("those before are gone", |mockup| mockup.subscribed().is_empty()).await;
+    mockup
+        .until("those before are gone", |mockup| {
+            mockup.subscribed().is_empty()
+        })
+        .await;
     let (staying, leaving) = (world.direct().await, world.direct().await);
     let mut stays = told_of(&staying, &["memo:1"]).await;
     let leaves = told_of(&leaving, &["memo:1", "memo:2"]).await;
-    mockup.until("both are told of", |mockup| mockup.subscribed() == ["memo:1", "memo:2"]).await;
+    mockup
+        .until("both are told of", |mockup| {
+            mockup.subscribed() == ["memo:1", "memo:2"]
+        })
+        .await;
     if world.client.is_modern() {
         drop(leaves);
     } else {
-        let told = leaving.ask("resources/unsubscribe", json!({ "uri": "memo:1" })).await;
+        let told = leaving
+            .ask("resources/unsubscribe", json!({ "uri": "memo:1" }))
+            .await;
         assert_eq!(told.result(), &json!({}));
         drop(leaves);
         leave(&leaving).await;
     }
-    mockup.until("the other is not told any more", |mockup| mockup.subscribed() == ["memo:1"]).await;
+    mockup
+        .until("the other is not told any more", |mockup| {
+            mockup.subscribed() == ["memo:1"]
+        })
+        .await;
     mockup.update("memo:2");
     mockup.update("memo:1");
     assert_eq!(updated(&mut stays).await, "memo:1");
@@ -121,14 +183,23 @@ pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) -> Su
 pub async fn r204_a_lost_upstream_session_is_subscribed_again(world: &World) -> Support {
     let mockup = &world.mockup;
     if world.upstream.is_modern() || world.transport.is_line() || world.has_both_eras {
-        // There are no sessions to lose; of a server of both eras weir hears updates in the modern one.
+        // There are no sessions to lose; of a server of both eras weir hears updates in the modern
+        // one.
         return Support::NotInRevision;
     }
-    mockup.until("those before are gone", |mockup| mockup.subscribed().is_empty()).await;
+    mockup
+        .until("those before are gone", |mockup| {
+            mockup.subscribed().is_empty()
+        })
+        .await;
     let client = world.direct().await;
     let mut stream = told_of(&client, &["memo:3"]).await;
     mockup.kill_sessions();
-    mockup.until("weir subscribed again", |mockup| mockup.subscribed() == ["memo:3"]).await;
+    mockup
+        .until("weir subscribed again", |mockup| {
+            mockup.subscribed() == ["memo:3"]
+        })
+        .await;
     // What happened in between nobody knows, so it is told of.
     assert_eq!(updated(&mut stream).await, "memo:3");
     mockup.update("memo:3");

@@ -25,22 +25,33 @@ pub struct Reached {
 }
 
 impl Transport {
-    /// Over standard streams a child says what the server says, and over HTTP+SSE another server does.
+    /// Over standard streams a child says what the server says, and over HTTP+SSE another server
+    /// does.
     pub async fn reached(self, mockup: &Mockup) -> Reached {
         match self {
-            Self::Http => Reached { config: json!({ "url": mockup.url() }), _relay: None },
+            Self::Http => Reached {
+                config: json!({ "url": mockup.url() }),
+                _relay: None,
+            },
             Self::Stdio => {
                 let (command, args) = MockStdio::relay(&mockup.url()).command();
-                Reached { config: json!({ "command": command, "args": args }), _relay: None }
+                Reached {
+                    config: json!({ "command": command, "args": args }),
+                    _relay: None,
+                }
             }
             Self::Sse => {
                 let relay = SseRelay::start(&mockup.url()).await;
-                Reached { config: json!({ "url": relay.url() }), _relay: Some(relay) }
+                Reached {
+                    config: json!({ "url": relay.url() }),
+                    _relay: Some(relay),
+                }
             }
         }
     }
 
-    /// Whether all that a legacy server says comes on one line, on which nothing says what call a message belongs to.
+    /// Whether all that a legacy server says comes on one line, on which nothing says what call a
+    /// message belongs to.
     pub fn is_line(self) -> bool {
         matches!(self, Self::Stdio | Self::Sse)
     }
@@ -86,7 +97,8 @@ pub struct World {
     _reached: Reached,
 }
 
-/// A tool as people write them, with words in its schema that weir does not know and a number that no double holds.
+/// A tool as people write them, with words in its schema that weir does not know and a number that
+/// no double holds.
 pub const RICH: &str = r#"{"name":"rich","description":"d\u00e9j\u00e0 \"vu\"","inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays"}"#;
 
 /// What must be found in a client's list byte for byte.
@@ -115,7 +127,16 @@ impl World {
             "change_window": "50ms",
         }));
         let has_both_eras = server == Upstream::BothEras;
-        Self { weir, mockup, gate, client, upstream, has_both_eras, transport, _reached: reached }
+        Self {
+            weir,
+            mockup,
+            gate,
+            client,
+            upstream,
+            has_both_eras,
+            transport,
+            _reached: reached,
+        }
     }
 
     /// A client of the endpoint that renames.
@@ -136,18 +157,38 @@ impl World {
 
 async fn mockup(builder: Builder, revision: Revision, common: Revision, gate: &Gate) -> Mockup {
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-    let patient = (1..=5).flat_map(|n| [Step::Wait(Duration::from_millis(150)), Step::Progress(n, 5)]);
+    let patient =
+        (1..=5).flat_map(|n| [Step::Wait(Duration::from_millis(150)), Step::Progress(n, 5)]);
     builder
         .page_size(5)
         .with(Tool::raw(RICH))
         .tool("content", Behaviour::result(content(common)))
         .tool("fails", Behaviour::result(failed()))
-        .tool("error", Behaviour::error(4242, "sold out", json!({ "left": 0, "big": 9_007_199_254_740_993_i64 })))
+        .tool(
+            "error",
+            Behaviour::error(
+                4242,
+                "sold out",
+                json!({ "left": 0, "big": 9_007_199_254_740_993_i64 }),
+            ),
+        )
         .with(Tool::new("strict").with("inputSchema", strict))
         .with(listing(revision))
-        .tool("pings", Behaviour::steps([Step::Ask { method: "ping", params: json!({}) }, Step::Answer]))
+        .tool(
+            "pings",
+            Behaviour::steps([
+                Step::Ask {
+                    method: "ping",
+                    params: json!({}),
+                },
+                Step::Answer,
+            ]),
+        )
         .tool("progress", Behaviour::progress(3))
-        .tool("log", Behaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]))
+        .tool(
+            "log",
+            Behaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]),
+        )
         .tool("chatty", Behaviour::unasked_log(LogLevel::Info))
         .tool("patient", Behaviour::steps(patient.chain([Step::Echo])))
         .tool("silent", Behaviour::hang())
@@ -166,8 +207,11 @@ fn listing(revision: Revision) -> Tool {
         return tool;
     }
     let result = json!({ "content": [], "structuredContent": [1, 2] });
-    tool.with("outputSchema", json!({ "type": "array", "items": { "type": "integer" } }))
-        .does(Behaviour::result(result))
+    tool.with(
+        "outputSchema",
+        json!({ "type": "array", "items": { "type": "integer" } }),
+    )
+    .does(Behaviour::result(result))
 }
 
 /// A result with every type of content that both sides know, and members that nobody knows.
@@ -191,7 +235,8 @@ pub fn content(common: Revision) -> Value {
         "x-unknown": { "exact": 9_007_199_254_740_993_i64 },
     });
     if common.has_structured_content() {
-        result["structuredContent"] = json!({ "n": 9_007_199_254_740_993_i64, "list": [], "nothing": null });
+        result["structuredContent"] =
+            json!({ "n": 9_007_199_254_740_993_i64, "list": [], "nothing": null });
     }
     result
 }

@@ -1,6 +1,6 @@
-//! Secrets planted wherever one can come in: a token, a key, headers and a query of clients, the config, an upstream's
-//! own. Then everything is done that weir can do, also what it refuses; and none of them is found in anything that
-//! weir sends, answers, logs at the finest level, or counts.
+//! Secrets planted wherever one can come in: a token, a key, headers and a query of clients, the
+//! config, an upstream's own. Then everything is done that weir can do, also what it refuses; and
+//! none of them is found in anything that weir sends, answers, logs at the finest level, or counts.
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Behaviour, Idp, Mockup, RawClient};
@@ -39,8 +39,16 @@ struct Planted {
 impl Planted {
     async fn start() -> Self {
         let (idp, collector) = (Idp::start().await, Collector::start());
-        let one = Mockup::legacy(Revision::NEWEST_LEGACY).tools(3).tool("slow", Behaviour::progress(3)).start().await;
-        let two = Mockup::modern().tools(3).tool("broken", Behaviour::bad_json()).start().await;
+        let one = Mockup::legacy(Revision::NEWEST_LEGACY)
+            .tools(3)
+            .tool("slow", Behaviour::progress(3))
+            .start()
+            .await;
+        let two = Mockup::modern()
+            .tools(3)
+            .tool("broken", Behaviour::bad_json())
+            .start()
+            .await;
         let config = json!({
             "upstreams": {
                 "one": { "url": one.url() },
@@ -65,29 +73,49 @@ impl Planted {
             ("a header for the collector", FOR_COLLECTOR.to_owned()),
         ];
         secrets.extend(CLIENT_HEADERS.map(|(name, value)| (name, value.to_owned())));
-        Self { idp, one, two, weir, collector, secrets, answers: Vec::new() }
+        Self {
+            idp,
+            one,
+            two,
+            weir,
+            collector,
+            secrets,
+            answers: Vec::new(),
+        }
     }
 
-    /// A token that counts as a secret from now on: the whole of it, and the part that makes it one.
+    /// A token that counts as a secret from now on: the whole of it, and the part that makes it
+    /// one.
     fn token(&mut self, what: &'static str, change: impl FnOnce(&mut Value)) -> String {
         let mut claims = self.idp.claims("ada", &self.weir.url("/mcp"));
         change(&mut claims);
         let token = self.idp.signer().token(&claims);
         let signature = token.rsplit('.').next().unwrap().to_owned();
-        self.secrets.extend([(what, token.clone()), (what, signature)]);
+        self.secrets
+            .extend([(what, token.clone()), (what, signature)]);
         token
     }
 
     fn client(&self, credentials: (&str, &str)) -> RawClient {
-        let client = RawClient::new(&self.weir.url("/mcp")).with_header(credentials.0, credentials.1);
-        CLIENT_HEADERS.iter().fold(client, |client, (name, value)| client.with_header(name, value))
+        let client =
+            RawClient::new(&self.weir.url("/mcp")).with_header(credentials.0, credentials.1);
+        CLIENT_HEADERS.iter().fold(client, |client, (name, value)| {
+            client.with_header(name, value)
+        })
     }
 
     /// Every method, and what goes wrong with it.
     async fn everything(&mut self, client: &RawClient) {
-        let calls = ["one__tool_0000", "two__tool_0001", "one__slow", "two__broken", "no_such_tool"];
+        let calls = [
+            "one__tool_0000",
+            "two__tool_0001",
+            "one__slow",
+            "two__broken",
+            "no_such_tool",
+        ];
         for tool in calls {
-            let params = json!({ "name": tool, "arguments": { "n": 1 }, "_meta": { "progressToken": "t" } });
+            let params =
+                json!({ "name": tool, "arguments": { "n": 1 }, "_meta": { "progressToken": "t" } });
             self.keep(client.ask("tools/call", params).await);
         }
         let others = [
@@ -111,9 +139,22 @@ impl Planted {
         for (method, params) in others {
             self.keep(client.ask(method, params).await);
         }
-        for body in ["", "{", "[]", r#"{"jsonrpc":"2.0","id":1}"#, r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#] {
+        for body in [
+            "",
+            "{",
+            "[]",
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+        ] {
             let (headers, _) = client.envelope("ping", json!({}));
-            self.keep(client.send(http::Method::POST, headers, body).await.unwrap().finish().await);
+            self.keep(
+                client
+                    .send(http::Method::POST, headers, body)
+                    .await
+                    .unwrap()
+                    .finish()
+                    .await,
+            );
         }
     }
 
@@ -124,16 +165,27 @@ impl Planted {
     /// All places where something may have gone, by name.
     fn places(&self) -> Vec<(String, String)> {
         let requests = |upstream: &Mockup| {
-            upstream.requests().iter().map(|seen| format!("{} {:?} {:?}", seen.path, seen.headers, seen.body)).collect()
+            upstream
+                .requests()
+                .iter()
+                .map(|seen| format!("{} {:?} {:?}", seen.path, seen.headers, seen.body))
+                .collect()
         };
-        let answers = self.answers.iter().map(|seen| format!("{:?} {:?}", seen.headers, seen.body)).collect();
+        let answers = self
+            .answers
+            .iter()
+            .map(|seen| format!("{:?} {:?}", seen.headers, seen.body))
+            .collect();
         vec![
             ("requests to one".to_owned(), requests(&self.one)),
             ("requests to two".to_owned(), requests(&self.two)),
             ("answers to clients".to_owned(), answers),
             ("the log".to_owned(), self.weir.process.said()),
             ("the metrics".to_owned(), self.weir.admin("/metrics")),
-            ("spans and metrics at the collector".to_owned(), self.collector.got()),
+            (
+                "spans and metrics at the collector".to_owned(),
+                self.collector.got(),
+            ),
         ]
     }
 }
@@ -146,12 +198,23 @@ async fn r250_c20_no_secret_goes_where_it_does_not_belong() {
     for credentials in [("authorization", bearer.as_str()), ("x-api-key", key)] {
         let modern = world.client(credentials).modern();
         until_it("the tools to be listed", async || {
-            let listed = soon("a list", modern.ask("tools/list", json!({}))).await.unwrap();
-            listed.last().to_string().contains("two__broken").then_some(())
+            let listed = soon("a list", modern.ask("tools/list", json!({})))
+                .await
+                .unwrap();
+            listed
+                .last()
+                .to_string()
+                .contains("two__broken")
+                .then_some(())
         })
         .await;
         world.everything(&modern).await;
-        drop(modern.listen(json!({ "notifications": { "toolsListChanged": true } })).await.unwrap());
+        drop(
+            modern
+                .listen(json!({ "notifications": { "toolsListChanged": true } }))
+                .await
+                .unwrap(),
+        );
         let legacy = world.client(credentials).legacy(Revision::NEWEST_LEGACY);
         let legacy = legacy.initialize().await.unwrap();
         world.everything(&legacy).await;
@@ -162,44 +225,78 @@ async fn r250_c20_no_secret_goes_where_it_does_not_belong() {
     refused(&mut world).await;
     sick(&mut world, &bearer).await;
 
-    let told = ["tools/call one__tool_0000", "tools/list", "mcp.server.operation.duration"];
+    let told = [
+        "tools/call one__tool_0000",
+        "tools/list",
+        "mcp.server.operation.duration",
+    ];
     until_it("all to be told", async || {
         let got = world.collector.got();
         told.iter().all(|text| got.contains(text)).then_some(())
     })
     .await;
-    assert!(world.weir.process.said().contains("TRACE"), "the log is as fine as it gets");
+    assert!(
+        world.weir.process.said().contains("TRACE"),
+        "the log is as fine as it gets"
+    );
     for (place, text) in world.places() {
         assert!(!text.is_empty(), "{place} saw nothing");
         for (what, secret) in &world.secrets {
             let allowed = place == "requests to two" && secret == FOR_TWO;
-            assert!(allowed || !text.contains(secret.as_str()), "{what} is in {place}");
+            assert!(
+                allowed || !text.contains(secret.as_str()),
+                "{what} is in {place}"
+            );
         }
     }
     let two = world.two.requests();
-    assert!(two.iter().all(|request| request.header("x-service-key") == Some(FOR_TWO)), "the header does reach two");
+    assert!(
+        two.iter()
+            .all(|request| request.header("x-service-key") == Some(FOR_TWO)),
+        "the header does reach two"
+    );
 }
 
 /// Credentials that do not get in are secrets as well: they may be good elsewhere.
 async fn refused(world: &mut Planted) {
-    let over = world.token("a token that is over", |claims| claims["exp"] = json!(1_000_000_000));
-    let foreign = world.token("a token for another", |claims| claims["aud"] = json!("https://other.example/mcp"));
-    let stranger = world.token("a token of another issuer", |claims| claims["iss"] = json!("https://evil.example"));
+    let over = world.token("a token that is over", |claims| {
+        claims["exp"] = json!(1_000_000_000)
+    });
+    let foreign = world.token("a token for another", |claims| {
+        claims["aud"] = json!("https://other.example/mcp")
+    });
+    let stranger = world.token("a token of another issuer", |claims| {
+        claims["iss"] = json!("https://evil.example")
+    });
     let odd = format!("{over}x");
     for token in [over.as_str(), &foreign, &stranger, &odd, "CANARY-garbage"] {
         for scheme in ["Bearer", "Basic", "DPoP"] {
-            let client = world.client(("authorization", &format!("{scheme} {token}"))).modern();
+            let client = world
+                .client(("authorization", &format!("{scheme} {token}")))
+                .modern();
             let answer = client.ask("tools/list", json!({})).await.unwrap();
             assert_eq!(answer.status, 401, "{scheme}");
             world.keep(Ok(answer));
         }
     }
-    world.secrets.push(("a token that is none", "CANARY-garbage".to_owned()));
-    let client = RawClient::new(&format!("{}?access_token=CANARY-query", world.weir.url("/mcp"))).modern();
+    world
+        .secrets
+        .push(("a token that is none", "CANARY-garbage".to_owned()));
+    let client = RawClient::new(&format!(
+        "{}?access_token=CANARY-query",
+        world.weir.url("/mcp")
+    ))
+    .modern();
     let answer = client.ask("tools/list", json!({})).await.unwrap();
-    assert!(answer.status.is_client_error(), "R244: a token in the query is none: {}", answer.status);
+    assert!(
+        answer.status.is_client_error(),
+        "R244: a token in the query is none: {}",
+        answer.status
+    );
     world.keep(Ok(answer));
-    world.secrets.push(("a token in the query", "CANARY-query".to_owned()));
+    world
+        .secrets
+        .push(("a token in the query", "CANARY-query".to_owned()));
 }
 
 /// What weir says when upstreams and the provider fail.
@@ -208,14 +305,29 @@ async fn sick(world: &mut Planted, bearer: &str) {
     world.one.kill_sessions();
     world.two.on("tools/call", 2, Behaviour::unauthorized());
     for tool in ["one__tool_0000", "two__tool_0000"] {
-        world.keep(client.ask("tools/call", json!({ "name": tool, "arguments": {} })).await);
+        world.keep(
+            client
+                .ask("tools/call", json!({ "name": tool, "arguments": {} }))
+                .await,
+        );
     }
     world.one.stop().await;
     world.idp.stop();
-    let unknown = world.token("a token that nobody can check", |claims| claims["sub"] = json!("bob"));
-    let bob = world.client(("authorization", &format!("Bearer {unknown}"))).modern();
+    let unknown = world.token("a token that nobody can check", |claims| {
+        claims["sub"] = json!("bob")
+    });
+    let bob = world
+        .client(("authorization", &format!("Bearer {unknown}")))
+        .modern();
     for client in [client, bob] {
-        world.keep(client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await);
+        world.keep(
+            client
+                .ask(
+                    "tools/call",
+                    json!({ "name": "one__tool_0000", "arguments": {} }),
+                )
+                .await,
+        );
         world.keep(client.ask("tools/list", json!({})).await);
     }
 }

@@ -1,5 +1,5 @@
-//! The SDKs' own OAuth clients: discovery by the 401, registration at the provider, PKCE, a token, a call; then a refresh,
-//! and more scopes where a tool takes them.
+//! The SDKs' own OAuth clients: discovery by the 401, registration at the provider, PKCE, a token,
+//! a call; then a refresh, and more scopes where a tool takes them.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::harness::{Client, inspector, needs_peers};
 
 const CAT: &str = r#"{"animal":"cat"}"#;
 
-/// The clients, and how each comes to refresh its token: those in JavaScript once a server refuses the one they have,
-/// those in Python by their own clock.
+/// The clients, and how each comes to refresh its token: those in JavaScript once a server refuses
+/// the one they have, those in Python by their own clock.
 const CLIENTS: [(Client, &str); 5] = [
     (Client::TypeScript1, "stale"),
     (Client::TypeScript2("modern"), "stale"),
@@ -28,11 +28,27 @@ fn r238_r255_r259_every_sdk_logs_in_knowing_only_the_url() {
         town.idp.control(&json!({ "alg": alg }));
         for (nth, (client, _)) in (1..).zip(CLIENTS) {
             let seen = client.run(&town.url(), &["call", "zoo__draw", CAT, "--auth", "sdk"]);
-            assert_eq!(seen.one("result")["result"]["content"][0]["text"], "A cat", "{client:?}");
+            assert_eq!(
+                seen.one("result")["result"]["content"][0]["text"],
+                "A cat",
+                "{client:?}"
+            );
             let account = seen.one("account");
-            assert_eq!((&account["logins"], &account["tokens"]), (&json!(1), &json!(1)), "{client:?}: {seen:?}");
-            assert_eq!(town.idp.count("registrations"), nth, "{client:?} registered itself");
-            assert_eq!(town.idp.count("authorization_code"), nth, "{client:?} exchanged one code");
+            assert_eq!(
+                (&account["logins"], &account["tokens"]),
+                (&json!(1), &json!(1)),
+                "{client:?}: {seen:?}"
+            );
+            assert_eq!(
+                town.idp.count("registrations"),
+                nth,
+                "{client:?} registered itself"
+            );
+            assert_eq!(
+                town.idp.count("authorization_code"),
+                nth,
+                "{client:?} exchanged one code"
+            );
         }
     }
 }
@@ -45,7 +61,8 @@ fn r240_every_sdk_refreshes_its_token() {
     let town = Town::start();
     for (nth, (client, how)) in (1..).zip(CLIENTS) {
         let ttl = if how == "ttl" { 1 } else { 600 };
-        town.idp.control(&json!({ "stale": u32::from(how == "stale"), "ttl": ttl }));
+        town.idp
+            .control(&json!({ "stale": u32::from(how == "stale"), "ttl": ttl }));
         let seen = client.run(&town.url(), &["refresh", "zoo__draw", CAT, "--auth", "sdk"]);
         assert_eq!(seen.one("account")["logins"], 1, "{client:?}: {seen:?}");
         assert!(town.idp.count("refresh_token") >= nth, "{client:?}");
@@ -59,19 +76,33 @@ fn r240_the_sdks_middleware_logs_in_and_retries_a_401() {
         return;
     }
     let town = Town::start();
-    for (nth, client) in (1..).zip([Client::TypeScript1, Client::TypeScript2("modern"), Client::TypeScript2("legacy")])
-    {
+    for (nth, client) in (1..).zip([
+        Client::TypeScript1,
+        Client::TypeScript2("modern"),
+        Client::TypeScript2("legacy"),
+    ]) {
         town.idp.control(&json!({ "stale": 1 }));
-        let seen = client.run(&town.url(), &["call", "zoo__draw", CAT, "--auth", "middleware"]);
-        assert_eq!(seen.one("result")["result"]["content"][0]["text"], "A cat", "{client:?}");
+        let seen = client.run(
+            &town.url(),
+            &["call", "zoo__draw", CAT, "--auth", "middleware"],
+        );
+        assert_eq!(
+            seen.one("result")["result"]["content"][0]["text"],
+            "A cat",
+            "{client:?}"
+        );
         assert_eq!(seen.one("account")["tokens"], 2, "{client:?}: {seen:?}");
         assert_eq!(town.idp.count("refresh_token"), nth);
         let refused = seen.all("http").iter().any(|line| line["status"] == 401);
-        assert!(!refused, "the log is around the retry, so it never sees the 401: {seen:?}");
+        assert!(
+            !refused,
+            "the log is around the retry, so it never sees the 401: {seen:?}"
+        );
     }
 }
 
-/// A tool with a scope of its own: the 403 says which, the client asks for it, and the call goes through.
+/// A tool with a scope of its own: the 403 says which, the client asks for it, and the call goes
+/// through.
 #[test]
 fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
     if !needs_peers() {
@@ -79,14 +110,19 @@ fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
     }
     let town = Town::with(|config| {
         config["endpoints"]["/mcp"]["scopes"] = json!(["mcp"]);
-        config["endpoints"]["/mcp"]["tools"] = json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
+        config["endpoints"]["/mcp"]["tools"] =
+            json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
     });
     for (client, _) in CLIENTS {
         // The SDK 1.x would rather refresh than ask for more, and a refresh brings no scope.
-        town.idp.control(&json!({ "refresh": !matches!(client, Client::TypeScript1) }));
+        town.idp
+            .control(&json!({ "refresh": !matches!(client, Client::TypeScript1) }));
         let seen = client.run(&town.url(), &["call", "zoo__weigh", CAT, "--auth", "sdk"]);
         let result = &seen.one("result")["result"];
-        assert_eq!(result["structuredContent"]["weight"], 4.5, "{client:?}: {result}");
+        assert_eq!(
+            result["structuredContent"]["weight"], 4.5,
+            "{client:?}: {result}"
+        );
         assert_eq!(seen.one("account")["logins"], 2, "{client:?}: {seen:?}");
     }
 }
@@ -100,13 +136,27 @@ fn r059_the_inspector_lists_and_calls_with_a_token() {
     let token = town.idp.machine_token(&town.url(), "mcp");
     let header = format!("Authorization: Bearer {token}");
     let listed = inspector(&town.url(), &["tools/list", "--header", &header]);
-    let names: Vec<&Value> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    let names: Vec<&Value> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
     assert!(names.contains(&&json!("zoo__draw")), "{names:?}");
-    let call = ["tools/call", "--tool-name", "zoo__draw", "--tool-arg", "animal=cat", "--header", &header];
+    let call = [
+        "tools/call",
+        "--tool-name",
+        "zoo__draw",
+        "--tool-arg",
+        "animal=cat",
+        "--header",
+        &header,
+    ];
     assert_eq!(inspector(&town.url(), &call)["content"][0]["text"], "A cat");
 }
 
-/// The provider changes its keys; tokens of the new ones are good at once, and nobody has to restart weir.
+/// The provider changes its keys; tokens of the new ones are good at once, and nobody has to
+/// restart weir.
 #[test]
 fn c14_rotated_keys_are_found_without_a_restart() {
     if !needs_peers() {
@@ -114,7 +164,8 @@ fn c14_rotated_keys_are_found_without_a_restart() {
     }
     let town = Town::start();
     town.idp.control(&json!({ "keys": "add" }));
-    let seen = Client::TypeScript2("modern").run(&town.url(), &["call", "zoo__draw", CAT, "--auth", "sdk"]);
+    let seen = Client::TypeScript2("modern")
+        .run(&town.url(), &["call", "zoo__draw", CAT, "--auth", "sdk"]);
     assert_eq!(seen.one("account")["logins"], 1, "{seen:?}");
 }
 
@@ -129,8 +180,10 @@ fn c17_a_provider_that_is_down_locks_nobody_out_who_is_in() {
     let fresh = town.idp.machine_token(&town.url(), "mcp");
     town.idp.control(&json!({ "down": true }));
     for token in [token, fresh] {
-        let called =
-            super::world::weir(&["call", &town.url(), "zoo__draw", CAT]).env("WEIR_TOKEN", token).output().unwrap();
+        let called = super::world::weir(&["call", &town.url(), "zoo__draw", CAT])
+            .env("WEIR_TOKEN", token)
+            .output()
+            .unwrap();
         assert!(called.status.success(), "{called:?}");
     }
     assert!(town.weir.admin("/readyz").starts_with("HTTP/1.1 200"));

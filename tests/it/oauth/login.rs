@@ -55,7 +55,11 @@ impl Drop for Person {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 #[test]
@@ -68,32 +72,77 @@ fn r241_a_login_is_kept_used_refreshed_and_ended() {
 
     let stranger = ada.run(&["tools", &url]);
     assert_eq!(stranger.status.code(), Some(3));
-    assert!(text(&stranger).contains(&format!("weir login {url}")), "{}", text(&stranger));
+    assert!(
+        text(&stranger).contains(&format!("weir login {url}")),
+        "{}",
+        text(&stranger)
+    );
 
-    // The first token is over already when it is used: weir refuses it, and the command gets another.
+    // The first token is over already when it is used: weir refuses it, and the command gets
+    // another.
     town.idp.control(&json!({ "stale": 1 }));
     let (code, said) = ada.login(&[&url]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains(&format!("logged in at {} for {url}", town.idp.issuer)), "{said}");
+    assert!(
+        said.contains(&format!("logged in at {} for {url}", town.idp.issuer)),
+        "{said}"
+    );
     let file = ada.state.join("weir/tokens.json");
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let called = ada.run(&["call", &url, "zoo__draw", CAT]);
-    assert!(called.status.success() && text(&called).contains("A cat"), "{}", text(&called));
+    assert!(
+        called.status.success() && text(&called).contains("A cat"),
+        "{}",
+        text(&called)
+    );
     assert_eq!(town.idp.count("refresh_token"), 1);
     assert!(ada.run(&["tools", &url]).status.success());
-    assert_eq!(town.idp.count("refresh_token"), 1, "a token that is good is not refreshed");
+    assert_eq!(
+        town.idp.count("refresh_token"),
+        1,
+        "a token that is good is not refreshed"
+    );
 
     // The token can be put into a client's file, and is not printed.
     let client = ada.state.join("mcp.json").display().to_string();
-    let connected = ada.run(&["connect", "cursor", &url, "--with-secret", "--write", "--file", &client]);
+    let connected = ada.run(&[
+        "connect",
+        "cursor",
+        &url,
+        "--with-secret",
+        "--write",
+        "--file",
+        &client,
+    ]);
     let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let token = kept.as_object().unwrap().values().next().unwrap()["access_token"].as_str().unwrap();
-    assert!(connected.status.success() && !text(&connected).contains(token), "{}", text(&connected));
-    assert!(std::fs::read_to_string(&client).unwrap().contains(&format!("\"Bearer {token}\"")));
+    let token = kept.as_object().unwrap().values().next().unwrap()["access_token"]
+        .as_str()
+        .unwrap();
+    assert!(
+        connected.status.success() && !text(&connected).contains(token),
+        "{}",
+        text(&connected)
+    );
+    assert!(
+        std::fs::read_to_string(&client)
+            .unwrap()
+            .contains(&format!("\"Bearer {token}\""))
+    );
 
     let out = ada.run(&["logout", &url]);
-    assert!(out.status.success() && text(&out).contains("logged out"), "{}", text(&out));
-    assert!(!std::fs::read_to_string(&file).unwrap().contains("access_token"));
+    assert!(
+        out.status.success() && text(&out).contains("logged out"),
+        "{}",
+        text(&out)
+    );
+    assert!(
+        !std::fs::read_to_string(&file)
+            .unwrap()
+            .contains("access_token")
+    );
     assert_eq!(ada.run(&["tools", &url]).status.code(), Some(3));
 }
 
@@ -135,21 +184,26 @@ fn r245_r266_a_login_can_be_widened() {
     }
     let town = Town::with(|config| {
         config["endpoints"]["/mcp"]["scopes"] = json!(["mcp"]);
-        config["endpoints"]["/mcp"]["tools"] = json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
+        config["endpoints"]["/mcp"]["tools"] =
+            json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
     });
     let (url, ada) = (town.url(), Person::new("wide"));
     assert_eq!(ada.login(&[&url]).0, Some(0));
     let refused = ada.run(&["call", &url, "zoo__weigh", CAT]);
     assert_eq!(refused.status.code(), Some(3));
     let advice = text(&refused);
-    assert!(advice.contains(&format!("weir login {url} --scope")) && advice.contains("tools:write"), "{advice}");
+    assert!(
+        advice.contains(&format!("weir login {url} --scope")) && advice.contains("tools:write"),
+        "{advice}"
+    );
     let (code, said) = ada.login(&[&url, "--scope", "tools:write"]);
     assert_eq!(code, Some(0), "{said}");
     let called = ada.run(&["call", &url, "zoo__weigh", CAT]);
     assert!(called.status.success(), "{}", text(&called));
 }
 
-/// `weir stdio` takes up a login that comes later, refreshes a token that is refused, and says how to log in until then.
+/// `weir stdio` takes up a login that comes later, refreshes a token that is refused, and says how
+/// to log in until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r241_a_host_of_standard_streams_uses_the_login() {
     if !needs_peers() {
@@ -164,7 +218,9 @@ async fn r241_a_host_of_standard_streams_uses_the_login() {
     };
     let mut early = host(Revision::NEWEST_LEGACY);
     let refused = early.initialize().await;
-    let message = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    let message = refused["error"]["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{refused}"));
     assert!(message.contains(&format!("weir login {url}")), "{message}");
 
     // The first token is over already when it is used: weir refuses it, and gets another.
@@ -176,13 +232,30 @@ async fn r241_a_host_of_standard_streams_uses_the_login() {
         if !revision.is_modern() {
             assert!(host.initialize().await.get("result").is_some());
         }
-        let drawn = host.ask("tools/call", json!({ "name": "zoo__draw", "arguments": { "animal": "cat" } })).await;
+        let drawn = host
+            .ask(
+                "tools/call",
+                json!({ "name": "zoo__draw", "arguments": { "animal": "cat" } }),
+            )
+            .await;
         assert!(drawn["result"].to_string().contains("A cat"), "{drawn}");
         host.end_well().await;
     }
-    assert_eq!(town.idp.count("refresh_token"), 1, "a token that is good is not refreshed");
+    assert_eq!(
+        town.idp.count("refresh_token"),
+        1,
+        "a token that is good is not refreshed"
+    );
     // The host that was there before the login.
     let early = &mut early;
-    until_it("the login to be used", async || early.initialize().await.get("result").is_some().then_some(())).await;
+    until_it("the login to be used", async || {
+        early
+            .initialize()
+            .await
+            .get("result")
+            .is_some()
+            .then_some(())
+    })
+    .await;
     assert!(early.names().await.contains(&"zoo__draw".to_owned()));
 }

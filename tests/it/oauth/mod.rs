@@ -1,4 +1,5 @@
-//! Logging in through weir: a real authorization server, and clients that know nothing but an endpoint's URL.
+//! Logging in through weir: a real authorization server, and clients that know nothing but an
+//! endpoint's URL.
 
 mod canary;
 mod clients;

@@ -1,4 +1,5 @@
-//! Operators who come with tokens of the authorization server: made for the operators' listener, and with the scope.
+//! Operators who come with tokens of the authorization server: made for the operators' listener,
+//! and with the scope.
 
 use serde_json::json;
 use weir_testkit::RawClient;
@@ -12,41 +13,79 @@ async fn r286_an_operator_has_a_token_for_this_listener_with_the_scope_that_the_
     if !needs_peers() {
         return;
     }
-    let town = Town::with(|config| config["admin"] = json!({ "auth": { "oauth": { "scope": "admin" } } }));
-    let token = |path: &str, scope: &str| format!("Bearer {}", town.idp.machine_token(&town.weir.url(path), scope));
+    let town =
+        Town::with(|config| config["admin"] = json!({ "auth": { "oauth": { "scope": "admin" } } }));
+    let token = |path: &str, scope: &str| {
+        format!(
+            "Bearer {}",
+            town.idp.machine_token(&town.weir.url(path), scope)
+        )
+    };
     let with = |token: &str| Operator::of(&town.weir).with("authorization", token);
     let (own, lacking) = (token("/admin", "admin"), token("/admin", "mcp"));
 
     // Looks and changes, in the name that the token has.
     let ops = with(&own);
-    assert_eq!(ops.see("/admin/upstreams").await["upstreams"][0]["id"], "zoo");
+    assert_eq!(
+        ops.see("/admin/upstreams").await["upstreams"][0]["id"],
+        "zoo"
+    );
     assert_eq!(ops.look("/").await.status, 200);
-    ops.change("/admin/upstreams/zoo/drain", json!({ "ttl": "1h" })).await;
+    ops.change("/admin/upstreams/zoo/drain", json!({ "ttl": "1h" }))
+        .await;
     let changes = ops.see("/admin/config").await["changes"].clone();
-    assert_eq!((&changes[0]["what"], &changes[0]["by"]), (&json!("drain"), &json!("machine")));
+    assert_eq!(
+        (&changes[0]["what"], &changes[0]["by"]),
+        (&json!("drain"), &json!("machine"))
+    );
     ops.change("/admin/upstreams/zoo/enable", json!({})).await;
 
     // Without the scope it is known, and may not: the answer names the scope.
     let lacks = with(&lacking);
-    let refused = [lacks.look("/admin/upstreams").await, lacks.attempt("/admin/upstreams/zoo/drain", &json!({})).await];
+    let refused = [
+        lacks.look("/admin/upstreams").await,
+        lacks
+            .attempt("/admin/upstreams/zoo/drain", &json!({}))
+            .await,
+    ];
     for refused in refused {
         assert_eq!(refused.status, 403, "{}", body(&refused));
         let challenge = refused.header("www-authenticate").unwrap();
-        assert!(challenge.starts_with("Bearer ") && challenge.contains(r#"error="insufficient_scope""#), "{challenge}");
+        assert!(
+            challenge.starts_with("Bearer ") && challenge.contains(r#"error="insufficient_scope""#),
+            "{challenge}"
+        );
         assert!(challenge.contains(r#"scope="admin""#), "{challenge}");
     }
 
-    // A token for the clients' side is none here, whatever its scope, and one for this side is none there.
-    for foreign in [token("/mcp", "mcp"), token("/mcp", "admin"), "Bearer nothing".to_owned()] {
+    // A token for the clients' side is none here, whatever its scope, and one for this side is none
+    // there.
+    for foreign in [
+        token("/mcp", "mcp"),
+        token("/mcp", "admin"),
+        "Bearer nothing".to_owned(),
+    ] {
         let refused = with(&foreign).look("/admin/upstreams").await;
         assert_eq!(refused.status, 401, "{}", body(&refused));
     }
-    assert_eq!(Operator::of(&town.weir).look("/admin/upstreams").await.status, 401);
+    assert_eq!(
+        Operator::of(&town.weir)
+            .look("/admin/upstreams")
+            .await
+            .status,
+        401
+    );
     for (token, status) in [(&own, 401), (&lacking, 401), (&token("/mcp", "mcp"), 200)] {
-        let client = RawClient::new(&town.url()).modern().with_header("authorization", token);
+        let client = RawClient::new(&town.url())
+            .modern()
+            .with_header("authorization", token);
         let answer = client.ask("tools/list", json!({})).await.unwrap();
         assert_eq!(answer.status, status);
         assert_eq!(answer.header("www-authenticate").is_some(), status == 401);
     }
-    assert_eq!(ops.see("/admin/config").await["changes"], json!([]), "nobody else changed anything");
+    assert_eq!(
+        ops.see("/admin/config").await["changes"],
+        json!([]),
+        "nobody else changed anything"
+    );
 }

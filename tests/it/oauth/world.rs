@@ -18,12 +18,20 @@ impl Idp {
     /// Starts one where `ada` is logged in.
     pub fn start() -> Self {
         let mut process = Process::start(peer_command("idp.mjs"));
-        Self { issuer: process.line_after("listening "), _process: process }
+        Self {
+            issuer: process.line_after("listening "),
+            _process: process,
+        }
     }
 
     /// Changes what happens from now on.
     pub fn control(&self, change: &Value) {
-        let (status, _) = self.ask("POST", "/control", &["Content-Type: application/json"], &change.to_string());
+        let (status, _) = self.ask(
+            "POST",
+            "/control",
+            &["Content-Type: application/json"],
+            &change.to_string(),
+        );
         assert_eq!(status, 200);
     }
 
@@ -31,7 +39,10 @@ impl Idp {
     pub fn count(&self, what: &str) -> u64 {
         let (_, body) = self.ask("GET", "/control", &[], "");
         let seen: Value = serde_json::from_str(&body).unwrap();
-        seen[what].as_u64().or(seen["grants"][what].as_u64()).unwrap_or_default()
+        seen[what]
+            .as_u64()
+            .or(seen["grants"][what].as_u64())
+            .unwrap_or_default()
     }
 
     /// A token of the client `machine` for a resource.
@@ -84,9 +95,14 @@ impl Town {
             "auth": { "mode": "oauth", "issuers": [{ "issuer": idp.issuer }] },
         });
         change(&mut config);
-        let town = Self { idp, weir: Weir::with(config) };
+        let town = Self {
+            idp,
+            weir: Weir::with(config),
+        };
         let token = town.idp.machine_token(&town.url(), "mcp");
-        until("the zoo to be listed", || town.listed(&token).contains("zoo__draw").then_some(()));
+        until("the zoo to be listed", || {
+            town.listed(&token).contains("zoo__draw").then_some(())
+        });
         town
     }
 
@@ -96,9 +112,16 @@ impl Town {
     }
 
     fn listed(&self, token: &str) -> String {
-        let listed = weir(&["tools", &self.url(), "--json"]).env("WEIR_TOKEN", token).output().unwrap();
+        let listed = weir(&["tools", &self.url(), "--json"])
+            .env("WEIR_TOKEN", token)
+            .output()
+            .unwrap();
         // A list that lacks an upstream exits with 4.
-        assert!(matches!(listed.status.code(), Some(0 | 4)), "{listed:?}\n{}", self.weir.process.said());
+        assert!(
+            matches!(listed.status.code(), Some(0 | 4)),
+            "{listed:?}\n{}",
+            self.weir.process.said()
+        );
         String::from_utf8(listed.stdout).unwrap()
     }
 }
@@ -106,6 +129,9 @@ impl Town {
 /// The weir command line, with nothing of this machine's logins.
 pub fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::harness::binary());
-    command.args(arguments).env_remove("WEIR_TOKEN").env("XDG_STATE_HOME", "/nonexistent/state");
+    command
+        .args(arguments)
+        .env_remove("WEIR_TOKEN")
+        .env("XDG_STATE_HOME", "/nonexistent/state");
     command
 }

@@ -1,5 +1,5 @@
-//! How weir proves itself to servers, over the whole of weir: what goes out, what does not, and what a client hears when a
-//! server refuses.
+//! How weir proves itself to servers, over the whole of weir: what goes out, what does not, and
+//! what a client hears when a server refuses.
 
 mod visits;
 
@@ -9,7 +9,11 @@ use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir};
 
-const REVISIONS: [Revision; 3] = [Revision::V2025_03_26, Revision::V2025_11_25, Revision::MODERN];
+const REVISIONS: [Revision; 3] = [
+    Revision::V2025_03_26,
+    Revision::V2025_11_25,
+    Revision::MODERN,
+];
 const SECRET: &str = "CANARY-of-the-oauth-client";
 
 /// weir in front of one server, with a client of its own at an authorization server.
@@ -20,8 +24,16 @@ fn weir(upstream: &Mockup, authority: &TokenServer, mode: &str) -> Weir {
 
 /// weir's own error in the result of a call.
 fn told(answer: &Answer) -> Value {
-    assert_eq!(answer.status, 200, "R251: a server's refusal is none of the client: {:?}", answer.body);
-    assert!(answer.header("www-authenticate").is_none(), "R251: {:?}", answer.headers);
+    assert_eq!(
+        answer.status, 200,
+        "R251: a server's refusal is none of the client: {:?}",
+        answer.body
+    );
+    assert!(
+        answer.header("www-authenticate").is_none(),
+        "R251: {:?}",
+        answer.headers
+    );
     answer.result()["_meta"]["dev.weir/error"].clone()
 }
 
@@ -42,7 +54,12 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
         }
         let mut requests = upstream.requests();
         requests.retain(|request| request.header("authorization").is_none());
-        assert!(requests.iter().all(|request| request.method() == "ping" || request.verb == "GET"), "{requests:?}");
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.method() == "ping" || request.verb == "GET"),
+            "{requests:?}"
+        );
         assert_eq!(authority.requests().len(), 1);
 
         let ran = upstream.total_executions();
@@ -51,9 +68,16 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
         for client in &clients {
             let answer = client.call("one__tool_0001", json!({})).await;
             let error = told(&answer);
-            assert_eq!((&error["reason"], &error["upstream"]), (&json!("unavailable"), &json!("one")), "{error}");
+            assert_eq!(
+                (&error["reason"], &error["upstream"]),
+                (&json!("unavailable"), &json!("one")),
+                "{error}"
+            );
             assert!(answer.text().contains("credentials"), "{}", answer.text());
-            assert!(!String::from_utf8_lossy(&answer.body).contains("CANARY"), "C19");
+            assert!(
+                !String::from_utf8_lossy(&answer.body).contains("CANARY"),
+                "C19"
+            );
             assert_eq!(client.names().await.len(), 2, "R251: never an empty list");
         }
         assert_eq!(upstream.total_executions(), ran);
@@ -68,7 +92,10 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() {
-    let (upstream, authority) = (Mockup::modern().tools(1).start().await, TokenServer::start().await);
+    let (upstream, authority) = (
+        Mockup::modern().tools(1).start().await,
+        TokenServer::start().await,
+    );
     let weir = weir(&upstream, &authority, "token_exchange");
     weir.until_listed("/mcp", &["one__tool_0000"]);
     for revision in REVISIONS {
@@ -79,7 +106,12 @@ async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() 
     }
     assert_eq!(upstream.total_executions(), 0);
     let asked = authority.requests();
-    assert!(asked.iter().all(|request| !request.form.contains_key("subject_token")), "{asked:?}");
+    assert!(
+        asked
+            .iter()
+            .all(|request| !request.form.contains_key("subject_token")),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,12 +131,21 @@ async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
         for token in &tokens {
             call_in_each_era(&url, token).await;
         }
-        let exchanged = authority.requests().into_iter().filter_map(|mut asked| asked.form.remove("subject_token"));
+        let exchanged = authority
+            .requests()
+            .into_iter()
+            .filter_map(|mut asked| asked.form.remove("subject_token"));
         assert_eq!(exchanged.collect::<Vec<_>>(), tokens, "each once");
         let calls = upstream.requests_of("tools/call");
-        let shown: Vec<_> = calls.iter().map(|request| request.header("authorization").unwrap()).collect();
+        let shown: Vec<_> = calls
+            .iter()
+            .map(|request| request.header("authorization").unwrap())
+            .collect();
         let (ada, bob) = shown.split_at(3);
-        assert!(ada == [ada[0]; 3] && bob == [bob[0]; 3] && ada[0] != bob[0], "R254: {shown:?}");
+        assert!(
+            ada == [ada[0]; 3] && bob == [bob[0]; 3] && ada[0] != bob[0],
+            "R254: {shown:?}"
+        );
         for secret in tokens.iter().map(String::as_str).chain(["CANARY"]) {
             assert_eq!(upstream.requests_with(secret).len(), 0, "R250");
             assert!(!weir.process.said().contains(secret), "R219");
@@ -117,10 +158,22 @@ async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
 async fn call_in_each_era(url: &str, token: &str) {
     let client = RawClient::new(url).with_header("authorization", &format!("Bearer {token}"));
     let modern = client.clone().modern();
-    let legacy = client.legacy(Revision::V2025_06_18).initialize().await.unwrap();
+    let legacy = client
+        .legacy(Revision::V2025_06_18)
+        .initialize()
+        .await
+        .unwrap();
     for client in [&modern, &legacy, &modern] {
-        let answer = client.call("one__tool_0000", json!({ "a": 1 })).await.unwrap();
-        assert_eq!(answer.result()["structuredContent"], json!({ "a": 1 }), "{:?}", answer.body);
+        let answer = client
+            .call("one__tool_0000", json!({ "a": 1 }))
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.result()["structuredContent"],
+            json!({ "a": 1 }),
+            "{:?}",
+            answer.body
+        );
     }
     assert!((200..300).contains(&legacy.delete().await.unwrap().status.as_u16()));
 }

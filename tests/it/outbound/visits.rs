@@ -1,4 +1,5 @@
-//! Elicitation by URL at servers to which all of weir's callers are one: they see weir's own credential.
+//! Elicitation by URL at servers to which all of weir's callers are one: they see weir's own
+//! credential.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Step, Tool};
@@ -21,21 +22,37 @@ async fn server(revision: Revision) -> Mockup {
     let url = json!({ "mode": "url", "message": "Sign in", "url": PAGE });
     if revision.is_modern() {
         let asks = |params: &Value| {
-            let request = json!({ "question": { "method": "elicitation/create", "params": params } });
-            [Behaviour::input_required(request, Some("s")), Behaviour::echo()]
+            let request =
+                json!({ "question": { "method": "elicitation/create", "params": params } });
+            [
+                Behaviour::input_required(request, Some("s")),
+                Behaviour::echo(),
+            ]
         };
         let needed = json!({ "requiredCapabilities": { "elicitation": { "url": {} } } });
         return Mockup::modern()
             .with(Tool::new("visit").does_in_turn(asks(&url)))
             .with(Tool::new("fill").does_in_turn(asks(&form())))
-            .tool("sign_in", Behaviour::error(-32021, "Declare `elicitation.url`", needed).with_status(400))
+            .tool(
+                "sign_in",
+                Behaviour::error(-32021, "Declare `elicitation.url`", needed).with_status(400),
+            )
             .start()
             .await;
     }
     let mut named = url;
     named["elicitationId"] = json!("own-1");
-    let asks = |params: Value| Behaviour::steps([Step::Ask { method: "elicitation/create", params }, Step::Echo]);
-    let refused = json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [named] } });
+    let asks = |params: Value| {
+        Behaviour::steps([
+            Step::Ask {
+                method: "elicitation/create",
+                params,
+            },
+            Step::Echo,
+        ])
+    };
+    let refused =
+        json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [named] } });
     Mockup::legacy(revision)
         .tool("visit", asks(named))
         .tool("fill", asks(form()))
@@ -78,7 +95,9 @@ fn declared(server: &Mockup) -> Value {
 
 /// Whether what a client sees asks it anything.
 async fn asks(client: &Checked, tool: &str) -> bool {
-    let mut call = client.start("tools/call", json!({ "name": tool, "arguments": {} })).await;
+    let mut call = client
+        .start("tools/call", json!({ "name": tool, "arguments": {} }))
+        .await;
     let first = call.next().await.unwrap();
     first["method"] == "elicitation/create" || first["result"]["resultType"] == "input_required"
 }
@@ -88,7 +107,11 @@ const CLIENTS: [Revision; 2] = UPSTREAMS;
 
 fn is_refused(answer: &Answer) {
     assert_eq!(told(answer)["reason"], "bad_answer", "{}", answer.last());
-    assert!(!String::from_utf8_lossy(&answer.body).contains(PAGE), "{}", answer.last());
+    assert!(
+        !String::from_utf8_lossy(&answer.body).contains(PAGE),
+        "{}",
+        answer.last()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,14 +121,26 @@ async fn r191_a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page
             let server = server(revision).await;
             let weir = weir(&server, None);
             let client = client(&weir, own).await;
-            assert!(asks(&client, "fill").await, "forms are asked: {own:?} at {revision:?}");
-            assert_eq!(declared(&server), json!({ "form": {} }), "{own:?} at {revision:?}");
+            assert!(
+                asks(&client, "fill").await,
+                "forms are asked: {own:?} at {revision:?}"
+            );
+            assert_eq!(
+                declared(&server),
+                json!({ "form": {} }),
+                "{own:?} at {revision:?}"
+            );
             // It asks all the same.
             let answer = client.call("visit", json!({ "n": 1 })).await;
             if revision.is_modern() {
                 is_refused(&answer);
             } else {
-                assert_eq!(answer.text(), r#"{"n":1}"#, "the call goes on: {}", answer.last());
+                assert_eq!(
+                    answer.text(),
+                    r#"{"n":1}"#,
+                    "the call goes on: {}",
+                    answer.last()
+                );
                 assert_eq!(server.answers().last().unwrap()["error"]["code"], -32602);
             }
             is_refused(&client.call("sign_in", json!({})).await);
@@ -121,7 +156,11 @@ async fn r191_an_operator_who_knows_better_says_so_by_name() {
             let weir = weir(&server, Some(json!(["elicitation", "elicitation_url"])));
             let client = client(&weir, own).await;
             assert!(asks(&client, "visit").await, "{own:?} at {revision:?}");
-            assert_eq!(declared(&server), json!({ "form": {}, "url": {} }), "{own:?} at {revision:?}");
+            assert_eq!(
+                declared(&server),
+                json!({ "form": {}, "url": {} }),
+                "{own:?} at {revision:?}"
+            );
         }
     }
 }

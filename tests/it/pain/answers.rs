@@ -1,4 +1,5 @@
-//! Answers that are none, or not the one that was asked for. What a client gets instead is one of six codes.
+//! Answers that are none, or not the one that was asked for. What a client gets instead is one of
+//! six codes.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -12,22 +13,46 @@ async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
     let canary = Mockup::modern().start().await;
     let elsewhere = canary.url();
     let html = Behaviour::status(200, "text/html", "<html>Bad gateway</html>");
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":"$id","result":{}{}}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     let deep = Behaviour::steps([weir_testkit::mockup::Step::Send(deep)]);
     let rows: [(&str, Behaviour, i64); 14] = [
         ("unauthorized", Behaviour::unauthorized(), 1002),
-        ("forbidden", Behaviour::status(403, "text/plain", "no"), 1002),
+        (
+            "forbidden",
+            Behaviour::status(403, "text/plain", "no"),
+            1002,
+        ),
         ("limited", Behaviour::retry_after(429, 7), 1005),
         ("busy", Behaviour::retry_after(503, 7), 1006),
         ("redirect", Behaviour::redirect(&elsewhere), 1003),
         ("html", html, 1003),
-        ("empty", Behaviour::status(200, "application/json", ""), 1003),
-        ("no_content", Behaviour::status(204, "application/json", ""), 1003),
-        ("teapot", Behaviour::status(418, "text/plain", "short and stout"), 1003),
+        (
+            "empty",
+            Behaviour::status(200, "application/json", ""),
+            1003,
+        ),
+        (
+            "no_content",
+            Behaviour::status(204, "application/json", ""),
+            1003,
+        ),
+        (
+            "teapot",
+            Behaviour::status(418, "text/plain", "short and stout"),
+            1003,
+        ),
         ("bad_json", Behaviour::bad_json(), 1003),
         (
             "not_utf8",
-            Behaviour::status(200, "application/json", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"\u{0}"),
+            Behaviour::status(
+                200,
+                "application/json",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"\u{0}",
+            ),
             1003,
         ),
         ("wrong_id", Behaviour::wrong_id(), 1003),
@@ -35,7 +60,11 @@ async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
         ("no_answer", Behaviour::no_answer(), 1004),
     ];
     for (era, builder) in both_eras() {
-        let builder = rows.iter().fold(builder.tools(1), |builder, (tool, how, _)| builder.tool(tool, how.clone()));
+        let builder = rows
+            .iter()
+            .fold(builder.tools(1), |builder, (tool, how, _)| {
+                builder.tool(tool, how.clone())
+            });
         let upstream = builder.start().await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
@@ -49,11 +78,21 @@ async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
                 if ["limited", "busy"].contains(tool) {
                     assert_eq!(error["retryAfterMs"], 7_000, "E13: {error}");
                 }
-                assert_eq!(upstream.executions(tool), ran + 1, "R142: {tool} is not tried again");
+                assert_eq!(
+                    upstream.executions(tool),
+                    ran + 1,
+                    "R142: {tool} is not tried again"
+                );
                 let text = answer.last().to_string();
-                assert!(!text.contains(&elsewhere) && !text.contains("<html"), "C19: nothing of it is echoed: {text}");
+                assert!(
+                    !text.contains(&elsewhere) && !text.contains("<html"),
+                    "C19: nothing of it is echoed: {text}"
+                );
             }
-            assert!(own_error(&client.call("one__tool_0000", json!({})).await).is_null(), "and it serves on");
+            assert!(
+                own_error(&client.call("one__tool_0000", json!({})).await).is_null(),
+                "and it serves on"
+            );
         }
     }
     assert_eq!(canary.connections(), 0, "E08: redirects are not followed");
@@ -75,9 +114,20 @@ async fn e09_of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let arguments = json!({ "n": 1 });
             for tool in ["twice", "again", "late", "stranger"] {
-                let answer = client.call_with_token(&format!("one__{tool}"), arguments.clone(), &json!("mine")).await;
-                assert_eq!(answer.messages.len(), 1, "{era:?} {tool}: R208, R042: {:?}", answer.messages);
-                let text = if tool == "twice" { "first" } else { r#"{"n":1}"# };
+                let answer = client
+                    .call_with_token(&format!("one__{tool}"), arguments.clone(), &json!("mine"))
+                    .await;
+                assert_eq!(
+                    answer.messages.len(),
+                    1,
+                    "{era:?} {tool}: R208, R042: {:?}",
+                    answer.messages
+                );
+                let text = if tool == "twice" {
+                    "first"
+                } else {
+                    r#"{"n":1}"#
+                };
                 assert_eq!(answer.text(), text);
             }
         }
@@ -88,13 +138,23 @@ async fn e09_of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
-    let codes = [-32000, -32001, -32002, -32020, -32021, -32022, -32042, -32050, -32099];
+    let codes = [
+        -32000, -32001, -32002, -32020, -32021, -32022, -32042, -32050, -32099,
+    ];
     for (era, builder) in both_eras() {
         let builder = codes.iter().fold(builder, |builder, code| {
-            builder.tool(&format!("c{}", -code), Behaviour::error(*code, "of one hop", json!({ "x": 1 })))
+            builder.tool(
+                &format!("c{}", -code),
+                Behaviour::error(*code, "of one hop", json!({ "x": 1 })),
+            )
         });
-        let upstream =
-            builder.tool("fine", Behaviour::error(-31999, "an application's", json!({ "y": 2 }))).start().await;
+        let upstream = builder
+            .tool(
+                "fine",
+                Behaviour::error(-31999, "an application's", json!({ "y": 2 })),
+            )
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
@@ -102,10 +162,17 @@ async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
                 // The client refuses reserved codes itself, see `Checked`.
                 let answer = client.call(&format!("one__c{}", -code), json!({})).await;
                 let seen = answer.last()["error"]["code"].as_i64();
-                assert!(seen != Some(-32020) && seen != Some(-32022), "{era:?} {code}: {}", answer.last());
+                assert!(
+                    seen != Some(-32020) && seen != Some(-32022),
+                    "{era:?} {code}: {}",
+                    answer.last()
+                );
             }
             let fine = client.call("one__fine", json!({})).await;
-            assert_eq!((fine.code(), &fine.error()["message"]), (-31999, &json!("an application's")));
+            assert_eq!(
+                (fine.code(), &fine.error()["message"]),
+                (-31999, &json!("an application's"))
+            );
         }
     }
 }
@@ -138,22 +205,44 @@ async fn r074_a_result_of_an_unknown_type_is_no_success() {
 async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_goes_on() {
     let questions = [
         ("ping", Value::Null),
-        ("sampling/createMessage", json!({ "messages": [], "maxTokens": 1 })),
-        ("elicitation/create", json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } })),
+        (
+            "sampling/createMessage",
+            json!({ "messages": [], "maxTokens": 1 }),
+        ),
+        (
+            "elicitation/create",
+            json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } }),
+        ),
         ("roots/list", Value::Null),
     ];
     for upstream_revision in Revision::LEGACY {
-        let builder = questions.iter().fold(mockup(upstream_revision), |builder, (method, params)| {
-            builder.tool(&method.replace('/', "_"), Behaviour::ask(method, params.clone()))
-        });
+        let builder =
+            questions
+                .iter()
+                .fold(mockup(upstream_revision), |builder, (method, params)| {
+                    builder.tool(
+                        &method.replace('/', "_"),
+                        Behaviour::ask(method, params.clone()),
+                    )
+                });
         let upstream = builder.start().await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for (method, _) in &questions {
                 let answered = upstream.answers().len();
-                let answer = client.call(&format!("one__{}", method.replace('/', "_")), json!({ "n": 1 })).await;
-                assert_eq!((answer.messages.len(), answer.text()), (1, r#"{"n":1}"#), "R040: {:?}", answer.messages);
+                let answer = client
+                    .call(
+                        &format!("one__{}", method.replace('/', "_")),
+                        json!({ "n": 1 }),
+                    )
+                    .await;
+                assert_eq!(
+                    (answer.messages.len(), answer.text()),
+                    (1, r#"{"n":1}"#),
+                    "R040: {:?}",
+                    answer.messages
+                );
                 let reply = upstream.answers().pop().unwrap();
                 assert_eq!(upstream.answers().len(), answered + 1);
                 match *method {
@@ -167,28 +256,43 @@ async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_g
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r103_an_array_from_a_server_of_2025_03_26_is_taken_apart() {
-    let upstream = mockup(Revision::V2025_03_26).tool("batch", Behaviour::batch()).start().await;
+    let upstream = mockup(Revision::V2025_03_26)
+        .tool("batch", Behaviour::batch())
+        .start()
+        .await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
-        let answer = client.call_with_token("one__batch", json!({}), &json!("b")).await;
+        let answer = client
+            .call_with_token("one__batch", json!({}), &json!("b"))
+            .await;
         assert_eq!(answer.text(), "from a batch");
-        assert_eq!(answer.notes("notifications/progress").count(), 1, "{:?}", answer.messages);
+        assert_eq!(
+            answer.notes("notifications/progress").count(),
+            1,
+            "{:?}",
+            answer.messages
+        );
         assert_eq!(answer.messages[0]["params"]["progressToken"], "b");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
-    let list = json!({ "content": [{ "type": "text", "text": "[1,2]" }], "structuredContent": [1, 2] });
+    let list =
+        json!({ "content": [{ "type": "text", "text": "[1,2]" }], "structuredContent": [1, 2] });
     let after = json!({ "type": "text", "text": "after" });
     let sound = |data: &str| json!({ "content": [{ "type": "audio", "data": data, "mimeType": "audio/wav" }, after] });
-    let link = json!({ "content": [{ "type": "resource_link", "uri": "file:///c", "name": "c" }, after] });
+    let link =
+        json!({ "content": [{ "type": "resource_link", "uri": "file:///c", "name": "c" }, after] });
     let long = json!({ "content": [{ "type": "text", "text": "x".repeat(200_000) }], "structuredContent": [1, 2] });
     let upstream = Mockup::modern()
         .tool("list", Behaviour::result(list))
         .tool("audio", Behaviour::result(sound("aGk=")))
-        .tool("long_audio", Behaviour::result(sound(&"aGk=".repeat(100_000))))
+        .tool(
+            "long_audio",
+            Behaviour::result(sound(&"aGk=".repeat(100_000))),
+        )
         .tool("long_list", Behaviour::result(long))
         .tool("link", Behaviour::result(link))
         .start()
@@ -197,7 +301,12 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
     for revision in Revision::ALL {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let answer = client.call("one__list", json!({})).await;
-        assert_eq!(answer.result().get("structuredContent").is_some(), revision.is_modern(), "{}", answer.last());
+        assert_eq!(
+            answer.result().get("structuredContent").is_some(),
+            revision.is_modern(),
+            "{}",
+            answer.last()
+        );
         assert_eq!(answer.text(), "[1,2]");
         // The schema of the client's own revision decides what passes, see `Checked`.
         for (tool, known, told) in [
@@ -207,12 +316,26 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
         ] {
             let answer = client.call(&format!("one__{tool}"), json!({})).await;
             let content = answer.result()["content"].as_array().unwrap();
-            assert_eq!((content.len(), &content[1]), (2, &after), "{}", answer.last());
+            assert_eq!(
+                (content.len(), &content[1]),
+                (2, &after),
+                "{}",
+                answer.last()
+            );
             let told = content[0]["type"] == "text" && answer.text().contains(told);
-            assert_eq!((content[0]["type"] != "text", told), (known, !known), "{revision:?} {tool}: {}", content[0]);
+            assert_eq!(
+                (content[0]["type"] != "text", told),
+                (known, !known),
+                "{revision:?} {tool}: {}",
+                content[0]
+            );
         }
         let long = client.call("one__long_list", json!({})).await;
-        assert_eq!(long.result().get("structuredContent").is_some(), revision.is_modern(), "{revision:?}");
+        assert_eq!(
+            long.result().get("structuredContent").is_some(),
+            revision.is_modern(),
+            "{revision:?}"
+        );
         assert_eq!(long.text().len(), 200_000);
     }
 }
@@ -231,7 +354,12 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
         for revision in Revision::ALL {
             let client = Checked::open(&weir.url("/mcp/one"), revision).await;
             let (tools, _) = client.pages().await;
-            assert_eq!(tools[0].get("outputSchema").is_some(), revision.is_modern(), "R130 {revision:?}: {}", tools[0]);
+            assert_eq!(
+                tools[0].get("outputSchema").is_some(),
+                revision.is_modern(),
+                "R130 {revision:?}: {}",
+                tools[0]
+            );
             if revision.is_modern() {
                 assert!(tools[0].get("execution").is_none(), "R133: {}", tools[0]);
             }
@@ -242,22 +370,36 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r209_r208_a_flood_of_progress_becomes_few_notes_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
-        let upstream = builder.tool("flood", Behaviour::progress(5_000)).start().await;
+        let upstream = builder
+            .tool("flood", Behaviour::progress(5_000))
+            .start()
+            .await;
         let weir = Weir::with(json!({
             "upstreams": { "one": { "url": upstream.url() } },
             "limits": { "progress_interval": "5s" },
         }));
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
-            let answer = client.call_with_token("one__flood", json!({}), &json!("f")).await;
+            let answer = client
+                .call_with_token("one__flood", json!({}), &json!("f"))
+                .await;
             let seen: Vec<_> = answer
                 .notes("notifications/progress")
                 .map(|note| note["params"]["progress"].as_u64().unwrap())
                 .collect();
             assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
-            // The first at once and the last before the answer; between them as many as the time allows.
-            assert!((1..=10).contains(&seen.len()), "{era:?}: {} notes", seen.len());
-            assert_eq!(seen.last(), Some(&5_000), "{era:?}: the last one is kept: {seen:?}");
+            // The first at once and the last before the answer; between them as many as the time
+            // allows.
+            assert!(
+                (1..=10).contains(&seen.len()),
+                "{era:?}: {} notes",
+                seen.len()
+            );
+            assert_eq!(
+                seen.last(),
+                Some(&5_000),
+                "{era:?}: the last one is kept: {seen:?}"
+            );
         }
     }
 }

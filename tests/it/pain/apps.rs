@@ -25,9 +25,12 @@ async fn server(revision: Revision) -> Mockup {
         });
         (Mockup::modern(), "server/discover", described)
     } else {
-        let described =
-            json!({ "protocolVersion": revision.as_str(), "capabilities": capabilities, "serverInfo": about });
-        (Mockup::legacy(revision).without_sessions(), "initialize", described)
+        let described = json!({ "protocolVersion": revision.as_str(), "capabilities": capabilities, "serverInfo": about });
+        (
+            Mockup::legacy(revision).without_sessions(),
+            "initialize",
+            described,
+        )
     };
     let cached = |mut result: Value| {
         if revision.is_modern() {
@@ -39,7 +42,10 @@ async fn server(revision: Revision) -> Mockup {
     builder
         .on(opening, Behaviour::result(described))
         .on("resources/list", cached(json!({ "resources": [card] })))
-        .on("resources/templates/list", cached(json!({ "resourceTemplates": [] })))
+        .on(
+            "resources/templates/list",
+            cached(json!({ "resourceTemplates": [] })),
+        )
         .on("resources/read", cached(json!({ "contents": [page] })))
         .with(Tool::new("card").with("_meta", shows))
         .start()
@@ -58,12 +64,15 @@ async fn r144_an_app_is_linked_read_and_called_under_the_names_of_each_endpoint(
                 "/mcp": { "upstreams": ["one"] },
             },
         }));
-        for (endpoint, tool, card) in
-            [("/one", "card", CARD), ("/bare", "card", CARD), ("/mcp", "one__card", "ui://one/shop/card")]
-        {
+        for (endpoint, tool, card) in [
+            ("/one", "card", CARD),
+            ("/bare", "card", CARD),
+            ("/mcp", "one__card", "ui://one/shop/card"),
+        ] {
             for revision in BOTH {
                 let declares = json!({ "extensions": { UI: { "mimeTypes": [KIND] } } });
-                let client = Checked::with_capabilities(&weir.url(endpoint), revision, declares).await;
+                let client =
+                    Checked::with_capabilities(&weir.url(endpoint), revision, declares).await;
                 let (tools, _) = client.pages().await;
                 let link = json!({ "resourceUri": card, "visibility": ["model", "app"] });
                 assert_eq!(
@@ -74,21 +83,43 @@ async fn r144_an_app_is_linked_read_and_called_under_the_names_of_each_endpoint(
                 let read = client.ask("resources/read", json!({ "uri": card })).await;
                 let page = &read.result()["contents"][0];
                 assert_eq!(page["uri"], card, "{endpoint} {revision:?}: {page}");
-                assert_eq!((&page["mimeType"], &page["text"]), (&json!(KIND), &json!("<p>hello</p>")));
-                assert_eq!(client.call(tool, json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+                assert_eq!(
+                    (&page["mimeType"], &page["text"]),
+                    (&json!(KIND), &json!("<p>hello</p>"))
+                );
+                assert_eq!(
+                    client.call(tool, json!({ "n": 1 })).await.text(),
+                    r#"{"n":1}"#
+                );
                 if revision.is_modern() {
-                    let offers = client.ask("server/discover", json!({})).await.result()["capabilities"].clone();
-                    assert_eq!(offers["extensions"], json!({ UI: {} }), "{endpoint}: {offers}");
+                    let offers =
+                        client.ask("server/discover", json!({})).await.result()["capabilities"]
+                            .clone();
+                    assert_eq!(
+                        offers["extensions"],
+                        json!({ UI: {} }),
+                        "{endpoint}: {offers}"
+                    );
                 }
             }
         }
         let told: Vec<Value> = if upstream.is_modern() {
-            server.requests_of("tools/call").iter().map(|sent| sent.meta()[meta::CLIENT_CAPABILITIES].clone()).collect()
+            server
+                .requests_of("tools/call")
+                .iter()
+                .map(|sent| sent.meta()[meta::CLIENT_CAPABILITIES].clone())
+                .collect()
         } else {
             let opened = server.requests_of("initialize");
-            opened.iter().map(|sent| sent.message["params"]["capabilities"].clone()).collect()
+            opened
+                .iter()
+                .map(|sent| sent.message["params"]["capabilities"].clone())
+                .collect()
         };
         let shows = json!({ UI: { "mimeTypes": [KIND] } });
-        assert!(told.iter().any(|told| told["extensions"] == shows), "the server hears what is shown: {told:?}");
+        assert!(
+            told.iter().any(|told| told["extensions"] == shows),
+            "the server hears what is shown: {told:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Servers of the older revisions that say things on their standing stream: what belongs to a call reaches the call, the rest
-//! the client itself, and nobody else.
+//! Servers of the older revisions that say things on their standing stream: what belongs to a call
+//! reaches the call, the rest the client itself, and nobody else.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -21,7 +21,13 @@ fn ada() -> Value {
 }
 
 async fn server() -> Mockup {
-    let beside = [Step::AskBeside { method: "elicitation/create", params: form() }, Step::Echo];
+    let beside = [
+        Step::AskBeside {
+            method: "elicitation/create",
+            params: form(),
+        },
+        Step::Echo,
+    ];
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
     let mut first = url.clone();
     first["elicitationId"] = json!("own-2");
@@ -29,7 +35,13 @@ async fn server() -> Mockup {
     unsafe_one["url"] = json!("http://idp.example/");
     let data = json!({ "elicitations": [unsafe_one, first] });
     let sign_in = json!({ "code": -32042, "message": "Sign in first", "data": data });
-    let visit = [Step::Ask { method: "elicitation/create", params: url }, Step::Echo];
+    let visit = [
+        Step::Ask {
+            method: "elicitation/create",
+            params: url,
+        },
+        Step::Echo,
+    ];
     // Streams, not JSON: a server that answers by JSON says nothing before its answer.
     Mockup::legacy(Revision::NEWEST_LEGACY)
         .with(Tool::new("beside").does(Behaviour::steps(beside).as_events()))
@@ -50,7 +62,11 @@ fn weir(server: &Mockup) -> Weir {
 /// The session of the server's in which a tool was called last.
 fn session_of(server: &Mockup, tool: &str) -> String {
     let calls = server.requests_of("tools/call");
-    let last = calls.iter().rev().find(|call| call.tool() == Some(tool)).unwrap();
+    let last = calls
+        .iter()
+        .rev()
+        .find(|call| call.tool() == Some(tool))
+        .unwrap();
     last.session().unwrap().to_owned()
 }
 
@@ -58,47 +74,94 @@ fn session_of(server: &Mockup, tool: &str) -> String {
 async fn r182_r193_what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
     let server = server().await;
     let weir = weir(&server);
-    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
     let mut call = client.start_call("beside", json!({ "n": 1 }), None).await;
     let asked = call.next().await.unwrap();
     assert_eq!(asked["params"]["message"], "Who?", "{asked}");
     client.raw().respond(&asked["id"], ada()).await.unwrap();
-    assert!(call.next().await.unwrap()["result"]["content"][0]["text"].as_str().unwrap().contains("\"n\""));
-    assert_eq!(server.answers().last().unwrap()["result"]["content"], ada()["content"]);
+    assert!(
+        call.next().await.unwrap()["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("\"n\"")
+    );
+    assert_eq!(
+        server.answers().last().unwrap()["result"]["content"],
+        ada()["content"]
+    );
 
-    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::MODERN, capabilities()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/shop"), Revision::MODERN, capabilities()).await;
     let asked = client.call("beside", json!({ "n": 2 })).await;
     assert_eq!(asked.result()["resultType"], "input_required");
-    let (key, question) = asked.result()["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let (key, question) = asked.result()["inputRequests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
     assert_eq!(question["params"]["message"], "Who?");
     let again = json!({
         "name": "beside", "arguments": { "n": 2 },
         "inputResponses": { key: ada() }, "requestState": asked.result()["requestState"],
     });
-    assert!(client.ask("tools/call", again).await.text().contains("\"n\""));
+    assert!(
+        client
+            .ask("tools/call", again)
+            .await
+            .text()
+            .contains("\"n\"")
+    );
     assert_eq!(server.executions("beside"), 2, "each ran once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else() {
+async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else()
+ {
     let server = server().await;
     let weir = weir(&server);
-    let client = Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities()).await;
-    let other = Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
+    let other =
+        Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
     let (mut stream, mut others) = (client.changes().await, other.changes().await);
-    assert!(other.call("shop__tool_0000", json!({})).await.result().is_object());
+    assert!(
+        other
+            .call("shop__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     client.call("shop__tool_0000", json!({})).await;
     let session = session_of(&server, "tool_0000");
     let answer = server.ask_beside(&session, "elicitation/create", &form());
     let asked = soon("the question", stream.next()).await.unwrap();
-    assert_eq!(asked["params"]["message"], "[shop] Who?", "dressed as those of calls are");
+    assert_eq!(
+        asked["params"]["message"], "[shop] Who?",
+        "dressed as those of calls are"
+    );
     client.raw().respond(&asked["id"], ada()).await.unwrap();
-    assert_eq!(soon("the answer", answer).await.unwrap()["result"]["content"], ada()["content"]);
+    assert_eq!(
+        soon("the answer", answer).await.unwrap()["result"]["content"],
+        ada()["content"]
+    );
 
-    let answer = server.ask_beside(&session, "sampling/createMessage", &json!({ "messages": [], "maxTokens": 1 }));
-    assert!(soon("the refusal", answer).await.unwrap()["error"].is_object(), "it never said that it could");
+    let answer = server.ask_beside(
+        &session,
+        "sampling/createMessage",
+        &json!({ "messages": [], "maxTokens": 1 }),
+    );
+    assert!(
+        soon("the refusal", answer).await.unwrap()["error"].is_object(),
+        "it never said that it could"
+    );
     drop(stream);
-    // The client is seen to be gone when its connection is: until then it may still be asked, without an answer.
+    // The client is seen to be gone when its connection is: until then it may still be asked,
+    // without an answer.
     let refused = async {
         loop {
             let answer = server.ask_beside(&session, "roots/list", &json!({}));
@@ -118,22 +181,43 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
 async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked() {
     let server = server().await;
     let weir = weir(&server);
-    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
-    let other = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
+    let other =
+        Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
     let (mut stream, mut others) = (client.changes().await, other.changes().await);
-    assert!(other.call("tool_0000", json!({})).await.result().is_object());
+    assert!(
+        other
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     let mut call = client.start_call("visit", json!({}), None).await;
     let asked = call.next().await.unwrap();
-    client.raw().respond(&asked["id"], json!({ "action": "accept" })).await.unwrap();
+    client
+        .raw()
+        .respond(&asked["id"], json!({ "action": "accept" }))
+        .await
+        .unwrap();
     assert!(call.next().await.unwrap()["result"].is_object());
-    let (ours, session) = (&asked["params"]["elicitationId"], session_of(&server, "visit"));
+    let (ours, session) = (
+        &asked["params"]["elicitationId"],
+        session_of(&server, "visit"),
+    );
     assert!(ours.as_str().unwrap().starts_with("weir-"), "{ours}");
     let done = json!({ "elicitationId": "own-1" });
-    let done = json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    let done =
+        json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
     server.say_beside(&session, &done);
     let told = soon("the visit", stream.next()).await.unwrap();
     assert_eq!(told["method"], "notifications/elicitation/complete");
-    assert_eq!(&told["params"]["elicitationId"], ours, "under the name by which it was asked");
+    assert_eq!(
+        &told["params"]["elicitationId"], ours,
+        "under the name by which it was asked"
+    );
     // What the other client hears next is what all hear.
     server.set_tools([Tool::new("new")]);
     server.notify_list_changed();
@@ -144,7 +228,9 @@ async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked(
 async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
     let server = server().await;
     let weir = weir(&server);
-    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities())
+            .await;
     let mut stream = client.changes().await;
     let refused = client.call("sign_in", json!({})).await;
     assert_eq!(refused.code(), -32042, "{}", refused.last());
@@ -152,7 +238,8 @@ async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_t
         panic!("nobody is sent where others can listen: {}", refused.last())
     };
     let done = json!({ "elicitationId": "own-2" });
-    let done = json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    let done =
+        json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
     server.say_beside(&session_of(&server, "sign_in"), &done);
     let told = soon("the visit", stream.next()).await.unwrap();
     assert_eq!(told["method"], "notifications/elicitation/complete");

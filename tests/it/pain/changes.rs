@@ -10,7 +10,8 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, mockup, weir_over};
 use crate::harness::{Checked, Weir, until_it};
 
-/// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the list is the last one.
+/// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the
+/// list is the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
@@ -32,7 +33,9 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
                 }
             });
         }
-        upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+        upstream
+            .until("weir listens", |mockup| mockup.listeners() > 0)
+            .await;
         let walks = upstream.requests_of("tools/list").len();
         let mut pace = tokio::time::interval(Duration::from_millis(1));
         for version in 1..=1_000 {
@@ -42,7 +45,10 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
         }
         while let Some(notifications) = listening.join_next().await {
             let notifications = notifications.unwrap();
-            assert!(notifications <= 30, "{era:?}: {notifications} notifications");
+            assert!(
+                notifications <= 30,
+                "{era:?}: {notifications} notifications"
+            );
         }
         let walks = upstream.requests_of("tools/list").len() - walks;
         assert!(walks <= 30, "{era:?}: {walks} walks");
@@ -52,18 +58,27 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
     let upstream = Mockup::modern().tools(2).start().await;
-    let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "change_window": "1ms" }));
+    let weir = Weir::with(
+        json!({ "upstreams": { "one": { "url": upstream.url() } }, "change_window": "1ms" }),
+    );
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.names().await.len(), 2);
     let mut stream = client.changes().await;
-    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    upstream
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
     for real in 1..=3 {
         let walks = upstream.requests_of("tools/list").len();
         upstream.notify_list_changed();
-        upstream.until("weir looked", |mockup| mockup.requests_of("tools/list").len() > walks).await;
+        upstream
+            .until("weir looked", |mockup| {
+                mockup.requests_of("tools/list").len() > walks
+            })
+            .await;
         upstream.set_tools(Tool::numbered(2 + real));
         upstream.notify_list_changed();
-        // Had the first one been told, the list would be the old one here, in this round or the next.
+        // Had the first one been told, the list would be the old one here, in this round or the
+        // next.
         stream.changed().await;
         assert_eq!(client.names().await.len(), 2 + real);
     }
@@ -80,7 +95,9 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let before = client.names().await.len();
             let mut stream = client.changes().await;
-            upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+            upstream
+                .until("weir listens", |mockup| mockup.listeners() > 0)
+                .await;
             upstream.stop().await;
             upstream.set_tools(Tool::numbered(before + 1 + round));
             upstream.restart().await;
@@ -110,16 +127,29 @@ async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
         }
     }
     let open = |weir: &Weir| weir.metric("weir_streams", &[]);
-    assert!((open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1, "{}", open(&weir));
-    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    assert!(
+        (open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1,
+        "{}",
+        open(&weir)
+    );
+    upstream
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
     upstream.set_tools(Tool::numbered(2));
     upstream.notify_list_changed();
     for stream in &mut streams {
         stream.changed().await;
     }
-    assert!((open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1, "none was dropped: {}", open(&weir));
+    assert!(
+        (open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1,
+        "none was dropped: {}",
+        open(&weir)
+    );
     drop(streams);
-    until_it("every stream is given back", async || (open(&weir) < 0.1).then_some(())).await;
+    until_it("every stream is given back", async || {
+        (open(&weir) < 0.1).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,29 +174,59 @@ async fn r163_a_server_that_tells_nothing_is_asked() {
 async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
     let gate = weir_testkit::mockup::Gate::new();
     let gated = weir_testkit::Behaviour::gated_after_progress(&gate);
-    let old = mockup(Revision::NEWEST_LEGACY).tool("slow", gated).start().await;
+    let old = mockup(Revision::NEWEST_LEGACY)
+        .tool("slow", gated)
+        .start()
+        .await;
     let kept = Mockup::modern().tools(1).start().await;
     let weir = weir_over(&[("old", &old), ("kept", &kept)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
     assert_eq!(client.names().await, ["old__slow", "kept__tool_0000"]);
     let mut streams = [client.changes().await, legacy.changes().await];
-    let mut call = client.start_call("old__slow", json!({ "n": 1 }), Some(&json!(1))).await;
-    assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
-    let (walks, connections) = (kept.requests_of("tools/list").len(), kept.requests_of("subscriptions/listen").len());
+    let mut call = client
+        .start_call("old__slow", json!({ "n": 1 }), Some(&json!(1)))
+        .await;
+    assert_eq!(
+        call.next().await.unwrap()["method"],
+        "notifications/progress"
+    );
+    let (walks, connections) = (
+        kept.requests_of("tools/list").len(),
+        kept.requests_of("subscriptions/listen").len(),
+    );
     weir.rewrite(json!({ "upstreams": { "kept": { "url": kept.url() } } }));
     for stream in &mut streams {
         stream.changed().await;
     }
     assert_eq!(client.names().await, ["kept__tool_0000"]);
-    assert_eq!(legacy.names().await, ["kept__tool_0000"], "the session lives on");
+    assert_eq!(
+        legacy.names().await,
+        ["kept__tool_0000"],
+        "the session lives on"
+    );
     assert_eq!(client.call("old__slow", json!({})).await.code(), -32602);
     gate.admit(1);
     let rest = call.rest().await;
-    assert_eq!(rest.last().unwrap()["result"]["content"][0]["text"], r#"{"n":1}"#, "the call ended as if nothing was");
-    old.until("weir left the server", |mockup| mockup.sessions() == 0 || mockup.listeners() == 0).await;
-    assert_eq!(kept.requests_of("tools/list").len(), walks, "an upstream that did not change is not asked again");
-    assert_eq!(kept.requests_of("subscriptions/listen").len(), connections, "and its watch stands");
+    assert_eq!(
+        rest.last().unwrap()["result"]["content"][0]["text"],
+        r#"{"n":1}"#,
+        "the call ended as if nothing was"
+    );
+    old.until("weir left the server", |mockup| {
+        mockup.sessions() == 0 || mockup.listeners() == 0
+    })
+    .await;
+    assert_eq!(
+        kept.requests_of("tools/list").len(),
+        walks,
+        "an upstream that did not change is not asked again"
+    );
+    assert_eq!(
+        kept.requests_of("subscriptions/listen").len(),
+        connections,
+        "and its watch stands"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,9 +239,17 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
     let mut newer = client.changes().await;
     // The newer one replaces the older, which ends without a message.
     assert_eq!(older.rest().await, Vec::<serde_json::Value>::new());
-    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    upstream
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
     // R089: answers do not come there.
-    assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+    assert!(
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     upstream.set_tools(Tool::numbered(2));
     upstream.notify_list_changed();
     newer.changed().await;
@@ -198,14 +266,19 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         let listed = |count| {
             let client = client.clone();
             async move {
-                until_it("the new list", async || (client.names().await.len() == count).then_some(())).await;
+                until_it("the new list", async || {
+                    (client.names().await.len() == count).then_some(())
+                })
+                .await;
             }
         };
         listed(1).await;
         let told = || weir.metric("weir_list_changed_out_total", &[]);
         let before = told();
         let mut stream = client.changes().await;
-        upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+        upstream
+            .until("weir listens", |mockup| mockup.listeners() > 0)
+            .await;
         upstream.set_tools(Tool::numbered(2));
         upstream.notify_list_changed();
         stream.changed().await;
@@ -214,7 +287,9 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         upstream.notify_list_changed();
         listed(3).await;
         // What it names is not known: a stream of its own answers.
-        let resumed = client.clone().with_header("last-event-id", "00000000000000ff-1");
+        let resumed = client
+            .clone()
+            .with_header("last-event-id", "00000000000000ff-1");
         let mut stream = resumed.changes().await;
         stream.changed().await;
         drop(stream);
@@ -224,7 +299,10 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         stream.changed().await;
         listed(4).await;
         let told = told() - before;
-        assert!((told - 3.0).abs() < 0.1, "{revision:?}: once each, and nothing where nothing changed: {told}");
+        assert!(
+            (told - 3.0).abs() < 0.1,
+            "{revision:?}: once each, and nothing where nothing changed: {told}"
+        );
     }
 }
 
@@ -234,35 +312,60 @@ async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_wha
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.names().await.len(), 1);
-    let filter = json!({ "notifications": { "promptsListChanged": true, "resourcesListChanged": true } });
+    let filter =
+        json!({ "notifications": { "promptsListChanged": true, "resourcesListChanged": true } });
     let mut other = client.start("subscriptions/listen", filter).await;
     let first = other.next().await.unwrap();
-    assert_eq!(first["params"]["notifications"], json!({}), "R197: nothing that is not honoured");
+    assert_eq!(
+        first["params"]["notifications"],
+        json!({}),
+        "R197: nothing that is not honoured"
+    );
     let named = {
-        let (headers, mut message) =
-            client.raw().envelope("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+        let (headers, mut message) = client.raw().envelope(
+            "subscriptions/listen",
+            json!({ "notifications": { "toolsListChanged": true } }),
+        );
         message["id"] = json!("by name");
-        client.raw().send(http::Method::POST, headers, message.to_string())
+        client
+            .raw()
+            .send(http::Method::POST, headers, message.to_string())
     };
     let mut named = named.await.unwrap();
     let mut streams = [client.changes().await, client.changes().await];
     let gone = client.changes().await;
     drop(gone);
-    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    upstream
+        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
     for count in 2..4 {
         upstream.set_tools(Tool::numbered(count));
         upstream.notify_list_changed();
         for stream in &mut streams {
             stream.changed().await;
         }
-        // R198: a call's notes are not for a listen stream; the next message there is the next change.
-        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        // R198: a call's notes are not for a listen stream; the next message there is the next
+        // change.
+        assert!(
+            client
+                .call("one__tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
     }
     drop(streams);
     for method in ["subscriptions/acknowledged", "tools/list_changed"] {
-        let message = crate::harness::soon(method, named.next_message()).await.unwrap().unwrap();
+        let message = crate::harness::soon(method, named.next_message())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(message["method"], format!("notifications/{method}"));
-        assert_eq!(message["params"]["_meta"][weir_wire::meta::SUBSCRIPTION_ID], "by name", "R195: in its own type");
+        assert_eq!(
+            message["params"]["_meta"][weir_wire::meta::SUBSCRIPTION_ID],
+            "by name",
+            "R195: in its own type"
+        );
     }
     drop(named);
     let mut weir = weir;

@@ -1,4 +1,5 @@
-//! Servers that weir starts itself: they see nothing of weir's, are replaced when they end, and never outlive it.
+//! Servers that weir starts itself: they see nothing of weir's, are replaced when they end, and
+//! never outlive it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,11 @@ fn child(mock: &MockStdio) -> Value {
 }
 
 fn mock(revision: Revision) -> MockStdio {
-    if revision.is_modern() { MockStdio::modern() } else { MockStdio::legacy(revision) }
+    if revision.is_modern() {
+        MockStdio::modern()
+    } else {
+        MockStdio::legacy(revision)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +34,10 @@ async fn r280_a_child_sees_its_own_variables_and_nothing_of_weirs() {
     assert_eq!(env["GIVEN"], "on purpose");
     assert!(env["PATH"].is_string());
     let text = env.to_string();
-    assert!(!text.contains("CANARY") && !text.contains("RUST_LOG"), "{text}");
+    assert!(
+        !text.contains("CANARY") && !text.contains("RUST_LOG"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,10 +50,16 @@ async fn e22_a_child_that_ends_is_started_again_and_its_call_may_have_run() {
         let lost = client.call("one__exit", json!({ "code": 3 })).await;
         assert_eq!(own_error(&lost)["code"], 1004, "{}", lost.last());
         until_it("the next child", async || {
-            own_error(&client.call("one__echo", json!({})).await).is_null().then_some(())
+            own_error(&client.call("one__echo", json!({})).await)
+                .is_null()
+                .then_some(())
         })
         .await;
-        assert_eq!(started(&starts), 2, "one child a time, and `exit` was not tried again");
+        assert_eq!(
+            started(&starts),
+            2,
+            "one child a time, and `exit` was not tried again"
+        );
         std::fs::remove_file(starts).unwrap();
     }
 }
@@ -53,24 +67,41 @@ async fn e22_a_child_that_ends_is_started_again_and_its_call_may_have_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e22_chatter_and_floods_of_a_child_disturb_nothing() {
     for revision in BOTH {
-        let weir = Weir::over(json!({ "one": child(&mock(revision).noisy().flood_stderr(2 << 20)) }));
+        let weir =
+            Weir::over(json!({ "one": child(&mock(revision).noisy().flood_stderr(2 << 20)) }));
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-        assert_eq!(client.call("one__stderr", json!({ "bytes": 1 << 20 })).await.text(), r#"{"bytes":1048576}"#);
+        assert_eq!(
+            client
+                .call("one__stderr", json!({ "bytes": 1 << 20 }))
+                .await
+                .text(),
+            r#"{"bytes":1048576}"#
+        );
         let large = client.call("one__huge", json!({ "bytes": 5 << 20 })).await;
         assert_eq!(large.text().len(), 5 << 20);
         let mut calls = tokio::task::JoinSet::new();
         for n in 0..50 {
             let client = client.clone();
             calls.spawn(async move {
-                let answer = client.call_with_token("one__progress", json!({ "count": 2, "n": n }), &json!("t")).await;
-                assert_eq!(answer.result()["structuredContent"]["n"], n, "a shared child, many calls at once");
+                let answer = client
+                    .call_with_token("one__progress", json!({ "count": 2, "n": n }), &json!("t"))
+                    .await;
+                assert_eq!(
+                    answer.result()["structuredContent"]["n"],
+                    n,
+                    "a shared child, many calls at once"
+                );
             });
         }
         while let Some(call) = calls.join_next().await {
             call.unwrap();
         }
         if !revision.is_modern() {
-            assert_eq!(client.call("one__ask", json!({ "n": 1 })).await.text(), r#"{"n":1}"#, "E21");
+            assert_eq!(
+                client.call("one__ask", json!({ "n": 1 })).await.text(),
+                r#"{"n":1}"#,
+                "E21"
+            );
         }
     }
 }
@@ -78,16 +109,24 @@ async fn e22_chatter_and_floods_of_a_child_disturb_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e22_a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
     let starts = starts_file();
-    let stubborn = mock(Revision::NEWEST_LEGACY).ignore_sigterm().grandchild().starts_file(&starts);
+    let stubborn = mock(Revision::NEWEST_LEGACY)
+        .ignore_sigterm()
+        .grandchild()
+        .starts_file(&starts);
     let mut weir = Weir::over(json!({ "one": child(&stubborn) }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let pids = client.call("one__pids", json!({})).await;
     let pids = &pids.result()["structuredContent"];
-    let pids = [pids["own"].as_u64().unwrap(), pids["grandchild"].as_u64().unwrap()];
+    let pids = [
+        pids["own"].as_u64().unwrap(),
+        pids["grandchild"].as_u64().unwrap(),
+    ];
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
-    until("the whole group to be gone", || pids.iter().all(|pid| !is_alive(*pid)).then_some(()));
+    until("the whole group to be gone", || {
+        pids.iter().all(|pid| !is_alive(*pid)).then_some(())
+    });
     std::fs::remove_file(starts).unwrap();
 }
 
@@ -102,8 +141,18 @@ async fn e22_a_child_that_cannot_be_started_costs_nobody_else_anything() {
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         // The good one is slow to be found out: it says nothing to the probe.
-        until_it("the good one", async || client.names().await.contains(&"good__echo".to_owned()).then_some(())).await;
-        assert_eq!(client.call("good__echo", json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+        until_it("the good one", async || {
+            client
+                .names()
+                .await
+                .contains(&"good__echo".to_owned())
+                .then_some(())
+        })
+        .await;
+        assert_eq!(
+            client.call("good__echo", json!({ "n": 1 })).await.text(),
+            r#"{"n":1}"#
+        );
         let list = client.ask("tools/list", json!({})).await;
         let told = super::missing(&list);
         for id in ["missing", "dies", "mute"] {
@@ -123,5 +172,9 @@ fn started(file: &Path) -> usize {
 fn is_alive(pid: u64) -> bool {
     // A process that ended and is not waited for yet is not alive.
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
+    status
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next())
+        .is_some_and(|state| state != 'Z')
 }

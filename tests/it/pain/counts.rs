@@ -16,9 +16,20 @@ fn failed(text: &str) -> Value {
 
 /// Requests of a method and an era that ended so.
 fn counted(weir: &Weir, revision: Revision, method: &str, outcome: &str) -> f64 {
-    let era = if revision.is_modern() { "modern" } else { "legacy" };
-    let labels = [format!("mcp_method_name=\"{method}\""), format!("era=\"{era}\""), format!("outcome=\"{outcome}\"")];
-    weir.metric("mcp_server_operation_duration_seconds_count", &labels.each_ref().map(String::as_str))
+    let era = if revision.is_modern() {
+        "modern"
+    } else {
+        "legacy"
+    };
+    let labels = [
+        format!("mcp_method_name=\"{method}\""),
+        format!("era=\"{era}\""),
+        format!("outcome=\"{outcome}\""),
+    ];
+    weir.metric(
+        "mcp_server_operation_duration_seconds_count",
+        &labels.each_ref().map(String::as_str),
+    )
 }
 
 async fn upstream() -> Mockup {
@@ -27,8 +38,17 @@ async fn upstream() -> Mockup {
         .tool("fine", Behaviour::echo())
         .tool("told", Behaviour::progress(2))
         .tool("fails", Behaviour::result(failed("the disk is full")))
-        .tool("fails_late", Behaviour::steps([Step::Progress(1, 2), Step::Result(failed("the disk is full"))]))
-        .tool("fails_long", Behaviour::result(failed(&"full ".repeat(200_000))))
+        .tool(
+            "fails_late",
+            Behaviour::steps([
+                Step::Progress(1, 2),
+                Step::Result(failed("the disk is full")),
+            ]),
+        )
+        .tool(
+            "fails_long",
+            Behaviour::result(failed(&"full ".repeat(200_000))),
+        )
         .tool("long", Behaviour::huge(1_000_000))
         .tool("error", Behaviour::error(4242, "sold out", json!({})))
         .tool("garbage", Behaviour::bad_json())
@@ -38,7 +58,14 @@ async fn upstream() -> Mockup {
         .await
 }
 
-const WORDS: [&str; 6] = ["ok", "tool_error", "protocol_error", "refused", "failed", "cancelled"];
+const WORDS: [&str; 6] = [
+    "ok",
+    "tool_error",
+    "protocol_error",
+    "refused",
+    "failed",
+    "cancelled",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_is_counted_by_how_it_ended() {
@@ -66,22 +93,41 @@ async fn a_request_is_counted_by_how_it_ended() {
             ("strict", "refused"),
             ("garbage", "failed"),
         ] {
-            client.call_with_token(&format!("one__{tool}"), json!({}), &json!("t")).await;
+            client
+                .call_with_token(&format!("one__{tool}"), json!({}), &json!("t"))
+                .await;
             one_more("tools/call", outcome);
         }
-        let mut stuck = client.start_call("one__stuck", json!({}), Some(&json!("t"))).await;
+        let mut stuck = client
+            .start_call("one__stuck", json!({}), Some(&json!("t")))
+            .await;
         stuck.next().await.unwrap();
         drop(stuck);
         one_more("tools/call", "cancelled");
         for word in WORDS {
-            assert_eq!(counted(&weir, revision, "tools/call", word), expected[word], "{revision:?}: {word}, each once");
+            assert_eq!(
+                counted(&weir, revision, "tools/call", word),
+                expected[word],
+                "{revision:?}: {word}, each once"
+            );
         }
         client.ask("shop/sweep", json!({})).await;
         let unknown = counted(&weir, revision, "other", "protocol_error");
-        assert_eq!((unknown, counted(&weir, revision, "other", "ok")), (1.0, 0.0), "{revision:?}: an unknown method");
+        assert_eq!(
+            (unknown, counted(&weir, revision, "other", "ok")),
+            (1.0, 0.0),
+            "{revision:?}: an unknown method"
+        );
     }
     // What is refused by its head alone has neither method nor era.
-    assert_eq!(weir_testkit::RawClient::new(&weir.url("/mcp")).delete().await.unwrap().status, 405);
+    assert_eq!(
+        weir_testkit::RawClient::new(&weir.url("/mcp"))
+            .delete()
+            .await
+            .unwrap()
+            .status,
+        405
+    );
     let refused = ["mcp_method_name=\"none\"", "outcome=\"refused\""];
     until("the refusal to be counted", || {
         (weir.metric("mcp_server_operation_duration_seconds_count", &refused) == 1.0).then_some(())

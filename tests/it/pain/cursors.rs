@@ -14,16 +14,26 @@ async fn page(client: &Checked, cursor: &str) -> Answer {
 
 async fn first_cursor(client: &Checked) -> String {
     let list = client.ask("tools/list", json!({})).await;
-    list.result()["nextCursor"].as_str().unwrap_or_else(|| panic!("{}", list.last())).to_owned()
+    list.result()["nextCursor"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{}", list.last()))
+        .to_owned()
 }
 
 fn refused(answer: &Answer, why: &str) {
-    assert_eq!((answer.status.as_u16(), answer.code()), (200, -32602), "{why}: {}", answer.last());
+    assert_eq!(
+        (answer.status.as_u16(), answer.code()),
+        (200, -32602),
+        "{why}: {}",
+        answer.last()
+    );
 }
 
 /// Two endpoints with small pages over a server whose list depends on what a client can do.
 async fn two_endpoints() -> (Mockup, Weir) {
-    let tools = Tool::numbered(9).into_iter().chain([Tool::new("for_asking").needing("elicitation")]);
+    let tools = Tool::numbered(9)
+        .into_iter()
+        .chain([Tool::new("for_asking").needing("elicitation")]);
     let upstream = Mockup::modern().start().await;
     upstream.set_tools(tools);
     let weir = Weir::with(json!({
@@ -46,15 +56,37 @@ async fn r147_b16_a_cursor_with_any_byte_changed_is_refused() {
         for at in 0..cursor.len() {
             let mut bytes = cursor.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-            refused(&page(&client, std::str::from_utf8(&bytes).unwrap()).await, &format!("byte {at}"));
+            refused(
+                &page(&client, std::str::from_utf8(&bytes).unwrap()).await,
+                &format!("byte {at}"),
+            );
         }
         let long = "A".repeat(10_000);
-        for bad in ["", "x", &cursor[..cursor.len() - 1], &format!("{cursor}A"), " ", "\u{1F980}", "null", &long] {
+        for bad in [
+            "",
+            "x",
+            &cursor[..cursor.len() - 1],
+            &format!("{cursor}A"),
+            " ",
+            "\u{1F980}",
+            "null",
+            &long,
+        ] {
             refused(&page(&client, bad).await, bad);
         }
-        assert!(page(&client, &cursor).await.result()["tools"].is_array(), "and the right one still opens");
-        assert!(page(&client, &cursor).await.result()["tools"].is_array(), "as often as one likes");
-        assert_eq!(upstream.requests_of("tools/list").len(), walks, "bad input touches no upstream");
+        assert!(
+            page(&client, &cursor).await.result()["tools"].is_array(),
+            "and the right one still opens"
+        );
+        assert!(
+            page(&client, &cursor).await.result()["tools"].is_array(),
+            "as often as one likes"
+        );
+        assert_eq!(
+            upstream.requests_of("tools/list").len(),
+            walks,
+            "bad input touches no upstream"
+        );
     }
 }
 
@@ -67,12 +99,28 @@ async fn r147_b16_a_cursor_of_another_endpoint_or_another_kind_of_client_is_refu
     refused(&page(&there, &cursor).await, "another endpoint");
     let able = json!({ "elicitation": { "form": {} } });
     let asking = Checked::with_capabilities(&weir.url("/a"), Revision::MODERN, able).await;
-    until_it("its own list", async || asking.names().await.contains(&"one__for_asking".to_owned()).then_some(())).await;
-    assert!(!here.names().await.contains(&"one__for_asking".to_owned()), "R057: each request its own capabilities");
+    until_it("its own list", async || {
+        asking
+            .names()
+            .await
+            .contains(&"one__for_asking".to_owned())
+            .then_some(())
+    })
+    .await;
+    assert!(
+        !here.names().await.contains(&"one__for_asking".to_owned()),
+        "R057: each request its own capabilities"
+    );
     refused(&page(&asking, &cursor).await, "another capability class");
-    refused(&page(&here, &first_cursor(&asking).await).await, "another capability class");
+    refused(
+        &page(&here, &first_cursor(&asking).await).await,
+        "another capability class",
+    );
     let legacy = Checked::open(&weir.url("/a"), Revision::NEWEST_LEGACY).await;
-    assert!(page(&legacy, &cursor).await.result()["tools"].is_array(), "the same list, whatever the revision");
+    assert!(
+        page(&legacy, &cursor).await.result()["tools"].is_array(),
+        "the same list, whatever the revision"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +130,10 @@ async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
         upstream.set_tools(Tool::numbered(9));
         upstream.notify_list_changed();
         let client = Checked::open(&weir.url("/a"), revision).await;
-        until_it("nine tools", async || (client.names().await.len() == 9).then_some(())).await;
+        until_it("nine tools", async || {
+            (client.names().await.len() == 9).then_some(())
+        })
+        .await;
         let first = client.ask("tools/list", json!({})).await;
         let cursor = first.result()["nextCursor"].as_str().unwrap().to_owned();
         let mut stream = client.changes().await;
@@ -97,11 +148,26 @@ async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
             names.extend(tool_names(answer.result()));
             next = answer.result()["nextCursor"].as_str().map(str::to_owned);
         }
-        assert_eq!(names, (0..9).map(|n| format!("one__tool_{n:04}")).collect::<Vec<_>>());
-        assert_eq!(client.names().await, (20..30).map(|n| format!("one__tool_{n:04}")).collect::<Vec<_>>());
+        assert_eq!(
+            names,
+            (0..9)
+                .map(|n| format!("one__tool_{n:04}"))
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(
+            client.names().await,
+            (20..30)
+                .map(|n| format!("one__tool_{n:04}"))
+                .collect::<Vec<_>>()
+        );
     }
 }
 
 fn tool_names(result: &Value) -> Vec<String> {
-    result["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    result["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }

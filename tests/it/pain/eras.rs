@@ -1,4 +1,5 @@
-//! Both eras at once: one legacy server must not make an endpoint legacy, nor one client another's dialect.
+//! Both eras at once: one legacy server must not make an endpoint legacy, nor one client another's
+//! dialect.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -9,8 +10,14 @@ use crate::harness::{Checked, Weir, until_it};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
-    let old = mockup(Revision::V2024_11_05).tool("echo", Behaviour::progress(1)).start().await;
-    let new = Mockup::modern().tool("echo", Behaviour::progress(1)).start().await;
+    let old = mockup(Revision::V2024_11_05)
+        .tool("echo", Behaviour::progress(1))
+        .start()
+        .await;
+    let new = Mockup::modern()
+        .tool("echo", Behaviour::progress(1))
+        .start()
+        .await;
     let weir = weir_over(&[("old", &old), ("new", &new)]);
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..20 {
@@ -18,11 +25,20 @@ async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
         clients.spawn(async move {
             let client = Checked::open(&url, Revision::ALL[number % 5]).await;
             for round in 0..5 {
-                assert_eq!(client.names().await, ["old__echo", "new__echo"], "config order");
+                assert_eq!(
+                    client.names().await,
+                    ["old__echo", "new__echo"],
+                    "config order"
+                );
                 for tool in ["old__echo", "new__echo"] {
                     let arguments = json!({ "client": number, "round": round });
-                    let answer = client.call_with_token(tool, arguments.clone(), &json!(round)).await;
-                    assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), arguments);
+                    let answer = client
+                        .call_with_token(tool, arguments.clone(), &json!(round))
+                        .await;
+                    assert_eq!(
+                        serde_json::from_str::<Value>(answer.text()).unwrap(),
+                        arguments
+                    );
                 }
             }
         });
@@ -30,7 +46,10 @@ async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
     while let Some(client) = clients.join_next().await {
         client.unwrap();
     }
-    assert_eq!((old.counts("echo").completed, new.counts("echo").completed), (100, 100));
+    assert_eq!(
+        (old.counts("echo").completed, new.counts("echo").completed),
+        (100, 100)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,12 +60,18 @@ async fn r007_r063_a_modern_request_with_a_session_header_is_modern() {
     let session = legacy.raw().session().unwrap().to_owned();
     for id in [&*session, "made-up"] {
         let modern = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-        let modern = modern.with_header("mcp-session-id", id).with_header("last-event-id", "7");
+        let modern = modern
+            .with_header("mcp-session-id", id)
+            .with_header("last-event-id", "7");
         let answer = modern.call("one__tool_0000", json!({})).await;
         assert_eq!(answer.header("mcp-session-id"), None, "R007: not echoed");
         assert!(answer.result().is_object(), "R008");
     }
-    assert_eq!(legacy.ask("ping", Value::Null).await.result(), &json!({}), "R063: the session is as it was");
+    assert_eq!(
+        legacy.ask("ping", Value::Null).await.result(),
+        &json!({}),
+        "R063: the session is as it was"
+    );
     let bare = weir_testkit::RawClient::new(&weir.url("/mcp"));
     assert_eq!(bare.delete().await.unwrap().status, 405, "R006");
     assert_eq!(bare.get_stream().await.unwrap().status, 405, "R006");
@@ -58,13 +83,26 @@ async fn r060_r061_an_unknown_version_gets_a_counter_offer() {
     let weir = weir_over(&[("one", &upstream)]);
     for asked in ["1.0.0", "2026-07-28", "2099-01-01", "", "latest"] {
         let raw = weir_testkit::RawClient::new(&weir.url("/mcp"));
-        let params =
-            json!({ "protocolVersion": asked, "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });
-        let body = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params }).to_string();
-        let headers = [("accept", "application/json, text/event-stream"), ("content-type", "application/json")];
-        let answer = raw.post_raw(&headers, body).await.unwrap().finish().await.unwrap();
+        let params = json!({ "protocolVersion": asked, "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });
+        let body = json!({ "jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params })
+            .to_string();
+        let headers = [
+            ("accept", "application/json, text/event-stream"),
+            ("content-type", "application/json"),
+        ];
+        let answer = raw
+            .post_raw(&headers, body)
+            .await
+            .unwrap()
+            .finish()
+            .await
+            .unwrap();
         assert_eq!(answer.status, 200, "never 400: {asked}: {:?}", answer.body);
-        assert_eq!(answer.result()["protocolVersion"], Revision::NEWEST_LEGACY.as_str(), "{asked}");
+        assert_eq!(
+            answer.result()["protocolVersion"],
+            Revision::NEWEST_LEGACY.as_str(),
+            "{asked}"
+        );
         assert!(answer.header("mcp-session-id").is_some());
     }
 }
@@ -74,17 +112,37 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
     let mut down = Mockup::modern().tools(1).start().await;
     down.stop().await;
     let up = mockup(Revision::V2025_06_18).tools(1).start().await;
-    for upstreams in [vec![("up", &up)], vec![("down", &down)], vec![("up", &up), ("down", &down)]] {
+    for upstreams in [
+        vec![("up", &up)],
+        vec![("down", &down)],
+        vec![("up", &up), ("down", &down)],
+    ] {
         let weir = weir_over(&upstreams);
         let modern = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         let found = modern.ask("server/discover", json!({})).await;
-        assert_eq!(found.result()["capabilities"]["tools"], json!({ "listChanged": true }));
-        assert!(found.result()["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")));
-        assert!(found.result()["_meta"][weir_wire::meta::SERVER_INFO]["name"].is_string(), "R053");
+        assert_eq!(
+            found.result()["capabilities"]["tools"],
+            json!({ "listChanged": true })
+        );
+        assert!(
+            found.result()["supportedVersions"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("2026-07-28"))
+        );
+        assert!(
+            found.result()["_meta"][weir_wire::meta::SERVER_INFO]["name"].is_string(),
+            "R053"
+        );
         // What a server that was never reached may have is not denied.
         let unknown = upstreams.iter().any(|(id, _)| *id == "down");
         let ttl = found.result()["ttlMs"].as_u64().unwrap();
-        assert_eq!(ttl == 0, unknown, "kept until something changes: {}", found.last());
+        assert_eq!(
+            ttl == 0,
+            unknown,
+            "kept until something changes: {}",
+            found.last()
+        );
         for perhaps in ["prompts", "resources", "completions"] {
             let offered = found.result()["capabilities"].get(perhaps).is_some();
             assert_eq!(offered, unknown, "{}", found.last());
@@ -93,11 +151,19 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
             let answer = modern.ask(method, json!({})).await;
             match unknown {
                 true => assert_eq!(answer.status.as_u16(), 200, "{method}: {:?}", answer.last()),
-                false => assert_eq!((answer.status.as_u16(), answer.code()), (404, -32601), "R030"),
+                false => assert_eq!(
+                    (answer.status.as_u16(), answer.code()),
+                    (404, -32601),
+                    "R030"
+                ),
             }
         }
         let opened = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
-        assert_eq!(opened.ask("ping", Value::Null).await.result(), &json!({}), "R104");
+        assert_eq!(
+            opened.ask("ping", Value::Null).await.result(),
+            &json!({}),
+            "R104"
+        );
     }
 }
 
@@ -116,21 +182,38 @@ async fn r029_r033_methods_of_the_other_era_are_refused_and_notifications_are_ac
         "tasks/result",
     ] {
         let refused = modern.ask(method, json!({})).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (404, -32601), "{method}: {}", refused.last());
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (404, -32601),
+            "{method}: {}",
+            refused.last()
+        );
     }
-    let told = modern.raw().notify("notifications/cancelled", json!({ "requestId": 1 })).await.unwrap();
+    let told = modern
+        .raw()
+        .notify("notifications/cancelled", json!({ "requestId": 1 }))
+        .await
+        .unwrap();
     assert_eq!((told.status.as_u16(), told.body.len()), (202, 0));
     let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
     for method in ["server/discover", "subscriptions/listen"] {
         let refused = legacy.ask(method, json!({})).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (200, -32601), "{method}: {}", refused.last());
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (200, -32601),
+            "{method}: {}",
+            refused.last()
+        );
     }
     // B08: a response to nothing.
     let answered = legacy.raw().respond(&json!(99), json!({})).await.unwrap();
     assert_eq!(answered.status, 202);
     let answered = modern.raw().respond(&json!(99), json!({})).await.unwrap();
     assert_eq!(answered.status, 400, "R031");
-    until_it("the count", async || (weir.metric("weir_unexpected_responses_total", &[]) >= 1.0).then_some(())).await;
+    until_it("the count", async || {
+        (weir.metric("weir_unexpected_responses_total", &[]) >= 1.0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,12 +223,19 @@ async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
     let proxy = weir_testkit::Faultd::start(legacy.address()).await;
     let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+    assert!(
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     for (other, calls) in [(&modern, 1), (&legacy, 2)] {
         proxy.retarget(other.address());
         proxy.reset_all();
         until_it("a call to reach the other one", async || {
-            // The first call may still be made in the old dialect, and refused in whatever words the new server has.
+            // The first call may still be made in the old dialect, and refused in whatever words
+            // the new server has.
             let answer = client.call("one__tool_0000", json!({})).await;
             let good = answer.last().get("result").is_some() && super::own_error(&answer).is_null();
             (good && other.executions("tool_0000") >= calls).then_some(())
@@ -157,31 +247,70 @@ async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r068_e17_the_probe_is_judged_by_what_it_says() {
     let refusals = [
-        ("an error", Behaviour::error(-32601, "no such method", Value::Null)),
-        ("a bad request", Behaviour::status(400, "text/plain", "Bad Request")),
-        ("not found", Behaviour::status(404, "text/html", "<html></html>")),
+        (
+            "an error",
+            Behaviour::error(-32601, "no such method", Value::Null),
+        ),
+        (
+            "a bad request",
+            Behaviour::status(400, "text/plain", "Bad Request"),
+        ),
+        (
+            "not found",
+            Behaviour::status(404, "text/html", "<html></html>"),
+        ),
         ("not allowed", Behaviour::status(405, "text/plain", "")),
         ("bad params", Behaviour::error(-32602, "no", Value::Null)),
     ];
     for (name, refusal) in refusals {
-        let upstream = mockup(Revision::V2025_06_18).tools(1).on("server/discover", refusal).start().await;
+        let upstream = mockup(Revision::V2025_06_18)
+            .tools(1)
+            .on("server/discover", refusal)
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         assert_eq!(client.names().await, ["one__tool_0000"], "{name}");
-        assert!(client.call("one__tool_0000", json!({})).await.result().is_object(), "{name}");
+        assert!(
+            client
+                .call("one__tool_0000", json!({}))
+                .await
+                .result()
+                .is_object(),
+            "{name}"
+        );
     }
     // R070, E17: a modern error is a modern server, whatever its status: never `initialize`.
     let picky = Mockup::modern().tools(1).start().await;
     let supported = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
-    picky.on("server/discover", 1, Behaviour::error(-32022, "not that", supported).with_status(400));
+    picky.on(
+        "server/discover",
+        1,
+        Behaviour::error(-32022, "not that", supported).with_status(400),
+    );
     let weir = weir_over(&[("one", &picky)]);
-    for (revision, looks) in [(Revision::MODERN, 0), (Revision::NEWEST_LEGACY, 1), (Revision::NEWEST_LEGACY, 1)] {
+    for (revision, looks) in [
+        (Revision::MODERN, 0),
+        (Revision::NEWEST_LEGACY, 1),
+        (Revision::NEWEST_LEGACY, 1),
+    ] {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
-        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        assert!(
+            client
+                .call("one__tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
         // Only for clients with sessions it is seen whether the server has some beside, once.
         assert_eq!(picky.requests_of("initialize").len(), looks, "{revision:?}");
     }
-    assert!(picky.requests_of("tools/call").iter().all(|call| !call.meta().is_null()));
+    assert!(
+        picky
+            .requests_of("tools/call")
+            .iter()
+            .all(|call| !call.meta().is_null())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,8 +318,10 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     let ask = json!({ "k": { "method": "elicitation/create", "params": {
         "mode": "form", "message": "sure?", "requestedSchema": { "type": "object", "properties": {} },
     } } });
-    let tool = weir_testkit::mockup::Tool::new("ask")
-        .does_in_turn([Behaviour::input_required(ask.clone(), Some("secret state")), Behaviour::text("done")]);
+    let tool = weir_testkit::mockup::Tool::new("ask").does_in_turn([
+        Behaviour::input_required(ask.clone(), Some("secret state")),
+        Behaviour::text("done"),
+    ]);
     let upstream = Mockup::modern().with(tool).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let able = json!({ "elicitation": { "form": {} } });
@@ -199,7 +330,13 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     let mut shown = ask.clone();
     // Of several servers, the one that asks is named.
     shown["k"]["params"]["message"] = json!("[one] sure?");
-    assert_eq!((&first.result()["resultType"], &first.result()["inputRequests"]), (&json!("input_required"), &shown));
+    assert_eq!(
+        (
+            &first.result()["resultType"],
+            &first.result()["inputRequests"]
+        ),
+        (&json!("input_required"), &shown)
+    );
     for hint in ["ttlMs", "cacheScope"] {
         assert!(first.result().get(hint).is_none(), "R154");
     }
@@ -207,32 +344,60 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     assert!(!state.contains("secret"), "R173: sealed");
     let answers = json!({ "k": { "action": "accept", "content": {} } });
     let retry = async |state: &str, arguments: Value| {
-        let params =
-            json!({ "name": "one__ask", "arguments": arguments, "inputResponses": answers, "requestState": state });
+        let params = json!({ "name": "one__ask", "arguments": arguments, "inputResponses": answers, "requestState": state });
         client.ask("tools/call", params).await
     };
     let mut spoilt = state.clone().into_bytes();
     let middle = spoilt.len() / 2;
     spoilt[middle] = if spoilt[middle] == b'A' { b'B' } else { b'A' };
-    for (state, arguments) in [(std::str::from_utf8(&spoilt).unwrap(), json!({ "a": 1 })), (&*state, json!({ "a": 2 }))]
-    {
+    for (state, arguments) in [
+        (std::str::from_utf8(&spoilt).unwrap(), json!({ "a": 1 })),
+        (&*state, json!({ "a": 2 })),
+    ] {
         let refused = retry(state, arguments).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "R174: {}", refused.last());
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (200, -32602),
+            "R174: {}",
+            refused.last()
+        );
     }
-    assert_eq!(upstream.executions("ask"), 1, "bad input touches no upstream");
+    assert_eq!(
+        upstream.executions("ask"),
+        1,
+        "bad input touches no upstream"
+    );
     assert_eq!(retry(&state, json!({ "a": 1 })).await.text(), "done");
     assert_eq!(retry(&state, json!({ "a": 1 })).await.text(), "done");
-    assert_eq!(upstream.executions("ask"), 3, "R155: the answer to a retry is not kept");
+    assert_eq!(
+        upstream.executions("ask"),
+        3,
+        "R155: the answer to a retry is not kept"
+    );
     let seen = upstream.requests_of("tools/call");
     let params = &seen[1].message["params"];
-    assert_eq!((&params["requestState"], &params["inputResponses"]), (&json!("secret state"), &answers), "R170");
-    assert_eq!(params["arguments"], seen[0].message["params"]["arguments"], "R171");
+    assert_eq!(
+        (&params["requestState"], &params["inputResponses"]),
+        (&json!("secret state"), &answers),
+        "R170"
+    );
+    assert_eq!(
+        params["arguments"], seen[0].message["params"]["arguments"],
+        "R171"
+    );
     assert_ne!(seen[1].message["id"], seen[0].message["id"], "R171");
     // R168: a client that cannot be asked is not.
     let unable = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    upstream.set_tools([weir_testkit::mockup::Tool::new("ask").does(Behaviour::input_required(ask, None))]);
+    upstream.set_tools([
+        weir_testkit::mockup::Tool::new("ask").does(Behaviour::input_required(ask, None))
+    ]);
     let refused = unable.call("one__ask", json!({})).await;
-    assert_ne!(refused.last()["result"]["resultType"], "input_required", "{}", refused.last());
+    assert_ne!(
+        refused.last()["result"]["resultType"],
+        "input_required",
+        "{}",
+        refused.last()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,11 +417,19 @@ async fn r058_r080_who_a_client_says_it_is_and_what_nobody_knows_change_nothing(
             let mut call = params.clone();
             call["name"] = json!("one__tool_0000");
             call["arguments"] = json!({ "n": 1 });
-            assert_eq!(client.ask("tools/call", call).await.text(), r#"{"n":1}"#, "{name}");
+            assert_eq!(
+                client.ask("tools/call", call).await.text(),
+                r#"{"n":1}"#,
+                "{name}"
+            );
         }
     }
     for call in upstream.requests_of("tools/call") {
         let told = &call.meta()[weir_wire::meta::CLIENT_CAPABILITIES];
-        assert_eq!(told, &json!({}), "R080: what weir does not carry is not passed on");
+        assert_eq!(
+            told,
+            &json!({}),
+            "R080: what weir does not carry is not passed on"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Extensions that weir has never heard of, between a modern client and the server of a transparent endpoint.
+//! Extensions that weir has never heard of, between a modern client and the server of a transparent
+//! endpoint.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -29,9 +30,13 @@ async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
         .await;
     let weir = weir_over(&[("one", &upstream)]);
     let declares = json!({ "extensions": { OWN: { "least": 1 } } });
-    let client = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::MODERN, declares.clone()).await;
+    let client =
+        Checked::with_capabilities(&weir.url("/mcp/one"), Revision::MODERN, declares.clone()).await;
     let offered = client.ask("server/discover", json!({})).await;
-    assert_eq!(offered.result()["capabilities"]["extensions"], json!({ OWN: { "most": 5 } }));
+    assert_eq!(
+        offered.result()["capabilities"]["extensions"],
+        json!({ OWN: { "most": 5 } })
+    );
     let params = json!({ "arguments": { "stars": 4 }, "name": "kept", "requestState": "kept", "_meta": { "x/y": 1 } });
     let given = client.ask("com.example/give", params).await;
     assert_eq!(given.text(), r#"{"stars":4}"#, "{}", given.last());
@@ -40,19 +45,36 @@ async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
     assert_eq!(sent.header("mcp-method"), Some("com.example/give"));
     let params = &sent.message["params"];
     assert_eq!(
-        (&params["name"], &params["requestState"], &params["_meta"]["x/y"]),
+        (
+            &params["name"],
+            &params["requestState"],
+            &params["_meta"]["x/y"]
+        ),
         (&json!("kept"), &json!("kept"), &json!(1))
     );
     assert_eq!(sent.meta()[meta::CLIENT_CAPABILITIES], declares);
-    // A client that does not declare it is told so by the server, if it is; where several servers could be meant, it is weir that
-    // refuses.
+    // A client that does not declare it is told so by the server, if it is; where several servers
+    // could be meant, it is weir that refuses.
     let silent = Checked::open(&weir.url("/mcp/one"), Revision::MODERN).await;
-    let legacy = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::V2025_11_25, declares.clone()).await;
+    let legacy = Checked::with_capabilities(
+        &weir.url("/mcp/one"),
+        Revision::V2025_11_25,
+        declares.clone(),
+    )
+    .await;
     for client in [silent, legacy] {
-        let given = client.ask("com.example/give", json!({ "arguments": {} })).await;
+        let given = client
+            .ask("com.example/give", json!({ "arguments": {} }))
+            .await;
         assert_eq!(given.text(), "{}", "{}", given.last());
         let sent = upstream.requests_of("com.example/give").pop().unwrap();
-        assert!(sent.meta()[meta::CLIENT_CAPABILITIES].get("extensions").is_none(), "{}", sent.message);
+        assert!(
+            sent.meta()[meta::CLIENT_CAPABILITIES]
+                .get("extensions")
+                .is_none(),
+            "{}",
+            sent.message
+        );
     }
     let merged = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, declares).await;
     let refused = merged.ask("com.example/give", json!({})).await;

@@ -1,4 +1,5 @@
-//! Ids elsewhere: an answer given to another client that happened to use the same id (CVE-2026-25536).
+//! Ids elsewhere: an answer given to another client that happened to use the same id
+//! (CVE-2026-25536).
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -26,9 +27,19 @@ async fn b07_the_same_ids_from_many_clients_are_answered_to_the_right_one() {
                 let client = Checked::open(&url, BOTH[number % 2]).await;
                 for round in 0..5 {
                     let arguments = json!({ "client": number, "round": round });
-                    let answer = client.call_with_token("one__echo", arguments.clone(), &json!("t")).await;
-                    assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), arguments);
-                    assert_eq!(answer.notes("notifications/progress").count(), 2, "{:?}", answer.messages);
+                    let answer = client
+                        .call_with_token("one__echo", arguments.clone(), &json!("t"))
+                        .await;
+                    assert_eq!(
+                        serde_json::from_str::<Value>(answer.text()).unwrap(),
+                        arguments
+                    );
+                    assert_eq!(
+                        answer.notes("notifications/progress").count(),
+                        2,
+                        "{:?}",
+                        answer.messages
+                    );
                 }
             });
         }
@@ -42,7 +53,13 @@ async fn b07_the_same_ids_from_many_clients_are_answered_to_the_right_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b07_two_calls_in_flight_with_one_id_in_one_session_are_both_answered() {
     for (_, builder) in both_eras() {
-        let upstream = builder.tool("echo", Behaviour::slow(std::time::Duration::from_millis(100))).start().await;
+        let upstream = builder
+            .tool(
+                "echo",
+                Behaviour::slow(std::time::Duration::from_millis(100)),
+            )
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
@@ -53,7 +70,10 @@ async fn b07_two_calls_in_flight_with_one_id_in_one_session_are_both_answered() 
                     let params = json!({ "name": "one__echo", "arguments": { "n": n } });
                     let (headers, mut message) = raw.envelope("tools/call", params);
                     message["id"] = json!("same");
-                    let sent = raw.send(http::Method::POST, headers, message.to_string()).await.unwrap();
+                    let sent = raw
+                        .send(http::Method::POST, headers, message.to_string())
+                        .await
+                        .unwrap();
                     let answer = soon("an answer", sent.finish()).await.unwrap();
                     assert_eq!(answer.last()["id"], "same");
                     assert_eq!(answer.text(), format!(r#"{{"n":{n}}}"#));
@@ -74,19 +94,55 @@ async fn b07_r035_ids_that_are_none_are_refused_and_odd_ones_come_back_as_they_w
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let post = async |id: &str| {
-            let (headers, message) =
-                client.raw().envelope("tools/call", json!({ "name": "one__tool_0000", "arguments": {} }));
-            let body = message.to_string().replacen(&format!(r#""id":{}"#, message["id"]), &format!(r#""id":{id}"#), 1);
+            let (headers, message) = client.raw().envelope(
+                "tools/call",
+                json!({ "name": "one__tool_0000", "arguments": {} }),
+            );
+            let body = message.to_string().replacen(
+                &format!(r#""id":{}"#, message["id"]),
+                &format!(r#""id":{id}"#),
+                1,
+            );
             assert!(body.contains(&format!(r#""id":{id}"#)), "{body}");
-            client.raw().send(http::Method::POST, headers, body).await.unwrap().finish().await.unwrap()
+            client
+                .raw()
+                .send(http::Method::POST, headers, body)
+                .await
+                .unwrap()
+                .finish()
+                .await
+                .unwrap()
         };
         let ran = upstream.executions("tool_0000");
-        for bad in ["null", "1.5", "{}", "[1]", "true", &format!("\"{}\"", "x".repeat(300))] {
+        for bad in [
+            "null",
+            "1.5",
+            "{}",
+            "[1]",
+            "true",
+            &format!("\"{}\"", "x".repeat(300)),
+        ] {
             let answer = post(bad).await;
-            assert_eq!((answer.status.as_u16(), answer.code()), (400, -32600), "{revision:?} {bad}: {}", answer.last());
+            assert_eq!(
+                (answer.status.as_u16(), answer.code()),
+                (400, -32600),
+                "{revision:?} {bad}: {}",
+                answer.last()
+            );
         }
-        assert_eq!(upstream.executions("tool_0000"), ran, "bad input touches no upstream");
-        for odd in ["0", "-1", "9007199254740993", "\"\"", "\"1\"", r#""é \"\n""#] {
+        assert_eq!(
+            upstream.executions("tool_0000"),
+            ran,
+            "bad input touches no upstream"
+        );
+        for odd in [
+            "0",
+            "-1",
+            "9007199254740993",
+            "\"\"",
+            "\"1\"",
+            r#""é \"\n""#,
+        ] {
             let answer = post(odd).await;
             let id: Value = serde_json::from_str(odd).unwrap();
             assert_eq!(answer.last()["id"], id, "R034: {}", answer.last());

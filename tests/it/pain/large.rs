@@ -8,13 +8,18 @@ use super::{BOTH, both_eras, own_error, weir_over};
 use crate::harness::{Checked, Stream, Weir, soon};
 
 const HUGE: usize = 50 << 20;
-/// What weir may need beyond what it needs for small calls. Far below the result, far above what it takes.
+/// What weir may need beyond what it needs for small calls. Far below the result, far above what it
+/// takes.
 const ALLOWANCE: usize = 40 << 20;
 
-/// Reads an answer to its end without keeping it: how many of its bytes are the filler, and its last bytes.
+/// Reads an answer to its end without keeping it: how many of its bytes are the filler, and its
+/// last bytes.
 async fn drain(mut call: Stream) -> (usize, Vec<u8>) {
     let (mut filler, mut tail) = (0, Vec::new());
-    while let Some(bytes) = soon("more of the result", call.exchange.next_bytes()).await.unwrap() {
+    while let Some(bytes) = soon("more of the result", call.exchange.next_bytes())
+        .await
+        .unwrap()
+    {
         filler += bytes.iter().filter(|byte| **byte == b'x').count();
         tail.extend_from_slice(&bytes);
         tail.drain(..tail.len().saturating_sub(64));
@@ -33,7 +38,11 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
             .await;
         let weir = weir_over(&[("one", &upstream)]);
         // Which form goes to which client alternates; smaller results go every way below.
-        let tools = if era.is_modern() { ["one__json", "one__sse"] } else { ["one__sse", "one__json"] };
+        let tools = if era.is_modern() {
+            ["one__json", "one__sse"]
+        } else {
+            ["one__sse", "one__json"]
+        };
         for (revision, tool) in BOTH.into_iter().zip(tools) {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for _ in 0..20 {
@@ -45,10 +54,20 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
             let (filler, tail) = drain(call).await;
             let tail = String::from_utf8_lossy(&tail).into_owned();
             // A few more may stand in names.
-            assert!((HUGE..HUGE + 64).contains(&filler), "{era:?} {revision:?} {tool}: {filler}");
-            assert!(tail.trim_end().ends_with('}'), "{era:?} {revision:?} {tool}: {tail}");
+            assert!(
+                (HUGE..HUGE + 64).contains(&filler),
+                "{era:?} {revision:?} {tool}: {filler}"
+            );
+            assert!(
+                tail.trim_end().ends_with('}'),
+                "{era:?} {revision:?} {tool}: {tail}"
+            );
             let grown = weir.peak_memory().saturating_sub(before);
-            assert!(grown < ALLOWANCE, "{era:?} {revision:?}: {} MiB more", grown >> 20);
+            assert!(
+                grown < ALLOWANCE,
+                "{era:?} {revision:?}: {} MiB more",
+                grown >> 20
+            );
         }
     }
 }
@@ -57,8 +76,11 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
 async fn e07_large_results_are_still_whole_json() {
     for (_, builder) in both_eras() {
         let size = 3 << 20;
-        let upstream =
-            builder.tool("json", Behaviour::huge(size)).tool("sse", Behaviour::huge(size).as_events()).start().await;
+        let upstream = builder
+            .tool("json", Behaviour::huge(size))
+            .tool("sse", Behaviour::huge(size).as_events())
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
@@ -95,13 +117,21 @@ async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
         let grown = weir.peak_memory().saturating_sub(before);
         assert!(grown < ALLOWANCE, "{} MiB more", grown >> 20);
         for tool in ["json", "sse"] {
-            assert_eq!(upstream.counts(tool).completed, 0, "the upstream waits for the client");
+            assert_eq!(
+                upstream.counts(tool).completed,
+                0,
+                "the upstream waits for the client"
+            );
         }
         let [json, sse] = stalled;
         let (filler, _) = drain(json).await;
         assert!(filler >= HUGE);
         drop(sse);
-        upstream.until("the other one was given up", |mockup| mockup.counts("sse").abandoned == 1).await;
+        upstream
+            .until("the other one was given up", |mockup| {
+                mockup.counts("sse").abandoned == 1
+            })
+            .await;
     }
 }
 
@@ -113,16 +143,28 @@ async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
             .tool("sse", Behaviour::huge(8 << 20).as_events())
             .start()
             .await;
-        let weir = Weir::over(json!({ "one": { "url": upstream.url(), "limits": { "max_reply": "1MiB" } } }));
+        let weir = Weir::over(
+            json!({ "one": { "url": upstream.url(), "limits": { "max_reply": "1MiB" } } }),
+        );
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for tool in ["one__json", "one__sse"] {
-                // Where the limit is met before anything went out the client gets an error; after that all that is left
-                // is to break the stream off, so that nobody takes it for whole.
+                // Where the limit is met before anything went out the client gets an error; after
+                // that all that is left is to break the stream off, so that nobody takes it for
+                // whole.
                 let call = client.raw().call(tool, json!({})).await;
                 if let Ok(answer) = call {
-                    assert!(answer.messages.iter().all(|message| message.get("result").is_none_or(Value::is_object)));
-                    assert_eq!(own_error(&answer)["code"], 1003, "{era:?} {revision:?} {tool}");
+                    assert!(
+                        answer
+                            .messages
+                            .iter()
+                            .all(|message| message.get("result").is_none_or(Value::is_object))
+                    );
+                    assert_eq!(
+                        own_error(&answer)["code"],
+                        1003,
+                        "{era:?} {revision:?} {tool}"
+                    );
                 }
             }
         }
@@ -140,10 +182,17 @@ async fn r134_uris_in_results_too_large_to_be_held_are_renamed_as_they_pass() {
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let answer = client.call("one__big", json!({})).await;
-            assert_eq!(answer.result()["content"][1]["uri"], "one+memo:1", "{revision:?}");
+            assert_eq!(
+                answer.result()["content"][1]["uri"],
+                "one+memo:1",
+                "{revision:?}"
+            );
             assert_eq!(answer.text().len(), 300_000);
             let client = Checked::open(&weir.url("/mcp/one"), revision).await;
-            assert_eq!(client.call("big", json!({})).await.result()["content"][1]["uri"], "memo:1");
+            assert_eq!(
+                client.call("big", json!({})).await.result()["content"][1]["uri"],
+                "memo:1"
+            );
         }
     }
 }

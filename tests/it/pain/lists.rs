@@ -1,4 +1,5 @@
-//! Lists elsewhere: pages after the first dropped, tools listed twice, one broken server that empties everybody's list.
+//! Lists elsewhere: pages after the first dropped, tools listed twice, one broken server that
+//! empties everybody's list.
 
 use std::collections::HashSet;
 
@@ -18,42 +19,98 @@ async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_not
         let sizes = [1, 7, 97, 331, 1_000, 5_000];
         let mut endpoints = json!({ "/whole": { "upstream": "big" } });
         for size in sizes {
-            endpoints[format!("/by/{size}")] = json!({ "upstreams": ["big"], "page": { "items": size } });
+            endpoints[format!("/by/{size}")] =
+                json!({ "upstreams": ["big"], "page": { "items": size } });
         }
-        let weir = Weir::with(json!({ "upstreams": { "big": { "url": mockup.url() } }, "endpoints": endpoints }));
+        let weir = Weir::with(
+            json!({ "upstreams": { "big": { "url": mockup.url() } }, "endpoints": endpoints }),
+        );
         for size in sizes {
-            // Page by page of one item each costs as many requests as there are tools: one era will do.
-            for revision in BOTH.into_iter().filter(|revision| size > 1 || revision.is_modern()) {
+            // Page by page of one item each costs as many requests as there are tools: one era will
+            // do.
+            for revision in BOTH
+                .into_iter()
+                .filter(|revision| size > 1 || revision.is_modern())
+            {
                 let client = Checked::open(&weir.url(&format!("/by/{size}")), revision).await;
                 let (tools, pages) = client.pages().await;
-                let names: HashSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-                assert_eq!((tools.len(), names.len()), (1_100, 1_100), "{era:?} {revision:?} by {size}");
-                assert_eq!(pages, 1_100usize.div_ceil(size), "{era:?} {revision:?} by {size}");
+                let names: HashSet<_> = tools
+                    .iter()
+                    .map(|tool| tool["name"].as_str().unwrap())
+                    .collect();
+                assert_eq!(
+                    (tools.len(), names.len()),
+                    (1_100, 1_100),
+                    "{era:?} {revision:?} by {size}"
+                );
+                assert_eq!(
+                    pages,
+                    1_100usize.div_ceil(size),
+                    "{era:?} {revision:?} by {size}"
+                );
             }
         }
         let client = Checked::open(&weir.url("/whole"), Revision::MODERN).await;
-        assert_eq!(client.names().await, (0..1_100).map(|n| format!("tool_{n:04}")).collect::<Vec<_>>(), "R113");
-        assert_eq!(mockup.requests_of("tools/list").len(), 12, "one walk for everybody");
+        assert_eq!(
+            client.names().await,
+            (0..1_100)
+                .map(|n| format!("tool_{n:04}"))
+                .collect::<Vec<_>>(),
+            "R113"
+        );
+        assert_eq!(
+            mockup.requests_of("tools/list").len(),
+            12,
+            "one walk for everybody"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r146_an_empty_cursor_is_a_cursor() {
     for (_, builder) in both_eras() {
-        let mockup = builder.tools(5).page_size(2).cursors(Cursors::Empty).start().await;
+        let mockup = builder
+            .tools(5)
+            .page_size(2)
+            .cursors(Cursors::Empty)
+            .start()
+            .await;
         let weir = weir_over(&[("one", &mockup)]);
-        assert_eq!(Checked::open(&weir.url("/mcp"), Revision::MODERN).await.names().await.len(), 5);
-        let cursors: Vec<_> =
-            mockup.requests_of("tools/list").iter().map(|r| r.message["params"]["cursor"].clone()).collect();
-        assert_eq!(cursors, [Value::Null, json!(""), json!("from:4")], "R145: unaltered");
+        assert_eq!(
+            Checked::open(&weir.url("/mcp"), Revision::MODERN)
+                .await
+                .names()
+                .await
+                .len(),
+            5
+        );
+        let cursors: Vec<_> = mockup
+            .requests_of("tools/list")
+            .iter()
+            .map(|r| r.message["params"]["cursor"].clone())
+            .collect();
+        assert_eq!(
+            cursors,
+            [Value::Null, json!(""), json!("from:4")],
+            "R145: unaltered"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b18_r150_endless_lists_are_cut_and_said_to_be() {
     let good = Mockup::modern().tools(3).start().await;
-    let endless = Mockup::modern().page_size(10).cursors(Cursors::Endless).start().await;
-    let same = mockup(Revision::NEWEST_LEGACY).tools(4).page_size(10).cursors(Cursors::Same).start().await;
+    let endless = Mockup::modern()
+        .page_size(10)
+        .cursors(Cursors::Endless)
+        .start()
+        .await;
+    let same = mockup(Revision::NEWEST_LEGACY)
+        .tools(4)
+        .page_size(10)
+        .cursors(Cursors::Same)
+        .start()
+        .await;
     let weir = Weir::over(json!({
         "endless": { "url": endless.url(), "walk": { "pages": 20 } },
         "same": { "url": same.url() },
@@ -62,18 +119,34 @@ async fn b18_r150_endless_lists_are_cut_and_said_to_be() {
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let list = client.ask("tools/list", json!({})).await;
-        let names: Vec<_> =
-            list.result()["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        let of = |id: &str| names.iter().filter(|name| name.starts_with(&format!("{id}__"))).count();
+        let names: Vec<_> = list.result()["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap())
+            .collect();
+        let of = |id: &str| {
+            names
+                .iter()
+                .filter(|name| name.starts_with(&format!("{id}__")))
+                .count()
+        };
         assert_eq!((of("endless"), of("same"), of("good")), (200, 4, 3));
         let told = missing(&list);
         for cut in ["endless", "same"] {
-            assert!(told.contains(&(cut.to_owned(), "truncated".to_owned())), "{told:?}");
+            assert!(
+                told.contains(&(cut.to_owned(), "truncated".to_owned())),
+                "{told:?}"
+            );
         }
         assert!(!told.iter().any(|(id, _)| id == "good"), "{told:?}");
         assert_eq!(own_text(&client, "good__tool_0000").await, "{}");
     }
-    assert!(weir.metric("weir_catalog_truncated_total", &["endless"]) >= 1.0, "{}", weir.admin("/metrics"));
+    assert!(
+        weir.metric("weir_catalog_truncated_total", &["endless"]) >= 1.0,
+        "{}",
+        weir.admin("/metrics")
+    );
 }
 
 async fn own_text(client: &Checked, tool: &str) -> String {
@@ -85,7 +158,11 @@ async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_no
     let canary = Mockup::modern().start().await;
     let mut doubling = json!({ "leaf": { "type": "string" } });
     for n in 0..40 {
-        let next = if n == 39 { json!("#/$defs/leaf") } else { json!(format!("#/$defs/d{}", n + 1)) };
+        let next = if n == 39 {
+            json!("#/$defs/leaf")
+        } else {
+            json!(format!("#/$defs/d{}", n + 1))
+        };
         doubling[format!("d{n}")] = json!({ "allOf": [{ "$ref": next }, { "$ref": next }] });
     }
     let bomb = json!({ "type": "object", "$defs": doubling, "properties": { "s": { "$ref": "#/$defs/d0" } } });
@@ -102,10 +179,21 @@ async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_no
     assert_eq!(client.names().await, ["bomb", "elsewhere", "old"]);
     for tool in ["bomb", "elsewhere", "old"] {
         // R122: an unknown dialect fails gracefully, R121: and a costly schema does not cost.
-        assert_eq!(client.call(tool, json!({ "s": "text" })).await.text(), r#"{"s":"text"}"#);
+        assert_eq!(
+            client.call(tool, json!({ "s": "text" })).await.text(),
+            r#"{"s":"text"}"#
+        );
     }
-    assert_eq!(canary.connections(), 0, "R120: nobody fetches what a schema names");
-    assert!(weir.metric("weir_validation_unchecked_total", &["one"]) >= 2.0, "{}", weir.admin("/metrics"));
+    assert_eq!(
+        canary.connections(),
+        0,
+        "R120: nobody fetches what a schema names"
+    );
+    assert!(
+        weir.metric("weir_validation_unchecked_total", &["one"]) >= 2.0,
+        "{}",
+        weir.admin("/metrics")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +207,10 @@ async fn e16_when_all_are_down_the_list_is_empty_says_so_and_recovers() {
     assert_eq!(list.result()["ttlMs"], 0, "nothing to keep");
     assert_eq!(missing(&list).len(), 1, "{}", list.last());
     only.restart().await;
-    until_it("its tools", async || (client.names().await.len() == 2).then_some(())).await;
+    until_it("its tools", async || {
+        (client.names().await.len() == 2).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,11 +223,17 @@ async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say
     until_it("the list to say that it is stale", async || {
         let list = client.ask("tools/list", json!({})).await;
         assert_eq!(list.result()["tools"].as_array().unwrap().len(), 2);
-        (missing(&list) == [("flaky".to_owned(), "stale".to_owned())]).then(|| assert_eq!(list.result()["ttlMs"], 0))
+        (missing(&list) == [("flaky".to_owned(), "stale".to_owned())])
+            .then(|| assert_eq!(list.result()["ttlMs"], 0))
     })
     .await;
     let call = client.call("flaky__tool_0000", json!({})).await;
-    assert_eq!(super::own_error(&call)["code"], 1002, "E01: {}", call.last());
+    assert_eq!(
+        super::own_error(&call)["code"],
+        1002,
+        "E01: {}",
+        call.last()
+    );
     assert_eq!(flaky.total_executions(), 0);
 }
 
@@ -144,11 +241,24 @@ async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say
 async fn r116_r128_a_list_with_a_broken_item_keeps_the_others() {
     // One tool over the size limit: a megabyte of description.
     let huge = Tool::new("huge").with("description", json!("x".repeat(1 << 20)));
-    let upstream = Mockup::modern().with(huge).tool("fine", Behaviour::echo()).start().await;
+    let upstream = Mockup::modern()
+        .with(huge)
+        .tool("fine", Behaviour::echo())
+        .start()
+        .await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let list = client.ask("tools/list", json!({})).await;
-    let names: Vec<_> = list.result()["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    let names: Vec<_> = list.result()["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
     assert_eq!(names, ["one__fine"]);
-    assert_eq!(missing(&list), [("one".to_owned(), "truncated".to_owned())], "B25: and it is said");
+    assert_eq!(
+        missing(&list),
+        [("one".to_owned(), "truncated".to_owned())],
+        "B25: and it is said"
+    );
 }

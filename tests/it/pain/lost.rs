@@ -1,4 +1,5 @@
-//! Connections lost in the middle of a call, on either side of weir: what ran, ran once, and nothing stays behind.
+//! Connections lost in the middle of a call, on either side of weir: what ran, ran once, and
+//! nothing stays behind.
 
 use serde_json::json;
 use weir_testkit::mockup::Gate;
@@ -11,12 +12,21 @@ use crate::harness::{Checked, Weir, until_it};
 /// Nothing of a call is left in weir: no connection, no stream, no bug.
 async fn nothing_is_left(weir: &Weir) {
     let metrics = weir.admin("/metrics");
-    assert!(metrics.contains("\nweir_connections "), "the gauge is there: {metrics}");
-    until_it("every connection to be closed", async || (weir.metric("weir_connections", &[]) <= 0.0).then_some(()))
-        .await;
+    assert!(
+        metrics.contains("\nweir_connections "),
+        "the gauge is there: {metrics}"
+    );
+    until_it("every connection to be closed", async || {
+        (weir.metric("weir_connections", &[]) <= 0.0).then_some(())
+    })
+    .await;
     assert_eq!(weir.metric("weir_streams", &[]), 0.0);
     assert_eq!(weir.metric("weir_panics_total", &[]), 0.0);
-    assert!(!weir.process.said().contains("panicked"), "{}", weir.process.said());
+    assert!(
+        !weir.process.said().contains("panicked"),
+        "{}",
+        weir.process.said()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,19 +43,43 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
         for round in 1..=5 {
             // Before weir has said anything, and in the middle of a stream.
             let calling = client.clone();
-            let waiting = tokio::spawn(async move { calling.start_call("one__silent", json!({}), None).await });
-            upstream.until("it runs", |mockup| mockup.executions("silent") == round).await;
+            let waiting =
+                tokio::spawn(
+                    async move { calling.start_call("one__silent", json!({}), None).await },
+                );
+            upstream
+                .until("it runs", |mockup| mockup.executions("silent") == round)
+                .await;
             waiting.abort();
-            let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+            let mut call = client
+                .start_call("one__talking", json!({}), Some(&json!(1)))
+                .await;
             call.next().await.unwrap();
             drop(call);
             for tool in ["silent", "talking"] {
-                let told = |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
-                upstream.until(&format!("{era:?} {tool} was given up"), |mockup| told(mockup) == round).await;
+                let told =
+                    |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
+                upstream
+                    .until(&format!("{era:?} {tool} was given up"), |mockup| {
+                        told(mockup) == round
+                    })
+                    .await;
             }
         }
-        assert_eq!((upstream.executions("silent"), upstream.executions("talking")), (5, 5));
-        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        assert_eq!(
+            (
+                upstream.executions("silent"),
+                upstream.executions("talking")
+            ),
+            (5, 5)
+        );
+        assert!(
+            client
+                .call("one__tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
         nothing_is_left(&weir).await;
     }
 }
@@ -64,21 +98,40 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
         for round in 1..=5 {
             let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
             let calling = client.clone();
-            let waiting = tokio::spawn(async move { calling.start_call("one__silent", json!({}), None).await });
-            upstream.until("it runs", |mockup| mockup.executions("silent") == round).await;
+            let waiting =
+                tokio::spawn(
+                    async move { calling.start_call("one__silent", json!({}), None).await },
+                );
+            upstream
+                .until("it runs", |mockup| mockup.executions("silent") == round)
+                .await;
             waiting.abort();
-            let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+            let mut call = client
+                .start_call("one__talking", json!({}), Some(&json!(1)))
+                .await;
             call.next().await.unwrap();
             drop(call);
             // The session serves on.
-            assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+            assert!(
+                client
+                    .call("one__tool_0000", json!({}))
+                    .await
+                    .result()
+                    .is_object()
+            );
             gate.admit(2);
             for tool in ["silent", "talking"] {
                 upstream
-                    .until(&format!("{era:?} {tool} is done"), |mockup| mockup.counts(tool).completed == round)
+                    .until(&format!("{era:?} {tool} is done"), |mockup| {
+                        mockup.counts(tool).completed == round
+                    })
                     .await;
                 let counts = upstream.counts(tool);
-                assert_eq!((counts.started, counts.abandoned, counts.cancelled), (round, 0, 0), "{tool}");
+                assert_eq!(
+                    (counts.started, counts.abandoned, counts.cancelled),
+                    (round, 0, 0),
+                    "{tool}"
+                );
             }
         }
         nothing_is_left(&weir).await;
@@ -88,21 +141,30 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
     for (_, builder) in both_eras() {
-        let upstream = builder.tool("talking", Behaviour::hang_after_progress()).start().await;
+        let upstream = builder
+            .tool("talking", Behaviour::hang_after_progress())
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
-        let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+        let mut call = client
+            .start_call("one__talking", json!({}), Some(&json!(1)))
+            .await;
         call.next().await.unwrap();
         drop(call);
         assert!(client.raw().delete().await.unwrap().status.is_success());
-        let told = |mockup: &Mockup| mockup.counts("talking").abandoned + mockup.counts("talking").cancelled;
-        upstream.until("the call was given up", |mockup| told(mockup) == 1).await;
+        let told = |mockup: &Mockup| {
+            mockup.counts("talking").abandoned + mockup.counts("talking").cancelled
+        };
+        upstream
+            .until("the call was given up", |mockup| told(mockup) == 1)
+            .await;
         nothing_is_left(&weir).await;
     }
 }
 
-/// The upstream's connection is reset at every tenth byte of its answer. A call runs at most once, and its client hears
-/// either the result or that it may have run.
+/// The upstream's connection is reset at every tenth byte of its answer. A call runs at most once,
+/// and its client hears either the result or that it may have run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
     for (era, builder) in both_eras() {
@@ -119,21 +181,38 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
             let answer = client.call("one__pay", json!({ "amount": at })).await;
             // None where the reset of the answer before came only with this request.
             let runs = upstream.executions("pay") - ran;
-            assert!(runs <= 1, "{era:?}: reset after {at} bytes: {runs} executions");
+            assert!(
+                runs <= 1,
+                "{era:?}: reset after {at} bytes: {runs} executions"
+            );
             if own_error(&answer).is_null() {
-                assert_eq!((answer.text(), runs), (&*format!(r#"{{"amount":{at}}}"#), 1));
+                assert_eq!(
+                    (answer.text(), runs),
+                    (&*format!(r#"{{"amount":{at}}}"#), 1)
+                );
                 done += 1;
             } else {
-                assert_eq!(own_error(&answer)["code"], 1004, "reset after {at} bytes: {}", answer.last());
+                assert_eq!(
+                    own_error(&answer)["code"],
+                    1004,
+                    "reset after {at} bytes: {}",
+                    answer.last()
+                );
                 unknown += 1;
             }
-            // A lost answer is no reason to give the server up. A reset that is still to come may hit a call in between.
+            // A lost answer is no reason to give the server up. A reset that is still to come may
+            // hit a call in between.
             until_it("another call to go well", async || {
-                own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+                own_error(&client.call("one__tool_0000", json!({})).await)
+                    .is_null()
+                    .then_some(())
             })
             .await;
         }
-        assert!(unknown > 10 && done > 10, "{unknown} unknown, {done} done: the resets hit the answers");
+        assert!(
+            unknown > 10 && done > 10,
+            "{unknown} unknown, {done} done: the resets hit the answers"
+        );
     }
 }
 
@@ -149,11 +228,18 @@ async fn e05_a_connection_that_died_while_idle_costs_no_call() {
             let answer = client.call("one__tool_0000", json!({ "n": n })).await;
             let executions = upstream.executions("tool_0000") - ran;
             if own_error(&answer).is_null() {
-                assert_eq!((answer.text(), executions), (&*format!(r#"{{"n":{n}}}"#), 1));
+                assert_eq!(
+                    (answer.text(), executions),
+                    (&*format!(r#"{{"n":{n}}}"#), 1)
+                );
             } else {
                 // The reset came as the request went out: never twice, and never called a success.
                 assert!(executions <= 1, "{}", answer.last());
-                assert!([1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()), "{}", answer.last());
+                assert!(
+                    [1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()),
+                    "{}",
+                    answer.last()
+                );
             }
             proxy.reset_all();
         }
@@ -169,12 +255,20 @@ async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
     assert_eq!(client.names().await.len(), 1);
     proxy.reset_all();
     proxy.add(Direction::Up, Toxic::ResetAfter(200));
-    let answer = client.call("one__tool_0000", json!({ "pad": "x".repeat(4_000) })).await;
-    assert!([1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()), "{}", answer.last());
+    let answer = client
+        .call("one__tool_0000", json!({ "pad": "x".repeat(4_000) }))
+        .await;
+    assert!(
+        [1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()),
+        "{}",
+        answer.last()
+    );
     assert_eq!(upstream.total_executions(), 0);
     proxy.clear();
     until_it("calls to go through again", async || {
-        own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+        own_error(&client.call("one__tool_0000", json!({})).await)
+            .is_null()
+            .then_some(())
     })
     .await;
 }
@@ -182,8 +276,12 @@ async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothing() {
     for (era, builder) in both_eras() {
-        let upstream =
-            builder.with_library().tool("safe", Behaviour::echo()).tool("other", Behaviour::echo()).start().await;
+        let upstream = builder
+            .with_library()
+            .tool("safe", Behaviour::echo())
+            .tool("other", Behaviour::echo())
+            .start()
+            .await;
         let weir = Weir::over(json!({
             "one": { "url": upstream.url(), "tools": { "safe": { "safe_to_repeat": true }, "gone": { "safe_to_repeat": true } } },
         }));
@@ -191,12 +289,23 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let before = upstream.requests().len();
             upstream.on("tools/call", 1, Behaviour::reset_after(30));
-            assert_eq!(client.call("one__safe", json!({ "n": 1 })).await.text(), r#"{"n":1}"#, "{era:?} {revision}");
+            assert_eq!(
+                client.call("one__safe", json!({ "n": 1 })).await.text(),
+                r#"{"n":1}"#,
+                "{era:?} {revision}"
+            );
             upstream.on("tools/call", 1, Behaviour::reset_after(30));
-            assert_eq!(own_error(&client.call("one__other", json!({})).await)["code"], 1004, "{era:?} {revision}");
+            assert_eq!(
+                own_error(&client.call("one__other", json!({})).await)["code"],
+                1004,
+                "{era:?} {revision}"
+            );
             for (method, params) in [
                 ("resources/read", json!({ "uri": "one+memo:1" })),
-                ("prompts/get", json!({ "name": "one__greet", "arguments": { "who": "you" } })),
+                (
+                    "prompts/get",
+                    json!({ "name": "one__greet", "arguments": { "who": "you" } }),
+                ),
                 (
                     "completion/complete",
                     json!({ "ref": { "type": "ref/prompt", "name": "one__greet" }, "argument": { "name": "who", "value": "y" } }),
@@ -204,34 +313,68 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
             ] {
                 upstream.on(method, 1, Behaviour::reset_after(30));
                 let answer = client.ask(method, params).await;
-                assert!(answer.result().is_object(), "{era:?} {revision} {method}: {}", answer.last());
+                assert!(
+                    answer.result().is_object(),
+                    "{era:?} {revision} {method}: {}",
+                    answer.last()
+                );
             }
             let sent = upstream.requests().split_off(before);
-            let count = |method: &str| sent.iter().filter(|request| request.message["method"] == method).count();
-            assert_eq!(["tools/call", "resources/read", "prompts/get", "completion/complete"].map(count), [3, 2, 2, 2]);
+            let count = |method: &str| {
+                sent.iter()
+                    .filter(|request| request.message["method"] == method)
+                    .count()
+            };
+            assert_eq!(
+                [
+                    "tools/call",
+                    "resources/read",
+                    "prompts/get",
+                    "completion/complete"
+                ]
+                .map(count),
+                [3, 2, 2, 2]
+            );
         }
-        let repeated = weir.metric("weir_upstream_retries_total", &["reason=\"connection_lost\""]);
+        let repeated = weir.metric(
+            "weir_upstream_retries_total",
+            &["reason=\"connection_lost\""],
+        );
         assert_eq!(repeated, 8.0, "{era:?}");
         let said = weir.process.said();
-        assert!(said.contains("names tools that the upstream does not list") && said.contains("gone"), "{said}");
+        assert!(
+            said.contains("names tools that the upstream does not list") && said.contains("gone"),
+            "{said}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
     let gate = Gate::new();
-    let upstream = mockup(Revision::V2025_11_25).tool("slow", Behaviour::gated(&gate)).start().await;
+    let upstream = mockup(Revision::V2025_11_25)
+        .tool("slow", Behaviour::gated(&gate))
+        .start()
+        .await;
     let old = weir_over(&[("one", &upstream)]);
-    let address = old.url("").trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    let address = old
+        .url("")
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .parse()
+        .unwrap();
     let proxy = Faultd::start(address).await;
-    let far =
-        json!({ "url": proxy.url("/mcp/one/sse"), "protocol": "sse", "tools": { "slow": { "safe_to_repeat": true } } });
+    let far = json!({ "url": proxy.url("/mcp/one/sse"), "protocol": "sse", "tools": { "slow": { "safe_to_repeat": true } } });
     let weir = Weir::over(json!({ "far": far }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let calling = tokio::spawn(async move { client.call("far__slow", json!({ "n": 1 })).await });
-    upstream.until("it runs", |mockup| mockup.executions("slow") == 1).await;
+    upstream
+        .until("it runs", |mockup| mockup.executions("slow") == 1)
+        .await;
     proxy.reset_all();
-    upstream.until("it runs again", |mockup| mockup.executions("slow") == 2).await;
+    upstream
+        .until("it runs again", |mockup| mockup.executions("slow") == 2)
+        .await;
     gate.open();
     assert_eq!(calling.await.unwrap().text(), r#"{"n":1}"#);
 }

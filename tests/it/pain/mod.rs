@@ -48,12 +48,21 @@ fn both_eras() -> [(Revision, Builder); 2] {
 
 /// A mock server of a revision.
 fn mockup(revision: Revision) -> Builder {
-    if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) }
+    if revision.is_modern() {
+        Mockup::modern()
+    } else {
+        Mockup::legacy(revision)
+    }
 }
 
 /// weir in front of these, without any further config.
 fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
-    Weir::over(upstreams.iter().map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() }))).collect())
+    Weir::over(
+        upstreams
+            .iter()
+            .map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() })))
+            .collect(),
+    )
 }
 
 /// weir's own error in a tool's result, which a model can read; null where the result is not one.
@@ -61,9 +70,19 @@ fn own_error(answer: &Answer) -> &Value {
     let result = answer.result();
     let error = &result["_meta"][meta::WEIR_ERROR];
     if !error.is_null() {
-        assert_eq!((answer.status.as_u16(), &result["isError"]), (200, &Value::Bool(true)), "{result}");
-        assert!(error["requestId"].is_string() && error["reason"].is_string(), "{error}");
-        assert!(answer.text().len() > 10, "a text that says what to do: {result}");
+        assert_eq!(
+            (answer.status.as_u16(), &result["isError"]),
+            (200, &Value::Bool(true)),
+            "{result}"
+        );
+        assert!(
+            error["requestId"].is_string() && error["reason"].is_string(),
+            "{error}"
+        );
+        assert!(
+            answer.text().len() > 10,
+            "a text that says what to do: {result}"
+        );
     }
     error
 }
@@ -71,6 +90,12 @@ fn own_error(answer: &Answer) -> &Value {
 /// The upstreams whose part of a list is not whole and fresh: id and reason.
 fn missing(list: &Answer) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let upstreams = list.result()["_meta"][meta::WEIR_UPSTREAMS].as_array().cloned().unwrap_or_default();
-    upstreams.iter().map(|missing| (text(&missing["upstream"]), text(&missing["reason"]))).collect()
+    let upstreams = list.result()["_meta"][meta::WEIR_UPSTREAMS]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    upstreams
+        .iter()
+        .map(|missing| (text(&missing["upstream"]), text(&missing["reason"])))
+        .collect()
 }

@@ -11,7 +11,10 @@ use super::{BOTH, mockup, weir_over};
 use crate::harness::{Checked, Weir};
 
 fn is_legal(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,9 +40,17 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
             let client = Checked::open(&weir.url("/mcp"), client).await;
             let names = client.names().await;
             assert!(names.iter().all(|name| is_legal(name)), "{names:?}");
-            assert_eq!(names.iter().collect::<HashSet<_>>().len(), natives.len(), "{names:?}");
+            assert_eq!(
+                names.iter().collect::<HashSet<_>>().len(),
+                natives.len(),
+                "{names:?}"
+            );
             for (exposed, native) in names.iter().zip(natives) {
-                assert_eq!(client.call(exposed, json!({})).await.text(), native, "{exposed}");
+                assert_eq!(
+                    client.call(exposed, json!({})).await.text(),
+                    native,
+                    "{exposed}"
+                );
             }
             assert_eq!(client.names().await, names, "R113: the same again");
             // Transparent: nothing is renamed, whatever it looks like.
@@ -54,7 +65,11 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
-    let east = mockup(Revision::NEWEST_LEGACY).named("shop").tool("buy", Behaviour::text("east")).start().await;
+    let east = mockup(Revision::NEWEST_LEGACY)
+        .named("shop")
+        .tool("buy", Behaviour::text("east"))
+        .start()
+        .await;
     let west = Mockup::modern()
         .named("shop")
         .tool("buy", Behaviour::text("west"))
@@ -64,20 +79,38 @@ async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apar
     let weir = weir_over(&[("east", &east), ("west", &west)]);
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
-        assert_eq!(client.names().await, ["east__buy", "west__buy", "west__only"]);
+        assert_eq!(
+            client.names().await,
+            ["east__buy", "west__buy", "west__only"]
+        );
         assert_eq!(client.call("east__buy", json!({})).await.text(), "east");
         assert_eq!(client.call("west__buy", json!({})).await.text(), "west");
-        assert_eq!(client.call("only", json!({})).await.text(), "{}", "a native name that one tool has");
+        assert_eq!(
+            client.call("only", json!({})).await.text(),
+            "{}",
+            "a native name that one tool has"
+        );
         let ambiguous = client.call("buy", json!({})).await;
-        assert_eq!((ambiguous.status.as_u16(), ambiguous.code()), (200, -32602), "a native name that two tools have");
+        assert_eq!(
+            (ambiguous.status.as_u16(), ambiguous.code()),
+            (200, -32602),
+            "a native name that two tools have"
+        );
     }
     assert_eq!((east.executions("buy"), west.executions("buy")), (2, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r111_without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
-    let east = Mockup::modern().tool("buy", Behaviour::text("east")).start().await;
-    let west = Mockup::modern().tool("buy", Behaviour::text("west")).tool("only", Behaviour::echo()).start().await;
+    let east = Mockup::modern()
+        .tool("buy", Behaviour::text("east"))
+        .start()
+        .await;
+    let west = Mockup::modern()
+        .tool("buy", Behaviour::text("west"))
+        .tool("only", Behaviour::echo())
+        .start()
+        .await;
     let weir = Weir::with(json!({
         "upstreams": { "east": { "url": east.url() }, "west": { "url": west.url() } },
         "endpoints": {

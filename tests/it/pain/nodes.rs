@@ -1,4 +1,5 @@
-//! A call that waits for its client's answer waits at one weir. Whatever becomes of that, it runs once.
+//! A call that waits for its client's answer waits at one weir. Whatever becomes of that, it runs
+//! once.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Builder;
@@ -23,21 +24,36 @@ fn config(server: &Mockup) -> Value {
 }
 
 async fn client(weir: &Weir) -> Checked {
-    Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, json!({ "elicitation": {} })).await
+    Checked::with_capabilities(
+        &weir.url("/mcp"),
+        Revision::MODERN,
+        json!({ "elicitation": {} }),
+    )
+    .await
 }
 
 /// The call again, with an answer.
 fn again(asked: &Answer) -> Value {
     let result = asked.result();
     assert_eq!(result["resultType"], "input_required", "{}", asked.last());
-    let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let key = result["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
     let answer = json!({ key: { "action": "accept", "content": { "name": "Ada" } } });
     json!({ "name": "shop__ask", "arguments": {}, "inputResponses": answer, "requestState": result["requestState"] })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reaches_its_own_goes_on() {
-    let server = server(Mockup::legacy(Revision::NEWEST_LEGACY), Behaviour::ask("elicitation/create", form())).await;
+async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reaches_its_own_goes_on()
+{
+    let server = server(
+        Mockup::legacy(Revision::NEWEST_LEGACY),
+        Behaviour::ask("elicitation/create", form()),
+    )
+    .await;
     let (owner, other) = (Weir::with(config(&server)), Weir::with(config(&server)));
     let (here, there) = (client(&owner).await, client(&other).await);
     let asked = here.call("shop__ask", json!({})).await;
@@ -51,15 +67,24 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
         );
     };
     lost(&there.ask("tools/call", retry.clone()).await);
-    assert_eq!((server.executions("ask"), server.counts("ask").cancelled), (1, 0), "where it waits it goes on waiting");
+    assert_eq!(
+        (server.executions("ask"), server.counts("ask").cancelled),
+        (1, 0),
+        "where it waits it goes on waiting"
+    );
     let gone_on = here.ask("tools/call", retry.clone()).await;
     assert_eq!(gone_on.text(), "{}", "{}", gone_on.last());
     assert_eq!(server.executions("ask"), 1);
     // The owner is killed while a second call waits there.
     let asked = here.call("shop__ask", json!({})).await;
     owner.process.signal("KILL");
-    let given_up = |server: &Mockup| server.counts("ask").cancelled + server.counts("ask").abandoned == 1;
-    soon("the call's end", server.until("the call was given up", given_up)).await;
+    let given_up =
+        |server: &Mockup| server.counts("ask").cancelled + server.counts("ask").abandoned == 1;
+    soon(
+        "the call's end",
+        server.until("the call was given up", given_up),
+    )
+    .await;
     lost(&there.ask("tools/call", again(&asked)).await);
     assert_eq!(server.executions("ask"), 2, "no call was made twice");
 }
@@ -67,15 +92,24 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
 /// A modern server's own state leads on from anywhere: nothing waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r184_rounds_of_modern_servers_go_on_at_any_node() {
-    let asks =
-        Behaviour::input_required(json!({ "q": { "method": "elicitation/create", "params": form() } }), Some("s"));
+    let asks = Behaviour::input_required(
+        json!({ "q": { "method": "elicitation/create", "params": form() } }),
+        Some("s"),
+    );
     let server = server(Mockup::modern(), asks).await;
     let (one, other) = (Weir::with(config(&server)), Weir::with(config(&server)));
     let asked = client(&one).await.call("shop__ask", json!({})).await;
     drop(one);
     let asked = client(&other).await.ask("tools/call", again(&asked)).await;
-    assert_eq!(asked.result()["resultType"], "input_required", "it asks again, whatever it is told");
+    assert_eq!(
+        asked.result()["resultType"],
+        "input_required",
+        "it asks again, whatever it is told"
+    );
     let last = server.requests_of("tools/call").pop().unwrap();
     assert_eq!(last.message["params"]["requestState"], "s");
-    assert_eq!(last.message["params"]["inputResponses"]["q"]["content"], json!({ "name": "Ada" }));
+    assert_eq!(
+        last.message["params"]["inputResponses"]["q"]["content"],
+        json!({ "name": "Ada" })
+    );
 }

@@ -1,5 +1,5 @@
-//! What servers of HTTP+SSE ask, in calls and outside of them. They are servers of a newer kind behind a second weir, which is
-//! asked over its HTTP+SSE.
+//! What servers of HTTP+SSE ask, in calls and outside of them. They are servers of a newer kind
+//! behind a second weir, which is asked over its HTTP+SSE.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -17,7 +17,12 @@ fn able() -> Value {
 fn chain(server: &Mockup) -> (Weir, Weir) {
     let old = weir_over(&[("one", server)]);
     let far = json!({ "url": old.url("/mcp/one/sse"), "protocol": "sse" });
-    (Weir::with(json!({ "upstreams": { "far": far }, "endpoints": { "/mcp": { "upstreams": ["far"] } } })), old)
+    (
+        Weir::with(
+            json!({ "upstreams": { "far": far }, "endpoints": { "/mcp": { "upstreams": ["far"] } } }),
+        ),
+        old,
+    )
 }
 
 async fn client(weir: &Weir, revision: Revision) -> Checked {
@@ -28,48 +33,111 @@ async fn client(weir: &Weir, revision: Revision) -> Checked {
 fn questions() -> [(&'static str, Value, Value); 3] {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let prompt = json!({ "role": "user", "content": { "type": "text", "text": "6 times 7?" } });
-    let said = json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "42" } });
+    let said =
+        json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "42" } });
     let name = json!({ "action": "accept", "content": { "name": "Ada" } });
     [
-        ("roots/list", json!({}), json!({ "roots": [{ "uri": "file:///work" }] })),
-        ("sampling/createMessage", json!({ "messages": [prompt], "maxTokens": 9 }), said),
-        ("elicitation/create", json!({ "message": "Who?", "requestedSchema": schema }), name),
+        (
+            "roots/list",
+            json!({}),
+            json!({ "roots": [{ "uri": "file:///work" }] }),
+        ),
+        (
+            "sampling/createMessage",
+            json!({ "messages": [prompt], "maxTokens": 9 }),
+            said,
+        ),
+        (
+            "elicitation/create",
+            json!({ "message": "Who?", "requestedSchema": schema }),
+            name,
+        ),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused() {
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY).tools(1).start().await;
+async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused()
+ {
+    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
     let (weir, _old) = chain(&upstream);
-    let (own, other) = (client(&weir, Revision::NEWEST_LEGACY).await, client(&weir, Revision::NEWEST_LEGACY).await);
+    let (own, other) = (
+        client(&weir, Revision::NEWEST_LEGACY).await,
+        client(&weir, Revision::NEWEST_LEGACY).await,
+    );
     let (mut stream, mut others) = (own.changes().await, other.changes().await);
-    assert!(other.call("far__tool_0000", json!({})).await.result().is_object());
-    assert!(own.call("far__tool_0000", json!({})).await.result().is_object());
-    let newest = |upstream: &Mockup| upstream.requests_of("tools/call").pop().unwrap().session().unwrap().to_owned();
+    assert!(
+        other
+            .call("far__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+    assert!(
+        own.call("far__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+    let newest = |upstream: &Mockup| {
+        upstream
+            .requests_of("tools/call")
+            .pop()
+            .unwrap()
+            .session()
+            .unwrap()
+            .to_owned()
+    };
     let session = newest(&upstream);
     for (method, params, answer) in questions() {
         let answered = upstream.ask_beside(&session, method, &params);
         let asked = soon(method, stream.next()).await.unwrap();
         assert_eq!(asked["method"], method);
         if method == "elicitation/create" {
-            assert_eq!(asked["params"]["message"], "[far] Who?", "dressed as those of calls are");
+            assert_eq!(
+                asked["params"]["message"], "[far] Who?",
+                "dressed as those of calls are"
+            );
         }
-        own.raw().respond(&asked["id"], answer.clone()).await.unwrap();
+        own.raw()
+            .respond(&asked["id"], answer.clone())
+            .await
+            .unwrap();
         let heard = soon("the answer", answered).await.unwrap();
         assert_eq!(heard["result"], answer, "{method}");
     }
     drop(stream);
-    // The client is seen to be gone when its connection is: until then it may still be asked, without an answer.
+    // The client is seen to be gone when its connection is: until then it may still be asked,
+    // without an answer.
     for (method, params, _) in questions() {
-        let refused =
-            async { while upstream.ask_beside(&session, method, &params).await.unwrap()["error"]["code"] != -32602 {} };
+        let refused = async {
+            while upstream
+                .ask_beside(&session, method, &params)
+                .await
+                .unwrap()["error"]["code"]
+                != -32602
+            {}
+        };
         soon("the refusal of a question for nobody", refused).await;
     }
     let modern = client(&weir, Revision::MODERN).await;
-    assert!(modern.call("far__tool_0000", json!({})).await.result().is_object());
+    assert!(
+        modern
+            .call("far__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     assert_ne!(newest(&upstream), session, "a line of its own");
     for (method, params, _) in questions() {
-        let refused = soon("the refusal", upstream.ask_beside(&newest(&upstream), method, &params)).await.unwrap();
+        let refused = soon(
+            "the refusal",
+            upstream.ask_beside(&newest(&upstream), method, &params),
+        )
+        .await
+        .unwrap();
         assert_eq!(refused["error"]["code"], -32602, "{method}: {refused}");
     }
     // What the other client hears next is what all hear.
@@ -82,25 +150,46 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
 async fn r182_what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_eras() {
     let asks = |(method, params, _)| Behaviour::steps([Step::Ask { method, params }, Step::Answer]);
     let builder = Mockup::legacy(Revision::NEWEST_LEGACY);
-    let upstream =
-        questions().into_iter().fold(builder, |server, one| server.with(Tool::new(tool(one.0)).does(asks(one))));
+    let upstream = questions().into_iter().fold(builder, |server, one| {
+        server.with(Tool::new(tool(one.0)).does(asks(one)))
+    });
     let upstream = upstream.start().await;
     let (weir, _old) = chain(&upstream);
-    let (legacy, modern) = (client(&weir, Revision::NEWEST_LEGACY).await, client(&weir, Revision::MODERN).await);
+    let (legacy, modern) = (
+        client(&weir, Revision::NEWEST_LEGACY).await,
+        client(&weir, Revision::MODERN).await,
+    );
     for (method, _, answer) in questions() {
         let name = format!("far__{}", tool(method));
         let mut call = legacy.start_call(&name, json!({}), None).await;
         let asked = call.next().await.unwrap();
         assert_eq!(asked["method"], method, "{asked}");
-        legacy.raw().respond(&asked["id"], answer.clone()).await.unwrap();
+        legacy
+            .raw()
+            .respond(&asked["id"], answer.clone())
+            .await
+            .unwrap();
         let last = call.next().await.unwrap();
-        assert_eq!(last["result"]["content"][0]["text"], answer.to_string(), "{last}");
+        assert_eq!(
+            last["result"]["content"][0]["text"],
+            answer.to_string(),
+            "{last}"
+        );
         let asked = modern.call(&name, json!({})).await;
-        let (key, question) = asked.result()["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        let (key, question) = asked.result()["inputRequests"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .next()
+            .unwrap();
         assert_eq!(question["method"], method);
         let (answers, state) = (json!({ key: answer }), &asked.result()["requestState"]);
         let again = json!({ "name": name, "arguments": {}, "inputResponses": answers, "requestState": state });
-        assert_eq!(modern.ask("tools/call", again).await.text(), answer.to_string(), "{method}");
+        assert_eq!(
+            modern.ask("tools/call", again).await.text(),
+            answer.to_string(),
+            "{method}"
+        );
         assert_eq!(upstream.executions(tool(method)), 2, "each ran once");
     }
 }

@@ -1,4 +1,5 @@
-//! Hidden characters in results, whole and while they pass, and results that are larger than their operator wants.
+//! Hidden characters in results, whole and while they pass, and results that are larger than their
+//! operator wants.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +24,8 @@ struct Poison {
 
 /// The results of the corpus of `weir-clean` whose content is nothing but text.
 fn corpus() -> Vec<Poison> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/clean/tests/poisoned/tool_result");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/clean/tests/poisoned/tool_result");
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -32,11 +34,16 @@ fn corpus() -> Vec<Poison> {
             continue;
         }
         let given = std::fs::read_to_string(&path).unwrap().trim().to_owned();
-        let clean = std::fs::read_to_string(path.with_extension("clean.json")).unwrap_or_else(|_| given.clone());
+        let clean = std::fs::read_to_string(path.with_extension("clean.json"))
+            .unwrap_or_else(|_| given.clone());
         let clean: Value = serde_json::from_str(&clean).unwrap();
         let blocks = clean["content"].as_array().cloned().unwrap_or_default();
         if !blocks.is_empty() && blocks.iter().all(|block| block["text"].is_string()) {
-            all.push(Poison { name: name.trim_end_matches(".json").to_owned(), given, clean });
+            all.push(Poison {
+                name: name.trim_end_matches(".json").to_owned(),
+                given,
+                clean,
+            });
         }
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -52,10 +59,22 @@ struct Form {
 }
 
 const FORMS: [Form; 4] = [
-    Form { large: false, events: false },
-    Form { large: false, events: true },
-    Form { large: true, events: false },
-    Form { large: true, events: true },
+    Form {
+        large: false,
+        events: false,
+    },
+    Form {
+        large: false,
+        events: true,
+    },
+    Form {
+        large: true,
+        events: false,
+    },
+    Form {
+        large: true,
+        events: true,
+    },
 ];
 
 impl Form {
@@ -64,8 +83,8 @@ impl Form {
         format!("{name}_{size}_{}", if self.events { "sse" } else { "json" })
     }
 
-    /// The result, whose members follow one that nobody knows, in pieces that end in the midst of escapes and characters; as events in
-    /// several lines of data, and behind another event.
+    /// The result, whose members follow one that nobody knows, in pieces that end in the midst of
+    /// escapes and characters; as events in several lines of data, and behind another event.
     fn behaviour(self, members: &str) -> Behaviour {
         let filler = "x".repeat(if self.large { LARGE } else { 1 });
         let result = format!("{{\"resultType\":\"complete\",\"filler\":\"{filler}\",\n{members}}}");
@@ -77,21 +96,35 @@ impl Form {
                 .dripping(5003, Duration::ZERO);
         }
         let piece = if message.len() > LARGE / 2 { 4999 } else { 7 };
-        Behaviour::steps([Step::Send(message)]).as_json().dripping(piece, Duration::ZERO)
+        Behaviour::steps([Step::Send(message)])
+            .as_json()
+            .dripping(piece, Duration::ZERO)
     }
 }
 
 /// The members of an object.
 fn members(object: &str) -> &str {
-    object.trim().strip_prefix('{').unwrap().strip_suffix('}').unwrap()
+    object
+        .trim()
+        .strip_prefix('{')
+        .unwrap()
+        .strip_suffix('}')
+        .unwrap()
 }
 
 fn texts(result: &Value) -> Vec<&str> {
-    result["content"].as_array().unwrap().iter().map(|block| block["text"].as_str().unwrap()).collect()
+    result["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["text"].as_str().unwrap())
+        .collect()
 }
 
 fn said(answer: &Answer) -> Option<u64> {
-    answer.result()["_meta"].get(meta::WEIR_CLEANED).map(|said| said.as_u64().unwrap())
+    answer.result()["_meta"]
+        .get(meta::WEIR_CLEANED)
+        .map(|said| said.as_u64().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +133,10 @@ async fn poisoned_results_are_cleaned_in_every_form_and_say_so() {
     for (era, mut builder) in both_eras() {
         for poison in &corpus {
             for form in FORMS {
-                builder = builder.tool(&form.tool(&poison.name), form.behaviour(members(&poison.given)));
+                builder = builder.tool(
+                    &form.tool(&poison.name),
+                    form.behaviour(members(&poison.given)),
+                );
             }
         }
         let upstream = builder.start().await;
@@ -111,7 +147,8 @@ async fn poisoned_results_are_cleaned_in_every_form_and_say_so() {
             // Names of tools are cut at 64 characters.
             let names = client.names().await;
             for poison in &corpus {
-                let is_clean = serde_json::from_str::<Value>(&poison.given).unwrap() == poison.clean;
+                let is_clean =
+                    serde_json::from_str::<Value>(&poison.given).unwrap() == poison.clean;
                 let mut counts = Vec::new();
                 for form in FORMS {
                     let case = format!("{era} {revision} {} {form:?}", poison.name);
@@ -119,30 +156,50 @@ async fn poisoned_results_are_cleaned_in_every_form_and_say_so() {
                     assert!(names.contains(&tool), "{tool}");
                     let answer = client.call(&tool, json!({})).await;
                     assert_eq!(texts(answer.result()), texts(&poison.clean), "{case}");
-                    assert_eq!(answer.result()["filler"].as_str().map(|text| text.len() > LARGE / 2), Some(form.large));
+                    assert_eq!(
+                        answer.result()["filler"]
+                            .as_str()
+                            .map(|text| text.len() > LARGE / 2),
+                        Some(form.large)
+                    );
                     counts.push(said(&answer));
                     removed += said(&answer).unwrap_or_default();
                 }
-                assert!(counts.iter().all(|count| *count == counts[0]), "{} {counts:?}", poison.name);
+                assert!(
+                    counts.iter().all(|count| *count == counts[0]),
+                    "{} {counts:?}",
+                    poison.name
+                );
                 assert_eq!(counts[0].is_none(), is_clean, "{} {counts:?}", poison.name);
             }
         }
-        assert_eq!(weir.metric("weir_outputs_cleaned_total", &["upstream=\"one\""]), removed as f64, "{era}");
+        assert_eq!(
+            weir.metric("weir_outputs_cleaned_total", &["upstream=\"one\""]),
+            removed as f64,
+            "{era}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_says_only_what_weir_removed_from_it() {
     let forged = format!("\"_meta\":{{\"x/y\":1,\"{}\":99}}", meta::WEIR_CLEANED);
-    let (poisoned, clean) =
-        (r#""content":[{"type":"text","text":"a\u001b[1mb\u0007"}]"#, r#""content":[{"type":"text","text":"ab"}]"#);
+    let (poisoned, clean) = (
+        r#""content":[{"type":"text","text":"a\u001b[1mb\u0007"}]"#,
+        r#""content":[{"type":"text","text":"ab"}]"#,
+    );
     let structured = r#""structuredContent":{"k\u0007":["\u202e"]}"#;
-    // The members of a result, and the number in it, whether it is whole or passes while it arrives.
+    // The members of a result, and the number in it, whether it is whole or passes while it
+    // arrives.
     let cases = [
         ("none", poisoned.to_owned(), Some(2)),
         ("last", format!("{poisoned},{forged}"), Some(2)),
         ("first", format!("{forged},{poisoned}"), Some(2)),
-        ("midst", format!("{poisoned},{forged},\n{structured}"), Some(3)),
+        (
+            "midst",
+            format!("{poisoned},{forged},\n{structured}"),
+            Some(3),
+        ),
         ("clean", format!("{clean},{forged}"), None),
     ];
     for (era, mut builder) in both_eras() {
@@ -158,17 +215,27 @@ async fn a_result_says_only_what_weir_removed_from_it() {
             for (name, members, expected) in &cases {
                 for form in FORMS {
                     let case = format!("{era} {revision} {name} {form:?}");
-                    let answer = client.call(&format!("one__{}", form.tool(name)), json!({})).await;
+                    let answer = client
+                        .call(&format!("one__{}", form.tool(name)), json!({}))
+                        .await;
                     assert_eq!(answer.text(), "ab", "{case}");
                     assert_eq!(said(&answer), *expected, "{case}");
-                    assert_eq!(answer.result()["_meta"]["x/y"].is_i64(), members.contains("x/y"), "{case}");
+                    assert_eq!(
+                        answer.result()["_meta"]["x/y"].is_i64(),
+                        members.contains("x/y"),
+                        "{case}"
+                    );
                 }
             }
             // On an endpoint of its own an upstream's results pass as they are.
             let client = Checked::open(&weir.url("/mcp/one"), revision).await;
             for form in FORMS {
                 let answer = client.call(&form.tool("last"), json!({})).await;
-                assert_eq!((answer.text(), said(&answer)), ("a\u{1b}[1mb\u{7}", None), "{era} {revision} {form:?}");
+                assert_eq!(
+                    (answer.text(), said(&answer)),
+                    ("a\u{1b}[1mb\u{7}", None),
+                    "{era} {revision} {form:?}"
+                );
             }
         }
     }
@@ -183,18 +250,31 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
         let weir = Weir::over(json!({ "one": { "url": upstream.url(), "session": "principal" } }));
         for revision in BOTH {
             let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
-            let capabilities = if revision.is_modern() { capabilities } else { json!({}) };
-            let client = Checked::with_capabilities(&weir.url("/mcp"), revision, capabilities).await;
+            let capabilities = if revision.is_modern() {
+                capabilities
+            } else {
+                json!({})
+            };
+            let client =
+                Checked::with_capabilities(&weir.url("/mcp"), revision, capabilities).await;
             let mut call = json!({ "name": "one__task_done", "arguments": arguments() });
             if !revision.is_modern() {
                 call["task"] = json!({ "ttl": 60_000 });
             }
             let created = client.ask("tools/call", call).await;
-            let task = if revision.is_modern() { created.result() } else { &created.result()["task"] };
+            let task = if revision.is_modern() {
+                created.result()
+            } else {
+                &created.result()["task"]
+            };
             let about = json!({ "taskId": task["taskId"] });
             let mut state = json!({});
             for _ in 0..20 {
-                state = client.ask("tasks/get", about.clone()).await.result().clone();
+                state = client
+                    .ask("tasks/get", about.clone())
+                    .await
+                    .result()
+                    .clone();
                 if state["status"] == "completed" {
                     break;
                 }
@@ -204,10 +284,18 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
                 state["result"] = client.ask("tasks/result", about).await.result().clone();
             }
             let result = &state["result"];
-            let said = (&result["content"][0]["text"], &result["_meta"][meta::WEIR_CLEANED]);
-            assert_eq!(said, (&json!(r#"{"k":"ab"}"#), &json!(2)), "{era} {revision}: {result}");
+            let said = (
+                &result["content"][0]["text"],
+                &result["_meta"][meta::WEIR_CLEANED],
+            );
+            assert_eq!(
+                said,
+                (&json!(r#"{"k":"ab"}"#), &json!(2)),
+                "{era} {revision}: {result}"
+            );
         }
-        // A client that knows of no tasks has the result of its call, where the server takes calls of such a client as tasks.
+        // A client that knows of no tasks has the result of its call, where the server takes calls
+        // of such a client as tasks.
         if !era.is_modern() {
             let plain = Checked::open(&weir.url("/mcp"), Revision::V2025_06_18).await;
             let answer = plain.call("one__task_only", arguments()).await;
@@ -220,17 +308,34 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
 /// An upstream whose results are bounded, with `over` for what happens to larger ones.
 async fn bounded(builder: Builder, over: &str) -> (weir_testkit::Mockup, Weir) {
     let structured = json!({ "s": "y".repeat(1500) }).to_string();
-    let text = |size: usize| format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "é".repeat(size / 2));
+    let text = |size: usize| {
+        format!(
+            r#""content":[{{"type":"text","text":"{}"}}]"#,
+            "é".repeat(size / 2)
+        )
+    };
     let cases = [
         ("small", text(1000)),
         ("long", text(LARGE)),
-        ("both", format!("{},\"structuredContent\":{structured}", text(LARGE))),
-        ("data", format!("\"structuredContent\":{{\"s\":\"{}\"}},\"content\":[]", "y".repeat(LARGE))),
+        (
+            "both",
+            format!("{},\"structuredContent\":{structured}", text(LARGE)),
+        ),
+        (
+            "data",
+            format!(
+                "\"structuredContent\":{{\"s\":\"{}\"}},\"content\":[]",
+                "y".repeat(LARGE)
+            ),
+        ),
     ];
     let mut builder = builder;
     for (name, members) in cases {
         for (suffix, events) in [("json", false), ("sse", true)] {
-            let form = Form { large: false, events };
+            let form = Form {
+                large: false,
+                events,
+            };
             builder = builder.tool(&format!("{name}_{suffix}"), form.behaviour(&members));
         }
     }
@@ -244,7 +349,11 @@ async fn bounded(builder: Builder, over: &str) -> (weir_testkit::Mockup, Weir) {
 async fn results_that_are_too_large_lose_text_and_say_how_much() {
     for (era, builder) in both_eras() {
         let (_upstream, weir) = bounded(builder, "cut").await;
-        for revision in [Revision::V2024_11_05, Revision::NEWEST_LEGACY, Revision::MODERN] {
+        for revision in [
+            Revision::V2024_11_05,
+            Revision::NEWEST_LEGACY,
+            Revision::MODERN,
+        ] {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for form in ["json", "sse"] {
                 let case = format!("{era} {revision} {form}");
@@ -253,23 +362,46 @@ async fn results_that_are_too_large_lose_text_and_say_how_much() {
                 for (name, least, most) in [("long", 3600, 4096), ("both", 2000, 2600)] {
                     let cut = client.call(&format!("one__{name}_{form}"), json!({})).await;
                     let (kept, note) = cut.text().rsplit_once('\n').unwrap();
-                    assert!(kept.chars().all(|character| character == 'é'), "{case} {name}");
-                    assert!((least..most).contains(&kept.len()), "{case} {name}: {}", kept.len());
+                    assert!(
+                        kept.chars().all(|character| character == 'é'),
+                        "{case} {name}"
+                    );
+                    assert!(
+                        (least..most).contains(&kept.len()),
+                        "{case} {name}: {}",
+                        kept.len()
+                    );
                     let gone = LARGE - kept.len();
-                    assert!(note.contains(&format!("{gone} bytes of text")) && note.contains("4096"), "{case}: {note}");
+                    assert!(
+                        note.contains(&format!("{gone} bytes of text")) && note.contains("4096"),
+                        "{case}: {note}"
+                    );
                 }
                 if revision >= Revision::V2025_06_18 {
                     let both = client.call(&format!("one__both_{form}"), json!({})).await;
-                    assert_eq!(both.result()["structuredContent"]["s"].as_str().map(str::len), Some(1500), "{case}");
+                    assert_eq!(
+                        both.result()["structuredContent"]["s"]
+                            .as_str()
+                            .map(str::len),
+                        Some(1500),
+                        "{case}"
+                    );
                 }
                 // What is no text cannot be cut.
                 let data = client.call(&format!("one__data_{form}"), json!({})).await;
                 assert_eq!(own_error(&data)["reason"], "bad_answer", "{case}");
-                assert!(data.text().contains("only its text can be cut"), "{case}: {}", data.text());
+                assert!(
+                    data.text().contains("only its text can be cut"),
+                    "{case}: {}",
+                    data.text()
+                );
             }
         }
         assert!(weir.metric("weir_results_oversized_total", &["action=\"cut\""]) >= 12.0);
-        assert_eq!(weir.metric("weir_results_oversized_total", &["action=\"refused\""]), 6.0);
+        assert_eq!(
+            weir.metric("weir_results_oversized_total", &["action=\"refused\""]),
+            6.0
+        );
     }
 }
 
@@ -280,15 +412,36 @@ async fn results_that_are_too_large_are_refused_where_the_operator_wants_that() 
         for revision in [Revision::V2024_11_05, Revision::MODERN] {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for form in ["json", "sse"] {
-                assert_eq!(client.call(&format!("one__small_{form}"), json!({})).await.text().len(), 1000);
+                assert_eq!(
+                    client
+                        .call(&format!("one__small_{form}"), json!({}))
+                        .await
+                        .text()
+                        .len(),
+                    1000
+                );
                 for name in ["long", "both", "data"] {
                     let refused = client.call(&format!("one__{name}_{form}"), json!({})).await;
-                    assert_eq!(own_error(&refused)["code"], 1003, "{era} {revision} {name} {form}");
-                    assert!(refused.text().contains("at most 4096"), "{}", refused.text());
+                    assert_eq!(
+                        own_error(&refused)["code"],
+                        1003,
+                        "{era} {revision} {name} {form}"
+                    );
+                    assert!(
+                        refused.text().contains("at most 4096"),
+                        "{}",
+                        refused.text()
+                    );
                 }
             }
         }
         assert_eq!(upstream.executions("long_json"), 2);
-        assert_eq!(weir.metric("weir_results_oversized_total", &["action=\"refused\"", "upstream=\"one\""]), 12.0);
+        assert_eq!(
+            weir.metric(
+                "weir_results_oversized_total",
+                &["action=\"refused\"", "upstream=\"one\""]
+            ),
+            12.0
+        );
     }
 }

@@ -25,16 +25,28 @@ fn own(upstream: Revision) -> weir_testkit::mockup::Builder {
     mockup(upstream)
         .tools(1)
         .on("acme/stars", Behaviour::result(stars(upstream)))
-        .on("acme/dark", Behaviour::error(4711, "too dark", json!({ "sky": "cloudy" })))
+        .on(
+            "acme/dark",
+            Behaviour::error(4711, "too dark", json!({ "sky": "cloudy" })),
+        )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_its_answer_comes_back() {
+async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_its_answer_comes_back()
+ {
     for (revision, _) in both_eras() {
         let upstream = own(revision).start().await;
         let weir = weir_over(&[("one", &upstream)]);
         weir.until_listed("/mcp/one", &["tool_0000"]);
-        for (nth, client) in [BOTH[0], BOTH[1], Revision::V2025_03_26, Revision::V2024_11_05].into_iter().enumerate() {
+        for (nth, client) in [
+            BOTH[0],
+            BOTH[1],
+            Revision::V2025_03_26,
+            Revision::V2024_11_05,
+        ]
+        .into_iter()
+        .enumerate()
+        {
             let client = Checked::open(&weir.url("/mcp/one"), client).await;
             let about = format!("{:?} to {revision:?}", client.revision);
             let params = json!({ "name": 5, "Arguments": [], "requestState": {}, "_meta": { "acme/own": true } });
@@ -56,27 +68,56 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
             let sent = upstream.requests_of("acme/stars");
             assert_eq!(sent.len(), nth + 1, "{about}");
             let params = &sent[nth].message["params"];
-            let kept = [("name", json!(5)), ("Arguments", json!([])), ("requestState", json!({}))];
+            let kept = [
+                ("name", json!(5)),
+                ("Arguments", json!([])),
+                ("requestState", json!({})),
+            ];
             for (name, value) in kept {
                 assert_eq!(params[name], value, "{about}: {params}");
             }
             assert_eq!(params["_meta"]["acme/own"], true, "{about}: {params}");
-            assert_eq!(sent[nth].header("mcp-method").is_some(), revision.is_modern(), "{about}");
+            assert_eq!(
+                sent[nth].header("mcp-method").is_some(),
+                revision.is_modern(),
+                "{about}"
+            );
             let dark = client.ask("acme/dark", json!({})).await;
             let error = &dark.last()["error"];
-            assert_eq!(*error, json!({ "code": 4711, "message": "too dark", "data": { "sky": "cloudy" } }), "{about}");
+            assert_eq!(
+                *error,
+                json!({ "code": 4711, "message": "too dark", "data": { "sky": "cloudy" } }),
+                "{about}"
+            );
             // Of a method that the server does not have either it says so itself.
             let none = client.ask("acme/none", json!({})).await;
-            assert_eq!((none.code(), &none.last()["error"]["message"]), (-32601, &json!("no such method")), "{about}");
-            assert_eq!(none.status.as_u16(), if client.revision.is_modern() { 404 } else { 200 }, "{about}");
+            assert_eq!(
+                (none.code(), &none.last()["error"]["message"]),
+                (-32601, &json!("no such method")),
+                "{about}"
+            );
+            assert_eq!(
+                none.status.as_u16(),
+                if client.revision.is_modern() {
+                    404
+                } else {
+                    200
+                },
+                "{about}"
+            );
         }
         assert_eq!(upstream.requests_of("acme/none").len(), 4);
         let of = |name: &str| {
-            let labels = ["upstream=\"one\"", &format!("mcp_method_name=\"{name}\"")].map(str::to_owned);
+            let labels =
+                ["upstream=\"one\"", &format!("mcp_method_name=\"{name}\"")].map(str::to_owned);
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
             weir.metric("mcp_client_operation_duration_seconds_count", &labels)
         };
-        assert_eq!((of("acme/stars"), of("other"), of("acme/none")), (4.0, 8.0, 0.0), "{revision:?}");
+        assert_eq!(
+            (of("acme/stars"), of("other"), of("acme/none")),
+            (4.0, 8.0, 0.0),
+            "{revision:?}"
+        );
     }
 }
 
@@ -90,20 +131,35 @@ fn undeclaring(upstream: Revision) -> weir_testkit::mockup::Builder {
         list["resultType"] = json!("complete");
         got["resultType"] = json!("complete");
     }
-    mockup(upstream).tools(1).on("prompts/list", Behaviour::result(list)).on("prompts/get", Behaviour::result(got))
+    mockup(upstream)
+        .tools(1)
+        .on("prompts/list", Behaviour::result(list))
+        .on("prompts/get", Behaviour::result(got))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpoint_alone() {
-    let pairings = BOTH.into_iter().flat_map(|upstream| BOTH.map(|client| (upstream, client)));
+    let pairings = BOTH
+        .into_iter()
+        .flat_map(|upstream| BOTH.map(|client| (upstream, client)));
     for (upstream, client) in pairings {
-        let (server, other) = (undeclaring(upstream).start().await, mockup(upstream).tools(1).start().await);
+        let (server, other) = (
+            undeclaring(upstream).start().await,
+            mockup(upstream).tools(1).start().await,
+        );
         let weir = weir_over(&[("one", &server), ("two", &other)]);
         weir.until_listed("/mcp/one", &["tool_0000"]);
         let about = format!("{client:?} to {upstream:?}");
-        assert!(server.requests_of("prompts/list").is_empty(), "{about}: nobody asked yet");
+        assert!(
+            server.requests_of("prompts/list").is_empty(),
+            "{about}: nobody asked yet"
+        );
         let aggregate = Checked::open(&weir.url("/mcp"), client).await;
-        assert_eq!(aggregate.ask("prompts/list", json!({})).await.code(), -32601, "{about}");
+        assert_eq!(
+            aggregate.ask("prompts/list", json!({})).await.code(),
+            -32601,
+            "{about}"
+        );
         assert!(
             server.requests_of("prompts/list").is_empty(),
             "{about}: an endpoint of several answers by what they declare"
@@ -112,8 +168,19 @@ async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpo
         let listed = alone.ask("prompts/list", json!({})).await;
         assert_eq!(listed.result()["prompts"][0]["name"], "rain", "{about}");
         let got = alone.ask("prompts/get", json!({ "name": "rain" })).await;
-        assert_eq!(got.result()["messages"][0]["content"]["text"], "It rains.", "{about}");
-        assert_eq!(alone.ask("prompts/get", json!({ "name": "snow" })).await.code(), -32602, "{about}");
+        assert_eq!(
+            got.result()["messages"][0]["content"]["text"],
+            "It rains.",
+            "{about}"
+        );
+        assert_eq!(
+            alone
+                .ask("prompts/get", json!({ "name": "snow" }))
+                .await
+                .code(),
+            -32602,
+            "{about}"
+        );
         // Of what it does not have either it says so itself, and is not asked by every client.
         for _ in 0..3 {
             for method in ["resources/list", "resources/templates/list"] {
@@ -167,20 +234,29 @@ async fn what_weir_terminates_never_passes_in_whatever_letters() {
         for client in BOTH {
             let client = Checked::open(&weir.url("/mcp/one"), client).await;
             for method in spelled.into_iter().chain(known) {
-                let (mut headers, message) = client.raw().envelope("tools/list", json!({ "taskId": "t" }));
+                let (mut headers, message) = client
+                    .raw()
+                    .envelope("tools/list", json!({ "taskId": "t" }));
                 if headers.contains_key("mcp-method") {
                     // A header has no other letters.
-                    let said =
-                        http::HeaderValue::from_str(method.trim()).unwrap_or(http::HeaderValue::from_static("x"));
+                    let said = http::HeaderValue::from_str(method.trim())
+                        .unwrap_or(http::HeaderValue::from_static("x"));
                     headers.insert("mcp-method", said);
                 }
                 let mut message = message;
                 message["method"] = json!(method);
-                let answer = client.raw().send(http::Method::POST, headers, message.to_string()).await.unwrap();
+                let answer = client
+                    .raw()
+                    .send(http::Method::POST, headers, message.to_string())
+                    .await
+                    .unwrap();
                 let answer = answer.finish().await.unwrap();
                 let refused = [-32601, -32602, -32600, -32020].contains(&answer.code());
                 assert!(refused, "{method:?} to {revision:?}: {:?}", answer.messages);
-                assert!(upstream.requests_of(method).is_empty(), "{method:?} to {revision:?}");
+                assert!(
+                    upstream.requests_of(method).is_empty(),
+                    "{method:?} to {revision:?}"
+                );
             }
             // Where several servers could be meant, it is nobody's.
             let merged = Checked::open(&weir.url("/mcp"), client.revision).await;
@@ -192,40 +268,77 @@ async fn what_weir_terminates_never_passes_in_whatever_letters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_method_that_no_revision_knows_goes_in_the_callers_own_session_and_may_ask_there() {
-    let question = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
-    let upstream =
-        own(Revision::NEWEST_LEGACY).on("acme/ask", Behaviour::ask("elicitation/create", question)).start().await;
+    let question =
+        json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let upstream = own(Revision::NEWEST_LEGACY)
+        .on("acme/ask", Behaviour::ask("elicitation/create", question))
+        .start()
+        .await;
     let weir = weir_over(&[("one", &upstream)]);
     weir.until_listed("/mcp/one", &["tool_0000"]);
     let mut sessions = Vec::new();
     for _ in 0..2 {
         let able = json!({ "elicitation": { "form": {} } });
-        let client = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY, able).await;
-        assert!(client.call("tool_0000", json!({})).await.result().is_object());
-        assert!(client.ask("acme/stars", json!({})).await.result().is_object());
-        let of = |method: &str| upstream.requests_of(method).pop().unwrap().session().unwrap().to_owned();
+        let client =
+            Checked::with_capabilities(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY, able).await;
+        assert!(
+            client
+                .call("tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
+        assert!(
+            client
+                .ask("acme/stars", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
+        let of = |method: &str| {
+            upstream
+                .requests_of(method)
+                .pop()
+                .unwrap()
+                .session()
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(of("tools/call"), of("acme/stars"));
         sessions.push(of("acme/stars"));
         let mut asking = client.start("acme/ask", json!({})).await;
         let asked = asking.next().await.unwrap();
-        assert_eq!((&asked["method"], &asked["params"]["message"]), (&json!("elicitation/create"), &json!("Who?")));
-        client.raw().respond(&asked["id"], json!({ "action": "accept", "content": {} })).await.unwrap();
+        assert_eq!(
+            (&asked["method"], &asked["params"]["message"]),
+            (&json!("elicitation/create"), &json!("Who?"))
+        );
+        client
+            .raw()
+            .respond(&asked["id"], json!({ "action": "accept", "content": {} }))
+            .await
+            .unwrap();
         let end = asking.next().await.unwrap();
         assert!(end.get("result").is_some(), "{end}");
         let answered = upstream.answers().pop().unwrap();
         assert_eq!(answered["result"]["action"], "accept", "{answered}");
     }
     assert_ne!(sessions[0], sessions[1]);
-    // A modern client is asked by rounds, of which it knows none here: the server hears so and ends the call.
+    // A modern client is asked by rounds, of which it knows none here: the server hears so and ends
+    // the call.
     let able = json!({ "elicitation": { "form": {} } });
     let modern = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::MODERN, able).await;
     let end = modern.ask("acme/ask", json!({})).await;
-    assert!(!end.last().to_string().contains("inputRequests"), "{}", end.last());
+    assert!(
+        !end.last().to_string().contains("inputRequests"),
+        "{}",
+        end.last()
+    );
 }
 
 /// Decided, limited and recorded by name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_method_that_no_revision_knows_is_for_those_alone_from_whom_nothing_of_the_server_is_hidden() {
+async fn a_method_that_no_revision_knows_is_for_those_alone_from_whom_nothing_of_the_server_is_hidden()
+ {
     let rules = r#"
         permit(principal in Group::"all", action, resource in Upstream::"one");
         permit(principal in Group::"few", action, resource);
@@ -258,14 +371,29 @@ async fn a_method_that_no_revision_knows_is_for_those_alone_from_whom_nothing_of
     };
     for revision in BOTH {
         for (key, path) in [(&few, "/mcp/one"), (&shallow, "/mcp/one"), (&all, "/part")] {
-            let refused = client(key, path, revision).await.ask("acme/stars", json!({})).await;
+            let refused = client(key, path, revision)
+                .await
+                .ask("acme/stars", json!({}))
+                .await;
             assert_eq!(refused.code(), -32601, "{path}: {}", refused.last());
         }
-        let answer = client(&all, "/mcp/one", revision).await.ask("acme/stars", json!({ "arguments": {} })).await;
+        let answer = client(&all, "/mcp/one", revision)
+            .await
+            .ask("acme/stars", json!({ "arguments": {} }))
+            .await;
         assert_eq!(answer.result()["structuredContent"], 5, "{}", answer.last());
     }
-    let third = client(&all, "/mcp/one", Revision::MODERN).await.ask("acme/stars", json!({})).await;
-    assert_eq!((third.code(), &third.last()["error"]["data"]["limit"]["policy"]), (1005, &json!("tool:one/acme/*")));
+    let third = client(&all, "/mcp/one", Revision::MODERN)
+        .await
+        .ask("acme/stars", json!({}))
+        .await;
+    assert_eq!(
+        (
+            third.code(),
+            &third.last()["error"]["data"]["limit"]["policy"]
+        ),
+        (1005, &json!("tool:one/acme/*"))
+    );
     assert_eq!(upstream.requests_of("acme/stars").len(), 2);
     let file = folder.file();
     let written = until_it("the records", async || {
@@ -273,10 +401,24 @@ async fn a_method_that_no_revision_knows_is_for_those_alone_from_whom_nothing_of
         (calls.len() == 7).then_some(calls)
     })
     .await;
-    let of = |decision: &str| written.iter().filter(|record| record["decision"] == decision).collect::<Vec<_>>();
-    assert!(written.iter().all(|record| record["method"] == "acme/stars"), "{written:?}");
+    let of = |decision: &str| {
+        written
+            .iter()
+            .filter(|record| record["decision"] == decision)
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        written
+            .iter()
+            .all(|record| record["method"] == "acme/stars"),
+        "{written:?}"
+    );
     for record in of("allowed") {
-        assert_eq!((&record["upstream"], &record["outcome"]), (&json!("one"), &json!("complete")), "{record}");
+        assert_eq!(
+            (&record["upstream"], &record["outcome"]),
+            (&json!("one"), &json!("complete")),
+            "{record}"
+        );
     }
     assert_eq!((of("allowed").len(), of("refused").len()), (2, 5));
 }

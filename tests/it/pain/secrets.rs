@@ -12,7 +12,8 @@ use crate::harness::{Checked, Weir, fresh_path, until};
 
 /// The example key of AWS's own documentation.
 const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
-const PATTERNS: &str = "aws-key: '\\bAKIA[0-9A-Z]{16}\\b'\npassword: '(?i)password\\s*[=:]\\s*(?<secret>[^\\s\"]+)'\n";
+const PATTERNS: &str =
+    "aws-key: '\\bAKIA[0-9A-Z]{16}\\b'\npassword: '(?i)password\\s*[=:]\\s*(?<secret>[^\\s\"]+)'\n";
 const LARGE: usize = 200_000;
 
 /// A file with patterns, gone with the value.
@@ -36,7 +37,8 @@ impl Drop for Patterns {
 fn telling(builder: Builder) -> Builder {
     let text = format!(r"key {SECRET}, and password = hunter2.");
     let content = json!([{ "type": "text", "text": text }]);
-    let whole = json!({ "content": content, "structuredContent": { "deep": [{ "key": SECRET }], "n": 1 } });
+    let whole =
+        json!({ "content": content, "structuredContent": { "deep": [{ "key": SECRET }], "n": 1 } });
     let large = json!({ "content": [{ "type": "text", "text": "x".repeat(LARGE) }, content[0]] });
     let hidden = json!({ "content": [{ "type": "text", "text": format!("AKIA\u{e0041}\u{1b}[0m{}", &SECRET[4..]) }] });
     builder
@@ -45,7 +47,10 @@ fn telling(builder: Builder) -> Builder {
         .tool("large_json", Behaviour::result(large.clone()).as_json())
         .tool("large_sse", Behaviour::result(large).as_events())
         .tool("hidden", Behaviour::result(hidden))
-        .tool("error", Behaviour::error(-32000, &format!("no: {SECRET}"), json!({ "why": [SECRET] })))
+        .tool(
+            "error",
+            Behaviour::error(-32000, &format!("no: {SECRET}"), json!({ "why": [SECRET] })),
+        )
         .tool("echo", Behaviour::echo())
 }
 
@@ -55,8 +60,15 @@ fn config(upstream: &Mockup, secrets: Value) -> Value {
 
 /// An answer without the secret in it.
 fn without_secret(answer: &Answer) -> &Answer {
-    let said = answer.messages.iter().map(Value::to_string).collect::<String>();
-    assert!(!said.contains(SECRET) && !said.contains("hunter2"), "{said}");
+    let said = answer
+        .messages
+        .iter()
+        .map(Value::to_string)
+        .collect::<String>();
+    assert!(
+        !said.contains(SECRET) && !said.contains("hunter2"),
+        "{said}"
+    );
     answer
 }
 
@@ -68,23 +80,41 @@ async fn secrets_in_answers_are_masked_wherever_they_stand() {
         let weir = Weir::with(config(&upstream, json!({ "patterns": patterns.0 })));
         let masked = "key [masked: aws-key], and password = [masked: password]";
         let mut found = 0.0;
-        for revision in [Revision::V2024_11_05, Revision::NEWEST_LEGACY, Revision::MODERN] {
+        for revision in [
+            Revision::V2024_11_05,
+            Revision::NEWEST_LEGACY,
+            Revision::MODERN,
+        ] {
             // On every endpoint: who the server is decides, not how it is shown.
             for path in ["/mcp", "/mcp/one"] {
                 let client = Checked::open(&weir.url(path), revision).await;
-                let name = |tool: &str| if path == "/mcp" { format!("one__{tool}") } else { tool.to_owned() };
+                let name = |tool: &str| {
+                    if path == "/mcp" {
+                        format!("one__{tool}")
+                    } else {
+                        tool.to_owned()
+                    }
+                };
                 for tool in ["json", "sse"] {
                     let answer = client.call(&name(tool), json!({})).await;
-                    assert!(without_secret(&answer).text().starts_with(masked), "{era} {revision} {}", answer.text());
+                    assert!(
+                        without_secret(&answer).text().starts_with(masked),
+                        "{era} {revision} {}",
+                        answer.text()
+                    );
                     if revision >= Revision::V2025_06_18 {
-                        let structured = json!({ "deep": [{ "key": "[masked: aws-key]" }], "n": 1 });
+                        let structured =
+                            json!({ "deep": [{ "key": "[masked: aws-key]" }], "n": 1 });
                         assert_eq!(answer.result()["structuredContent"], structured);
                     }
                     found += 3.0;
                 }
                 for tool in ["large_json", "large_sse"] {
                     let answer = client.call(&name(tool), json!({})).await;
-                    let text = without_secret(&answer).result()["content"][1]["text"].as_str().unwrap().to_owned();
+                    let text = without_secret(&answer).result()["content"][1]["text"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned();
                     assert!(text.starts_with(masked), "{era} {revision} {text}");
                     assert_eq!(answer.text().len(), LARGE);
                     found += 2.0;
@@ -103,10 +133,20 @@ async fn secrets_in_answers_are_masked_wherever_they_stand() {
             }
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let answer = client.call("one__hidden", json!({})).await;
-            assert_eq!(answer.text(), "[masked: aws-key]", "hidden characters in its midst are removed before");
+            assert_eq!(
+                answer.text(),
+                "[masked: aws-key]",
+                "hidden characters in its midst are removed before"
+            );
             found += 1.0;
         }
-        assert_eq!(weir.metric("weir_secrets_found_total", &["side=\"answers\"", "action=\"masked\""]), found);
+        assert_eq!(
+            weir.metric(
+                "weir_secrets_found_total",
+                &["side=\"answers\"", "action=\"masked\""]
+            ),
+            found
+        );
     }
 }
 
@@ -115,17 +155,37 @@ async fn answers_with_secrets_are_refused_where_the_operator_wants_that() {
     for (era, builder) in both_eras() {
         let patterns = Patterns::new(PATTERNS);
         let upstream = telling(builder).start().await;
-        let weir = Weir::with(config(&upstream, json!({ "patterns": patterns.0, "results": "refuse" })));
+        let weir = Weir::with(config(
+            &upstream,
+            json!({ "patterns": patterns.0, "results": "refuse" }),
+        ));
         for revision in [Revision::V2024_11_05, Revision::MODERN] {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for tool in ["json", "sse", "large_json", "large_sse", "hidden", "error"] {
                 let answer = client.call(&format!("one__{tool}"), json!({})).await;
-                assert_eq!(own_error(without_secret(&answer))["reason"], "bad_answer", "{era} {revision} {tool}");
-                assert!(answer.text().contains("pattern `aws-key`"), "{}", answer.text());
+                assert_eq!(
+                    own_error(without_secret(&answer))["reason"],
+                    "bad_answer",
+                    "{era} {revision} {tool}"
+                );
+                assert!(
+                    answer.text().contains("pattern `aws-key`"),
+                    "{}",
+                    answer.text()
+                );
             }
-            assert_eq!(client.call("one__echo", json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+            assert_eq!(
+                client.call("one__echo", json!({ "n": 1 })).await.text(),
+                r#"{"n":1}"#
+            );
         }
-        assert_eq!(weir.metric("weir_secrets_found_total", &["action=\"refused\"", "upstream=\"one\""]), 12.0);
+        assert_eq!(
+            weir.metric(
+                "weir_secrets_found_total",
+                &["action=\"refused\"", "upstream=\"one\""]
+            ),
+            12.0
+        );
     }
 }
 
@@ -142,29 +202,72 @@ async fn calls_with_secrets_in_their_arguments_are_not_made() {
         for revision in Revision::ALL {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for text in [SECRET.to_owned(), format!("before {SECRET}, after")] {
-                let answer = client.call("one__echo", json!({ "to": "x", "headers": [{ "a/b": text }] })).await;
+                let answer = client
+                    .call(
+                        "one__echo",
+                        json!({ "to": "x", "headers": [{ "a/b": text }] }),
+                    )
+                    .await;
                 let last = without_secret(&answer).last().to_string();
-                assert!(last.contains("-32602") && last.contains("bad_arguments"), "{era} {revision} {last}");
-                assert!(last.contains("/headers/0/a~1b") && last.contains("pattern `aws-key`"), "{last}");
+                assert!(
+                    last.contains("-32602") && last.contains("bad_arguments"),
+                    "{era} {revision} {last}"
+                );
+                assert!(
+                    last.contains("/headers/0/a~1b") && last.contains("pattern `aws-key`"),
+                    "{last}"
+                );
             }
             // Nothing of a secret is told where a key has it.
             let answer = client.call("one__echo", json!({ SECRET: [SECRET] })).await;
-            assert!(without_secret(&answer).last().to_string().contains("have a secret (pattern"), "{}", answer.last());
-            assert_eq!(client.call("one__echo", json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+            assert!(
+                without_secret(&answer)
+                    .last()
+                    .to_string()
+                    .contains("have a secret (pattern"),
+                "{}",
+                answer.last()
+            );
+            assert_eq!(
+                client.call("one__echo", json!({ "n": 1 })).await.text(),
+                r#"{"n":1}"#
+            );
             // Results are not looked at.
-            assert!(client.call("one__json", json!({})).await.text().contains(SECRET));
+            assert!(
+                client
+                    .call("one__json", json!({}))
+                    .await
+                    .text()
+                    .contains(SECRET)
+            );
         }
-        assert_eq!(upstream.executions("echo"), Revision::ALL.len(), "{era}: only the harmless ones");
-        let refused = weir.metric("weir_secrets_found_total", &["side=\"arguments\"", "action=\"refused\""]);
+        assert_eq!(
+            upstream.executions("echo"),
+            Revision::ALL.len(),
+            "{era}: only the harmless ones"
+        );
+        let refused = weir.metric(
+            "weir_secrets_found_total",
+            &["side=\"arguments\"", "action=\"refused\""],
+        );
         assert_eq!(refused, 3.0 * Revision::ALL.len() as f64);
         let records = until("the records", || {
             let text = std::fs::read_to_string(&audit).unwrap_or_default();
-            let all: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-            let of_secrets: Vec<Value> = all.into_iter().filter(|record| record.get("secrets").is_some()).collect();
+            let all: Vec<Value> = text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect();
+            let of_secrets: Vec<Value> = all
+                .into_iter()
+                .filter(|record| record.get("secrets").is_some())
+                .collect();
             (of_secrets.len() == 3 * Revision::ALL.len()).then_some(of_secrets)
         });
         for record in records {
-            assert_eq!((&record["secrets"], &record["outcome"]), (&json!(1), &json!("bad_arguments")));
+            assert_eq!(
+                (&record["secrets"], &record["outcome"]),
+                (&json!(1), &json!("bad_arguments"))
+            );
         }
         drop(weir);
         let text = std::fs::read_to_string(&audit).unwrap();
@@ -180,7 +283,13 @@ async fn a_changed_file_of_patterns_counts_from_then_on_and_a_weaker_one_does_no
     let upstream = telling(builder).start().await;
     let weir = Weir::with(config(&upstream, json!({ "patterns": patterns.0 })));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    assert!(client.call("one__json", json!({})).await.text().contains(SECRET));
+    assert!(
+        client
+            .call("one__json", json!({}))
+            .await
+            .text()
+            .contains(SECRET)
+    );
     let replace = |text: &str| {
         let next = patterns.0.with_extension("next");
         std::fs::write(&next, text).unwrap();
@@ -196,12 +305,15 @@ async fn a_changed_file_of_patterns_counts_from_then_on_and_a_weaker_one_does_no
         answer = client.call("one__json", json!({})).await;
     }
     assert!(without_secret(&answer).text().contains("[masked: aws-key]"));
-    // A file that lost its end is refused, as is one that cannot be read as patterns; what was in force stays.
+    // A file that lost its end is refused, as is one that cannot be read as patterns; what was in
+    // force stays.
     let before = weir.metric("weir_config_reloads_total", &[]);
     for text in ["nothing: never-said\n", "aws-key: '('\n", ""] {
         let before = weir.metric("weir_config_reloads_total", &[]);
         replace(text);
-        until("a reload", || (weir.metric("weir_config_reloads_total", &[]) > before).then_some(()));
+        until("a reload", || {
+            (weir.metric("weir_config_reloads_total", &[]) > before).then_some(())
+        });
         without_secret(&client.call("one__json", json!({})).await);
     }
     assert!(weir.metric("weir_config_reloads_total", &[]) >= before + 3.0);

@@ -1,5 +1,5 @@
-//! Sessions elsewhere: a stale upstream session that is never opened again, or answered with an empty "success"; a
-//! session that another client can use.
+//! Sessions elsewhere: a stale upstream session that is never opened again, or answered with an
+//! empty "success"; a session that another client can use.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -12,49 +12,100 @@ use crate::harness::{Checked, Weir, until_it};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
     for status in [404, 400] {
-        let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).lost_session(status).start().await;
+        let upstream = mockup(Revision::NEWEST_LEGACY)
+            .tools(1)
+            .lost_session(status)
+            .start()
+            .await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
-            assert_eq!(client.call("one__tool_0000", json!({ "n": 0 })).await.text(), r#"{"n":0}"#);
-            let (ran, opened) = (upstream.executions("tool_0000"), upstream.requests_of("initialize").len());
+            assert_eq!(
+                client
+                    .call("one__tool_0000", json!({ "n": 0 }))
+                    .await
+                    .text(),
+                r#"{"n":0}"#
+            );
+            let (ran, opened) = (
+                upstream.executions("tool_0000"),
+                upstream.requests_of("initialize").len(),
+            );
             upstream.kill_sessions();
             let mut calls = tokio::task::JoinSet::new();
             for n in 1..=20 {
                 let client = client.clone();
-                calls.spawn(async move { (n, client.call("one__tool_0000", json!({ "n": n })).await) });
+                calls.spawn(
+                    async move { (n, client.call("one__tool_0000", json!({ "n": n })).await) },
+                );
             }
             while let Some(call) = calls.join_next().await {
                 let (n, answer) = call.unwrap();
-                assert_eq!(answer.text(), format!(r#"{{"n":{n}}}"#), "{status} {revision:?}: never an empty success");
+                assert_eq!(
+                    answer.text(),
+                    format!(r#"{{"n":{n}}}"#),
+                    "{status} {revision:?}: never an empty success"
+                );
             }
-            assert_eq!(upstream.executions("tool_0000"), ran + 20, "{status} {revision:?}: one execution each");
+            assert_eq!(
+                upstream.executions("tool_0000"),
+                ran + 20,
+                "{status} {revision:?}: one execution each"
+            );
             let reopened = upstream.requests_of("initialize");
-            assert!(reopened.iter().all(|request| request.session().is_none()), "R077: initialize has no session");
-            // One for the calls, single-flight; the watch opens its own, and is not told of the loss by a status.
-            assert!(reopened.len() <= opened + 3, "{status}: {} after {opened}", reopened.len());
+            assert!(
+                reopened.iter().all(|request| request.session().is_none()),
+                "R077: initialize has no session"
+            );
+            // One for the calls, single-flight; the watch opens its own, and is not told of the
+            // loss by a status.
+            assert!(
+                reopened.len() <= opened + 3,
+                "{status}: {} after {opened}",
+                reopened.len()
+            );
         }
     }
 }
 
-/// On the endpoint of one server a client's session has one there from its beginning, unless another client's would have to end for
-/// it. Clients of several servers, and those without sessions, have none before they call.
+/// On the endpoint of one server a client's session has one there from its beginning, unless
+/// another client's would have to end for it. Clients of several servers, and those without
+/// sessions, have none before they call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_a_client_of_one_server_has_a_session_there_before_its_first_call() {
     let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = Weir::over(json!({ "one": { "url": upstream.url(), "limits": { "sessions": 1 } } }));
     weir.until_listed("/mcp/one", &["tool_0000"]);
     for path in ["/mcp", "/mcp/one"] {
-        Checked::open(&weir.url(path), Revision::MODERN).await.names().await;
+        Checked::open(&weir.url(path), Revision::MODERN)
+            .await
+            .names()
+            .await;
     }
-    Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await.names().await;
+    Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY)
+        .await
+        .names()
+        .await;
     let opened = || upstream.requests_of("initialize").len();
     let before = opened();
     let first = Checked::open(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY).await;
     until_it("its session", async || (opened() > before).then_some(())).await;
-    Checked::open(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY).await.names().await;
-    assert!(first.call("tool_0000", json!({})).await.result().is_object());
-    assert_eq!(opened(), before + 1, "the first client called in its session, and the second has no place");
+    Checked::open(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY)
+        .await
+        .names()
+        .await;
+    assert!(
+        first
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+    assert_eq!(
+        opened(),
+        before + 1,
+        "the first client called in its session, and the second has no place"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,10 +114,18 @@ async fn e10_an_upstream_that_restarted_is_used_without_a_word() {
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
-        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        assert!(
+            client
+                .call("one__tool_0000", json!({}))
+                .await
+                .result()
+                .is_object()
+        );
         upstream.restart().await;
         let ran = upstream.executions("tool_0000");
-        let answer = client.call("one__tool_0000", json!({ "after": true })).await;
+        let answer = client
+            .call("one__tool_0000", json!({ "after": true }))
+            .await;
         assert_eq!(answer.text(), r#"{"after":true}"#, "{:?}", answer.last());
         assert_eq!(upstream.executions("tool_0000"), ran + 1);
     }
@@ -77,16 +136,28 @@ async fn e10_a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empt
     let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+    assert!(
+        client
+            .call("one__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
     let ran = upstream.executions("tool_0000");
-    upstream.on("initialize", usize::MAX, Behaviour::status(500, "text/plain", "no"));
+    upstream.on(
+        "initialize",
+        usize::MAX,
+        Behaviour::status(500, "text/plain", "no"),
+    );
     upstream.kill_sessions();
     let refused = client.call("one__tool_0000", json!({})).await;
     assert_eq!(own_error(&refused)["code"], 1002, "E11: {}", refused.last());
     assert_eq!(upstream.executions("tool_0000"), ran);
     upstream.clear_rules();
     until_it("calls to go through again", async || {
-        own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+        own_error(&client.call("one__tool_0000", json!({})).await)
+            .is_null()
+            .then_some(())
     })
     .await;
 }
@@ -98,7 +169,13 @@ async fn r075_r076_r079_an_upstream_session_is_opened_as_its_revision_says() {
         let weir = weir_over(&[("one", &upstream)]);
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         for _ in 0..3 {
-            assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+            assert!(
+                client
+                    .call("one__tool_0000", json!({}))
+                    .await
+                    .result()
+                    .is_object()
+            );
         }
         let mut ids = std::collections::HashSet::new();
         for request in upstream.requests() {
@@ -109,17 +186,28 @@ async fn r075_r076_r079_an_upstream_session_is_opened_as_its_revision_says() {
                         json!({}),
                         "told of nothing weir cannot carry"
                     );
-                    assert!(request.message["params"]["clientInfo"]["name"].is_string(), "R072");
+                    assert!(
+                        request.message["params"]["clientInfo"]["name"].is_string(),
+                        "R072"
+                    );
                 }
                 "server/discover" => {}
                 _ => {
                     assert!(request.session().is_some(), "R076: {request:?}");
                     let version = revision.has_version_header().then_some(revision.as_str());
-                    assert_eq!(request.header("mcp-protocol-version"), version, "R075: {request:?}");
+                    assert_eq!(
+                        request.header("mcp-protocol-version"),
+                        version,
+                        "R075: {request:?}"
+                    );
                 }
             }
             assert!(!request.message.is_array(), "R079: no batches");
-            if let Some(id) = request.message.get("id").filter(|_| request.session().is_some()) {
+            if let Some(id) = request
+                .message
+                .get("id")
+                .filter(|_| request.session().is_some())
+            {
                 let fresh = ids.insert((request.session().map(str::to_owned), id.to_string()));
                 assert!(fresh, "R106: an id twice in a session: {request:?}");
             }
@@ -136,7 +224,10 @@ async fn r081_r084_client_sessions_are_unguessable_and_end() {
     for _ in 0..50 {
         let client = Checked::open(&url, Revision::NEWEST_LEGACY).await;
         let id = client.raw().session().unwrap().to_owned();
-        assert!(id.bytes().all(|byte| (0x21..=0x7E).contains(&byte)), "R081: {id}");
+        assert!(
+            id.bytes().all(|byte| (0x21..=0x7E).contains(&byte)),
+            "R081: {id}"
+        );
         assert!(id.len() >= 22, "R082: at least 128 bits: {id}");
         assert!(ids.insert(id));
     }
@@ -153,9 +244,24 @@ async fn r081_r084_client_sessions_are_unguessable_and_end() {
         let mut headers = vec![("accept", accept), ("content-type", "application/json")];
         headers.extend(session.map(|session| ("mcp-session-id", session)));
         let (unknown, body) = (unknown.clone(), body.clone());
-        async move { unknown.post_raw(&headers, body).await.unwrap().status.as_u16() }
+        async move {
+            unknown
+                .post_raw(&headers, body)
+                .await
+                .unwrap()
+                .status
+                .as_u16()
+        }
     };
-    assert_eq!(post(Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")).await, 404, "R085");
-    assert_eq!(post(None).await, 400, "R083, D05: no session is not the only session");
+    assert_eq!(
+        post(Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")).await,
+        404,
+        "R085"
+    );
+    assert_eq!(
+        post(None).await,
+        400,
+        "R083, D05: no session is not the only session"
+    );
     assert_eq!(upstream.total_executions(), 0);
 }

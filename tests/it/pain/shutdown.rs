@@ -24,24 +24,43 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
         let get = legacy.changes().await;
         let mut calls = tokio::task::JoinSet::new();
         for (n, client) in [&modern, &legacy, &modern, &legacy].into_iter().enumerate() {
-            let (client, tool) = (client.clone(), if n < 2 { "one__silent" } else { "one__talking" });
-            calls.spawn(async move { (n, client.call_with_token(tool, json!({ "n": n }), &json!(n)).await) });
+            let (client, tool) = (
+                client.clone(),
+                if n < 2 { "one__silent" } else { "one__talking" },
+            );
+            calls.spawn(async move {
+                (
+                    n,
+                    client
+                        .call_with_token(tool, json!({ "n": n }), &json!(n))
+                        .await,
+                )
+            });
         }
-        upstream.until("all calls run", |mockup| mockup.total_executions() == 4).await;
+        upstream
+            .until("all calls run", |mockup| mockup.total_executions() == 4)
+            .await;
         weir.process.signal("TERM");
-        // R199: the modern stream ends with an answer, R110: the legacy one with a whole event or none.
+        // R199: the modern stream ends with an answer, R110: the legacy one with a whole event or
+        // none.
         let last = listen.rest().await;
         assert_eq!(last.len(), 1, "{era:?}: {last:?}");
         assert_eq!(last[0]["result"]["resultType"], "complete");
         assert!(last[0]["result"]["_meta"][meta::SUBSCRIPTION_ID].is_i64());
         assert_eq!(get.rest().await, Vec::<Value>::new());
         until("new connections to be refused", || {
-            std::net::TcpStream::connect(weir.url("").trim_start_matches("http://")).is_err().then_some(())
+            std::net::TcpStream::connect(weir.url("").trim_start_matches("http://"))
+                .is_err()
+                .then_some(())
         });
         gate.open();
         while let Some(call) = calls.join_next().await {
             let (n, answer) = call.unwrap();
-            assert_eq!(answer.text(), format!(r#"{{"n":{n}}}"#), "{era:?}: a call in flight is finished");
+            assert_eq!(
+                answer.text(),
+                format!(r#"{{"n":{n}}}"#),
+                "{era:?}: a call in flight is finished"
+            );
         }
         assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
         assert_eq!(upstream.total_executions(), 4, "one execution each");
@@ -51,13 +70,22 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_readyz_says_so_while_weir_stops() {
     let gate = Gate::new();
-    let upstream = mockup(Revision::MODERN).tool("slow", Behaviour::gated_after_progress(&gate)).start().await;
+    let upstream = mockup(Revision::MODERN)
+        .tool("slow", Behaviour::gated_after_progress(&gate))
+        .start()
+        .await;
     let mut weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    let mut call = client.start_call("one__slow", json!({}), Some(&json!(1))).await;
+    let mut call = client
+        .start_call("one__slow", json!({}), Some(&json!(1)))
+        .await;
     call.next().await.unwrap();
     weir.process.signal("TERM");
-    until("readyz to say no", || weir.admin("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    until("readyz to say no", || {
+        weir.admin("/readyz")
+            .starts_with("HTTP/1.1 503")
+            .then_some(())
+    });
     assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
     gate.open();
     assert!(call.rest().await.last().unwrap()["result"].is_object());
@@ -67,16 +95,25 @@ async fn g06_readyz_says_so_while_weir_stops() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal() {
     for second_signal in [false, true] {
-        let upstream = mockup(Revision::MODERN).tool("hang", Behaviour::hang_after_progress()).start().await;
+        let upstream = mockup(Revision::MODERN)
+            .tool("hang", Behaviour::hang_after_progress())
+            .start()
+            .await;
         let drain = if second_signal { "10m" } else { "1s" };
         let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "drain": drain });
         let mut weir = Weir::with(config);
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-        let mut call = client.start_call("one__hang", json!({}), Some(&json!(1))).await;
+        let mut call = client
+            .start_call("one__hang", json!({}), Some(&json!(1)))
+            .await;
         call.next().await.unwrap();
         weir.process.signal("TERM");
         if second_signal {
-            until("weir to be stopping", || weir.admin("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+            until("weir to be stopping", || {
+                weir.admin("/readyz")
+                    .starts_with("HTTP/1.1 503")
+                    .then_some(())
+            });
             weir.process.signal("TERM");
         }
         soon("weir to end", async {
@@ -87,7 +124,11 @@ async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_si
         while let Ok(Some(message)) = call.exchange.next_message().await {
             assert!(message.is_object(), "R110");
         }
-        upstream.until("the call was given up", |mockup| mockup.counts("hang").abandoned == 1).await;
+        upstream
+            .until("the call was given up", |mockup| {
+                mockup.counts("hang").abandoned == 1
+            })
+            .await;
     }
 }
 
@@ -115,12 +156,18 @@ async fn a26_g06_no_call_is_lost_in_a_stop() {
             answered
         });
     }
-    upstream.until("calls flow", |mockup| mockup.executions("tool_0000") > 200).await;
+    upstream
+        .until("calls flow", |mockup| mockup.executions("tool_0000") > 200)
+        .await;
     weir.process.signal("TERM");
     let mut answered = 0;
     while let Some(client) = clients.join_next().await {
         answered += client.unwrap();
     }
     assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
-    assert_eq!(upstream.executions("tool_0000"), answered, "what ran was answered, and what was answered ran once");
+    assert_eq!(
+        upstream.executions("tool_0000"),
+        answered,
+        "what ran was answered, and what was answered ran once"
+    );
 }

@@ -15,10 +15,22 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
     for n in 0..5 {
         good.push(mockup(BOTH[n % 2]).tools(4).start().await);
     }
-    let hanging = Mockup::modern().tools(4).on("*", Behaviour::hang()).start().await;
+    let hanging = Mockup::modern()
+        .tools(4)
+        .on("*", Behaviour::hang())
+        .start()
+        .await;
     let drip = Behaviour::text("never whole").dripping(1, Duration::from_millis(500));
-    let dripping = Mockup::modern().tools(4).on("tools/list", drip).start().await;
-    let crashing = mockup(Revision::NEWEST_LEGACY).tools(4).on("*", Behaviour::reset_after(10)).start().await;
+    let dripping = Mockup::modern()
+        .tools(4)
+        .on("tools/list", drip)
+        .start()
+        .await;
+    let crashing = mockup(Revision::NEWEST_LEGACY)
+        .tools(4)
+        .on("*", Behaviour::reset_after(10))
+        .start()
+        .await;
     let mut gone = Mockup::modern().tools(4).start().await;
     gone.stop().await;
     let mut flapping = mockup(Revision::NEWEST_LEGACY).tools(4).start().await;
@@ -27,7 +39,12 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
     for (n, mockup) in good.iter().enumerate() {
         upstreams[format!("good{n}")] = json!({ "url": mockup.url() });
     }
-    let sick = [("hanging", &hanging), ("dripping", &dripping), ("crashing", &crashing), ("gone", &gone)];
+    let sick = [
+        ("hanging", &hanging),
+        ("dripping", &dripping),
+        ("crashing", &crashing),
+        ("gone", &gone),
+    ];
     for (id, mockup) in sick.iter().chain(&[("flapping", &flapping)]) {
         upstreams[*id] = json!({ "url": mockup.url() });
     }
@@ -38,9 +55,17 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             // This ends while two servers have not said a word: nobody waits for them.
             let list = client.ask("tools/list", json!({})).await;
-            let names: Vec<_> =
-                list.result()["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-            assert_eq!(names.iter().filter(|name| name.starts_with("good")).count(), 20, "round {round}: {names:?}");
+            let names: Vec<_> = list.result()["tools"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|tool| tool["name"].as_str().unwrap())
+                .collect();
+            assert_eq!(
+                names.iter().filter(|name| name.starts_with("good")).count(),
+                20,
+                "round {round}: {names:?}"
+            );
             let told = missing(&list);
             for id in sick {
                 assert!(
@@ -49,10 +74,15 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
                 );
                 assert!(!names.iter().any(|name| name.starts_with(id)), "{names:?}");
             }
-            assert!(!told.iter().any(|(id, _)| id.starts_with("good")), "{told:?}");
+            assert!(
+                !told.iter().any(|(id, _)| id.starts_with("good")),
+                "{told:?}"
+            );
             for n in 0..5 {
                 let text = format!(r#"{{"round":{round}}}"#);
-                let answer = client.call(&format!("good{n}__tool_0000"), json!({ "round": round })).await;
+                let answer = client
+                    .call(&format!("good{n}__tool_0000"), json!({ "round": round }))
+                    .await;
                 assert_eq!(answer.text(), text);
             }
         }
@@ -63,14 +93,21 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
         }
     }
     for mockup in &good {
-        assert_eq!(mockup.counts("tool_0000").completed, 12, "one execution a call");
+        assert_eq!(
+            mockup.counts("tool_0000").completed,
+            12,
+            "one execution a call"
+        );
     }
     assert_eq!(hanging.total_executions() + crashing.total_executions(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
-    let sick = Mockup::modern().tool("hang", Behaviour::hang()).start().await;
+    let sick = Mockup::modern()
+        .tool("hang", Behaviour::hang())
+        .start()
+        .await;
     let well = Mockup::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": {
@@ -85,18 +122,28 @@ async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
         let client = client.clone();
         hanging.spawn(async move { client.call("sick__hang", json!({})).await });
     }
-    sick.until("all hang", |mockup| mockup.executions("hang") == 8).await;
+    sick.until("all hang", |mockup| mockup.executions("hang") == 8)
+        .await;
     // The bulkhead is full: a further call is told so, and is not run.
     let busy = client.call("sick__hang", json!({})).await;
     assert_eq!(own_error(&busy)["code"], 1006, "{}", busy.last());
     for n in 0..50 {
-        assert_eq!(client.call("well__tool_0000", json!({ "n": n })).await.text(), format!(r#"{{"n":{n}}}"#));
+        assert_eq!(
+            client
+                .call("well__tool_0000", json!({ "n": n }))
+                .await
+                .text(),
+            format!(r#"{{"n":{n}}}"#)
+        );
     }
     assert_eq!(hanging.len(), 8);
     while let Some(answer) = hanging.join_next().await {
         assert_eq!(own_error(&answer.unwrap())["code"], 1001);
     }
-    sick.until("weir hung up on all", |mockup| mockup.counts("hang").abandoned == 8).await;
+    sick.until("weir hung up on all", |mockup| {
+        mockup.counts("hang").abandoned == 8
+    })
+    .await;
     assert_eq!(sick.executions("hang"), 8);
     // The permits are free again.
     let again = client.call("sick__hang", json!({})).await;
@@ -125,11 +172,22 @@ async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
         let (nothing, token) = (json!({}), json!(1));
         let progressing = client.call_with_token("one__progress", nothing.clone(), &token);
         let (commented, endless) = tokio::join!(client.call("one__comments", nothing), progressing);
-        assert_eq!(own_error(&commented)["code"], 1001, "E20: {}", commented.last());
-        assert_eq!(own_error(&endless)["code"], 1001, "R143: a hard end, whatever the progress");
+        assert_eq!(
+            own_error(&commented)["code"],
+            1001,
+            "E20: {}",
+            commented.last()
+        );
+        assert_eq!(
+            own_error(&endless)["code"],
+            1001,
+            "R143: a hard end, whatever the progress"
+        );
         for tool in ["comments", "progress"] {
             upstream
-                .until("it was told", |mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled == 1)
+                .until("it was told", |mockup| {
+                    mockup.counts(tool).abandoned + mockup.counts(tool).cancelled == 1
+                })
                 .await;
             assert_eq!(upstream.executions(tool), 1, "R142");
         }
@@ -143,7 +201,9 @@ async fn e11_e14_a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_bac
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     for round in 0..3 {
         let ran = upstream.executions("tool_0000");
-        let call = client.call("one__tool_0000", json!({ "round": round })).await;
+        let call = client
+            .call("one__tool_0000", json!({ "round": round }))
+            .await;
         assert!(own_error(&call).is_null(), "{}", call.last());
         assert_eq!(upstream.executions("tool_0000"), ran + 1);
         upstream.stop().await;
@@ -154,7 +214,9 @@ async fn e11_e14_a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_bac
         assert_eq!(upstream.executions("tool_0000"), ran + 1);
         upstream.restart().await;
         until_it("calls to go through again", async || {
-            own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+            own_error(&client.call("one__tool_0000", json!({})).await)
+                .is_null()
+                .then_some(())
         })
         .await;
     }

@@ -1,4 +1,5 @@
-//! Structured content for clients whose revision cannot carry it: it is said as text, once, and everybody else has the result as it came.
+//! Structured content for clients whose revision cannot carry it: it is said as text, once, and
+//! everybody else has the result as it came.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Step;
@@ -14,7 +15,11 @@ const LARGE: usize = 200_000;
 /// The values, and the first revision that carries each.
 fn values() -> [(&'static str, Value, Revision); 4] {
     [
-        ("object", json!({ "b": [1, { "c": null }], "a": "é" }), Revision::V2025_06_18),
+        (
+            "object",
+            json!({ "b": [1, { "c": null }], "a": "é" }),
+            Revision::V2025_06_18,
+        ),
         ("array", json!([1, "two", null]), Revision::MODERN),
         ("text", json!("a \"quoted\" text"), Revision::MODERN),
         ("number", json!(27), Revision::MODERN),
@@ -23,20 +28,34 @@ fn values() -> [(&'static str, Value, Revision); 4] {
 
 /// A result of these members, byte for byte in this order.
 fn result(members: &[(&str, String)]) -> Behaviour {
-    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    let members: Vec<String> = members
+        .iter()
+        .map(|(name, value)| format!("\"{name}\":{value}"))
+        .collect();
     let result = format!("{{{}}}", members.join(" , "));
-    Behaviour::steps([Step::Send(format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#))])
+    Behaviour::steps([Step::Send(format!(
+        r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#
+    ))])
 }
 
 /// The `content` of a text, and of one as large as is wanted before it.
 fn content(large: bool, text: &str) -> String {
-    let before = if large { "x".repeat(LARGE) } else { "words".to_owned() };
+    let before = if large {
+        "x".repeat(LARGE)
+    } else {
+        "words".to_owned()
+    };
     json!([{ "type": "text", "text": before }, { "type": "text", "text": text }]).to_string()
 }
 
 fn texts(answer: &Answer) -> Vec<&str> {
-    let blocks = answer.result()["content"].as_array().unwrap_or_else(|| panic!("{}", answer.last()));
-    blocks.iter().map(|block| block["text"].as_str().unwrap()).collect()
+    let blocks = answer.result()["content"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{}", answer.last()));
+    blocks
+        .iter()
+        .map(|block| block["text"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,10 +70,18 @@ async fn r129_what_a_revision_cannot_carry_is_said_as_text_once() {
                     let structured = ("structuredContent", value.to_string());
                     let complete = ("resultType", "\"complete\"".to_owned());
                     let first = [complete.clone(), structured.clone(), content.clone()];
-                    let last = [content, ("isError", "false".to_owned()), structured, complete];
+                    let last = [
+                        content,
+                        ("isError", "false".to_owned()),
+                        structured,
+                        complete,
+                    ];
                     builder = builder
                         .tool(&format!("{name}_{size}_{text}_first"), result(&first))
-                        .tool(&format!("{name}_{size}_{text}_last"), result(&last).as_events());
+                        .tool(
+                            &format!("{name}_{size}_{text}_last"),
+                            result(&last).as_events(),
+                        );
                 }
             }
         }
@@ -74,17 +101,27 @@ async fn r129_what_a_revision_cannot_carry_is_said_as_text_once() {
                     ("large", "same", "last"),
                 ] {
                     let case = format!("{revision}: {name}_{size}_{text}_{order}");
-                    let answer = client.call(&format!("one__{name}_{size}_{text}_{order}"), json!({})).await;
+                    let answer = client
+                        .call(&format!("one__{name}_{size}_{text}_{order}"), json!({}))
+                        .await;
                     let texts = texts(&answer);
                     let is_added = revision < since && text == "other";
                     assert_eq!(texts.len(), 2 + usize::from(is_added), "{case}");
                     if is_added {
-                        assert_eq!(serde_json::from_str::<Value>(texts[2]).unwrap(), value, "{case}");
+                        assert_eq!(
+                            serde_json::from_str::<Value>(texts[2]).unwrap(),
+                            value,
+                            "{case}"
+                        );
                     }
                     if revision >= since {
                         assert_eq!(answer.result()["structuredContent"], value, "{case}");
                     }
-                    assert_eq!(texts[0].len(), if size == "large" { LARGE } else { 5 }, "{case}");
+                    assert_eq!(
+                        texts[0].len(),
+                        if size == "large" { LARGE } else { 5 },
+                        "{case}"
+                    );
                 }
             }
         }
@@ -95,14 +132,18 @@ async fn r129_what_a_revision_cannot_carry_is_said_as_text_once() {
 async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
     let value = json!(["y".repeat(LARGE)]).to_string();
     let said = [("other", "words"), ("same", &*value)];
-    let builder = said.into_iter().fold(Mockup::modern().tools(1), |builder, (text, said)| {
-        let content = ("content", content(true, said));
-        let structured = ("structuredContent", value.clone());
-        let complete = ("resultType", "\"complete\"".to_owned());
-        let members = [complete, content, structured];
-        let turned = [members[0].clone(), members[2].clone(), members[1].clone()];
-        builder.tool(&format!("{text}_last"), result(&members)).tool(&format!("{text}_first"), result(&turned))
-    });
+    let builder = said
+        .into_iter()
+        .fold(Mockup::modern().tools(1), |builder, (text, said)| {
+            let content = ("content", content(true, said));
+            let structured = ("structuredContent", value.clone());
+            let complete = ("resultType", "\"complete\"".to_owned());
+            let members = [complete, content, structured];
+            let turned = [members[0].clone(), members[2].clone(), members[1].clone()];
+            builder
+                .tool(&format!("{text}_last"), result(&members))
+                .tool(&format!("{text}_first"), result(&turned))
+        });
     let upstream = builder.start().await;
     for (hold, fits) in [("128KiB", false), ("4MiB", true)] {
         let weir = Weir::with(json!({
@@ -113,7 +154,11 @@ async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for order in ["first", "last"] {
                 let same = client.call(&format!("one__same_{order}"), json!({})).await;
-                assert_eq!(texts(&same).len(), 2, "{revision} {hold} {order}: its server said it, however large it is");
+                assert_eq!(
+                    texts(&same).len(),
+                    2,
+                    "{revision} {hold} {order}: its server said it, however large it is"
+                );
                 let other = client.call(&format!("one__other_{order}"), json!({})).await;
                 let texts = texts(&other);
                 if revision.is_modern() {
@@ -122,18 +167,27 @@ async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
                 }
                 assert_eq!(texts.len(), 3, "{revision} {hold} {order}");
                 assert_eq!(texts[2] == value, fits, "{revision} {hold} {order}");
-                assert_eq!(texts[2].contains("structured content was left out"), !fits, "{revision} {hold} {order}");
+                assert_eq!(
+                    texts[2].contains("structured content was left out"),
+                    !fits,
+                    "{revision} {hold} {order}"
+                );
             }
             assert_eq!(client.call("one__tool_0000", json!({})).await.text(), "{}");
         }
         let held = || weir.metric("weir_hold_bytes", &[]);
-        crate::harness::until("what was held is given back", || (held() == 0.0).then_some(()));
+        crate::harness::until("what was held is given back", || {
+            (held() == 0.0).then_some(())
+        });
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r129_it_is_the_same_over_stdio() {
-    for (mock, name) in [(MockStdio::modern(), "modern"), (MockStdio::legacy(Revision::NEWEST_LEGACY), "legacy")] {
+    for (mock, name) in [
+        (MockStdio::modern(), "modern"),
+        (MockStdio::legacy(Revision::NEWEST_LEGACY), "legacy"),
+    ] {
         let (command, args) = mock.command();
         let weir = Weir::over(json!({ "one": { "command": command, "args": args } }));
         for revision in Revision::ALL {
@@ -146,7 +200,11 @@ async fn r129_it_is_the_same_over_stdio() {
                     let case = format!("{name} {revision} {value} {:.9}", said);
                     assert_eq!(texts(&answer).len(), 1 + usize::from(is_added), "{case}");
                     if is_added {
-                        assert_eq!(serde_json::from_str::<Value>(texts(&answer)[1]).unwrap(), value, "{case}");
+                        assert_eq!(
+                            serde_json::from_str::<Value>(texts(&answer)[1]).unwrap(),
+                            value,
+                            "{case}"
+                        );
                     }
                 }
             }

@@ -21,10 +21,19 @@ async fn server(modern: bool, builder: Builder, url: &str) -> Mockup {
     let mut params = json!({ "mode": "url", "message": "Sign in", "url": url });
     let visit = if modern {
         let request = json!({ "visit": { "method": "elicitation/create", "params": params } });
-        Tool::new("visit").does_in_turn([Behaviour::input_required(request, Some("its own")), Behaviour::echo()])
+        Tool::new("visit").does_in_turn([
+            Behaviour::input_required(request, Some("its own")),
+            Behaviour::echo(),
+        ])
     } else {
         params["elicitationId"] = json!("own-1");
-        Tool::new("visit").does(Behaviour::steps([Step::Ask { method: "elicitation/create", params }, Step::Echo]))
+        Tool::new("visit").does(Behaviour::steps([
+            Step::Ask {
+                method: "elicitation/create",
+                params,
+            },
+            Step::Echo,
+        ]))
     };
     builder.with(visit).start().await
 }
@@ -45,7 +54,12 @@ async fn client(weir: &Weir, tenant: &Tenant, revision: Revision) -> Checked {
 /// A modern client's next round.
 fn again(asked: &Answer) -> Value {
     let result = asked.result();
-    let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let key = result["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
     let answers = json!({ key: { "action": "accept" } });
     json!({ "name": "visit", "arguments": {}, "inputResponses": answers, "requestState": result["requestState"] })
 }
@@ -61,14 +75,25 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
         };
         // A modern client's round cannot be taken up by anybody else.
         let (ada, bob) = (&TENANTS[0], &TENANTS[1]);
-        let (hers, his) = (client(&weir, ada, BOTH[1]).await, client(&weir, bob, BOTH[1]).await);
+        let (hers, his) = (
+            client(&weir, ada, BOTH[1]).await,
+            client(&weir, bob, BOTH[1]).await,
+        );
         let asked = hers.call("visit", json!({})).await;
         let before = told(&server);
         let refused = his.ask("tools/call", again(&asked)).await;
-        assert_eq!((refused.code(), told(&server)), (-32602, before), "{}", refused.last());
+        assert_eq!(
+            (refused.code(), told(&server)),
+            (-32602, before),
+            "{}",
+            refused.last()
+        );
         assert_eq!(hers.ask("tools/call", again(&asked)).await.text(), "{}");
         // An answer to what a legacy client was asked is heard in its own session alone.
-        let (hers, his) = (client(&weir, ada, BOTH[0]).await, client(&weir, bob, BOTH[0]).await);
+        let (hers, his) = (
+            client(&weir, ada, BOTH[0]).await,
+            client(&weir, bob, BOTH[0]).await,
+        );
         if upstream.is_modern() {
             // Its tool asks once.
             continue;
@@ -77,13 +102,26 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
         let asked = call.next().await.unwrap();
         assert_eq!(asked["params"]["mode"], "url", "{asked}");
         let before = told(&server);
-        let taken = his.raw().respond(&asked["id"], json!({ "action": "accept" })).await.unwrap();
+        let taken = his
+            .raw()
+            .respond(&asked["id"], json!({ "action": "accept" }))
+            .await
+            .unwrap();
         assert_eq!(taken.status, 202, "it is told nothing about what there is");
         his.call("visit_nothing", json!({})).await;
         assert_eq!(told(&server), before);
-        hers.raw().respond(&asked["id"], json!({ "action": "decline" })).await.unwrap();
-        assert_eq!(call.next().await.unwrap()["result"]["content"][0]["text"], "{}");
-        assert_eq!(server.answers().last().unwrap()["result"], json!({ "action": "decline" }));
+        hers.raw()
+            .respond(&asked["id"], json!({ "action": "decline" }))
+            .await
+            .unwrap();
+        assert_eq!(
+            call.next().await.unwrap()["result"]["content"][0]["text"],
+            "{}"
+        );
+        assert_eq!(
+            server.answers().last().unwrap()["result"],
+            json!({ "action": "decline" })
+        );
     }
 }
 
@@ -103,13 +141,23 @@ async fn r192_a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() 
             let (said, asked) = if revision.is_modern() {
                 let asked = client.call("visit", json!({})).await;
                 let result = asked.result();
-                let request = result["inputRequests"].as_object().unwrap().values().next().unwrap().clone();
+                let request = result["inputRequests"]
+                    .as_object()
+                    .unwrap()
+                    .values()
+                    .next()
+                    .unwrap()
+                    .clone();
                 assert_eq!(client.ask("tools/call", again(&asked)).await.text(), "{}");
                 (asked.last().to_string(), request)
             } else {
                 let mut call = client.start_call("visit", json!({}), None).await;
                 let asked = call.next().await.unwrap();
-                client.raw().respond(&asked["id"], json!({ "action": "accept" })).await.unwrap();
+                client
+                    .raw()
+                    .respond(&asked["id"], json!({ "action": "accept" }))
+                    .await
+                    .unwrap();
                 while soon("the end", call.next()).await.is_some() {}
                 (asked.to_string(), asked)
             };
@@ -118,6 +166,10 @@ async fn r192_a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() 
                 assert!(!said.contains(secret), "{secret} in {said}");
             }
         }
-        assert_eq!(page.connections(), 0, "weir opens no URL that a server wants visited");
+        assert_eq!(
+            page.connections(),
+            0,
+            "weir opens no URL that a server wants visited"
+        );
     }
 }

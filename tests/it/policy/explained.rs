@@ -14,14 +14,23 @@ use crate::harness::{Weir, binary, until, until_it};
 /// What `weir explain --json` says, and with which code it ends.
 fn explain(arguments: &[&str]) -> (Option<i32>, Value) {
     let output = Weir::cli(&[&["explain", "--json"], arguments].concat());
-    let told = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let told = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (output.status.code(), told)
 }
 
 fn of(office: &Office, machine: &Machine, tool: &str, arguments: &str) -> (Option<i32>, Value) {
     let file = office.weir.config_with_addresses();
-    let asked =
-        ["--config", file.to_str().unwrap(), "--as", &machine.claims(), "--tool", tool, "--arguments", arguments];
+    let asked = [
+        "--config",
+        file.to_str().unwrap(),
+        "--as",
+        &machine.claims(),
+        "--tool",
+        tool,
+        "--arguments",
+        arguments,
+    ];
     explain(&asked)
 }
 
@@ -54,7 +63,11 @@ async fn what_is_explained_is_what_clients_find() {
         for (machine, expected) in office.machines().into_iter().zip(causes) {
             let expected = if tool.ends_with("read") { "" } else { expected };
             let (code, told) = of(&office, machine, tool, arguments);
-            let answer = office.client(machine).call(tool, serde_json::from_str(arguments).unwrap()).await.unwrap();
+            let answer = office
+                .client(machine)
+                .call(tool, serde_json::from_str(arguments).unwrap())
+                .await
+                .unwrap();
             let case = format!("{tool} {arguments}: {told:#}\n{answer:?}");
             assert_eq!(told["callable"], json!(is_made(&answer)), "{case}");
             assert_eq!(code, Some(i32::from(!is_made(&answer))), "{case}");
@@ -75,14 +88,36 @@ async fn limits_are_told_as_they_stand_and_an_upstream_that_is_down_comes_first(
     let [writer, reader] = office.machines();
     for number in 0..5 {
         let told = of(&office, writer, "one__read", "{}").1;
-        let limits: Vec<_> = told["steps"].as_array().unwrap().iter().filter(|step| step["stage"] == "limit").collect();
-        assert!(limits.iter().any(|step| step["text"].as_str().unwrap().contains("one/read")), "{told:#}");
-        let answer = office.client(writer).call("one__read", json!({})).await.unwrap();
-        assert_eq!((told["callable"].clone(), is_made(&answer)), (json!(number < 3), number < 3), "{told:#}");
+        let limits: Vec<_> = told["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|step| step["stage"] == "limit")
+            .collect();
+        assert!(
+            limits
+                .iter()
+                .any(|step| step["text"].as_str().unwrap().contains("one/read")),
+            "{told:#}"
+        );
+        let answer = office
+            .client(writer)
+            .call("one__read", json!({}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (told["callable"].clone(), is_made(&answer)),
+            (json!(number < 3), number < 3),
+            "{told:#}"
+        );
         assert_eq!(cause(&told), if number < 3 { "" } else { "limit" });
         assert_eq!(told["listed"], json!(true));
     }
-    assert_eq!(cause(&of(&office, reader, "one__read", "{}").1), "", "each has a budget of its own");
+    assert_eq!(
+        cause(&of(&office, reader, "one__read", "{}").1),
+        "",
+        "each has a budget of its own"
+    );
     office.upstream.stop().await;
     until("the fall", || {
         let told = of(&office, office.machines()[1], "one__read", "{}").1;
@@ -94,7 +129,10 @@ async fn limits_are_told_as_they_stand_and_an_upstream_that_is_down_comes_first(
 async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is_asked() {
     let office = Office::with(json!({})).await;
     let [_, reader] = office.machines();
-    assert_eq!(cause(&of(&office, reader, "one__write", r#"{"path":"/tmp/x"}"#).1), "policy");
+    assert_eq!(
+        cause(&of(&office, reader, "one__write", r#"{"path":"/tmp/x"}"#).1),
+        "policy"
+    );
     let mut config = office.config.clone();
     config["policy"]["inline"] = json!("permit(principal, action, resource);");
     office.weir.rewrite(config);
@@ -109,27 +147,58 @@ async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is
     let mut alone: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     alone["admin"]["listen"] = json!(closed.address());
     std::fs::write(&file, alone.to_string()).unwrap();
-    let (code, told) = explain(&["--config", file.to_str().unwrap(), "--as", &claims, "--tool", "one__anything"]);
-    assert_eq!((code, &told["live"], &told["callable"]), (Some(0), &json!(false), &json!(true)), "{told:#}");
+    let (code, told) = explain(&[
+        "--config",
+        file.to_str().unwrap(),
+        "--as",
+        &claims,
+        "--tool",
+        "one__anything",
+    ]);
+    assert_eq!(
+        (code, &told["live"], &told["callable"]),
+        (Some(0), &json!(false), &json!(true)),
+        "{told:#}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_operator_did_is_the_first_cause_with_who_and_until_when() {
-    let office = Office::with(json!({ "admin": { "auth": { "token": "weir_0123456789_of-the-operators" } } })).await;
-    let ops = Operator::of(&office.weir).with("authorization", "Bearer weir_0123456789_of-the-operators");
+    let office = Office::with(
+        json!({ "admin": { "auth": { "token": "weir_0123456789_of-the-operators" } } }),
+    )
+    .await;
+    let ops =
+        Operator::of(&office.weir).with("authorization", "Bearer weir_0123456789_of-the-operators");
     let file = office.weir.config_with_addresses();
     let [writer, _] = office.machines();
-    let asked =
-        ["explain", "--json", "--config", file.to_str().unwrap(), "--as", &writer.claims(), "--tool", "one__read"];
+    let asked = [
+        "explain",
+        "--json",
+        "--config",
+        file.to_str().unwrap(),
+        "--as",
+        &writer.claims(),
+        "--tool",
+        "one__read",
+    ];
     let ask = || {
         let mut command = Command::new(binary());
-        let output = command.args(asked).env("WEIR_ADMIN_TOKEN", "weir_0123456789_of-the-operators").output().unwrap();
-        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+        let output = command
+            .args(asked)
+            .env("WEIR_ADMIN_TOKEN", "weir_0123456789_of-the-operators")
+            .output()
+            .unwrap();
+        serde_json::from_slice::<Value>(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"))
     };
     // Without the token it is not answered by half.
     let refused = Weir::cli(&asked);
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(refused.status.code() == Some(3) && said.contains("WEIR_ADMIN_TOKEN"), "{said}");
+    assert!(
+        refused.status.code() == Some(3) && said.contains("WEIR_ADMIN_TOKEN"),
+        "{said}"
+    );
     assert_eq!(cause(&ask()), "");
 
     let first = |told: &Value| {
@@ -142,21 +211,51 @@ async fn what_an_operator_did_is_the_first_cause_with_who_and_until_when() {
     };
     for (act, word) in [("disable", "disabled"), ("drain", "drained")] {
         let path = format!("/admin/upstreams/one/{act}");
-        ops.change(&path, json!({ "ttl": "1h", "reason": "it is slow" })).await;
+        ops.change(&path, json!({ "ttl": "1h", "reason": "it is slow" }))
+            .await;
         let told = ask();
         let text = first(&told);
-        assert!(text.starts_with(&format!("`one` is {word} by token since 2")), "{text}");
-        assert!(text.contains(", until 2") && text.ends_with(": it is slow"), "{text}");
-        let causes = told["steps"].as_array().unwrap().iter().filter(|step| step["effect"] == "hides");
+        assert!(
+            text.starts_with(&format!("`one` is {word} by token since 2")),
+            "{text}"
+        );
+        assert!(
+            text.contains(", until 2") && text.ends_with(": it is slow"),
+            "{text}"
+        );
+        let causes = told["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|step| step["effect"] == "hides");
         assert_eq!(causes.count(), 1, "nothing else is wrong: {told:#}");
     }
     ops.change("/admin/upstreams/one/enable", json!({})).await;
-    until_it("it back", async || office.listed(writer).await.contains(&"one__read".to_owned()).then_some(())).await;
+    until_it("it back", async || {
+        office
+            .listed(writer)
+            .await
+            .contains(&"one__read".to_owned())
+            .then_some(())
+    })
+    .await;
     let principal = ops.see("/admin/clients").await["clients"][0]["principal"].clone();
-    ops.change("/admin/principals/block", principal.clone()).await;
+    ops.change("/admin/principals/block", principal.clone())
+        .await;
     let text = first(&ask());
-    assert!(text.starts_with("it is blocked by token since 2") && text.contains("until an operator"), "{text}");
-    assert_eq!(office.client(writer).call("one__read", json!({})).await.unwrap().status, 403);
+    assert!(
+        text.starts_with("it is blocked by token since 2") && text.contains("until an operator"),
+        "{text}"
+    );
+    assert_eq!(
+        office
+            .client(writer)
+            .call("one__read", json!({}))
+            .await
+            .unwrap()
+            .status,
+        403
+    );
     ops.change("/admin/principals/unblock", principal).await;
     assert_eq!(cause(&ask()), "");
 }
@@ -173,7 +272,10 @@ async fn the_route_answers_questions_alone() {
         ("tool=a&principal=root", 400),
     ] {
         let answer = office.weir.admin(&format!("/admin/explain?{query}"));
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{query}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{query}: {answer}"
+        );
     }
     // Asking is no way in: there is nothing of it on the clients' port.
     let answer = crate::auth::get(&office.weir.url("/admin/explain?tool=one__read")).await;
@@ -186,9 +288,15 @@ async fn the_route_answers_questions_alone() {
 async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
     let long = Mockup::modern().tools(30).start().await;
     // One name twice; and a schema that leads elsewhere.
-    let vague = Tool::new("vague").with("inputSchema", json!({ "$ref": "http://127.0.0.1:1/schema" }));
+    let vague = Tool::new("vague").with(
+        "inputSchema",
+        json!({ "$ref": "http://127.0.0.1:1/schema" }),
+    );
     let odd = ["a", "b", "a"].map(Tool::new).into_iter().chain([vague]);
-    let odd = odd.fold(Mockup::modern(), |server, tool| server.with(tool)).start().await;
+    let odd = odd
+        .fold(Mockup::modern(), |server, tool| server.with(tool))
+        .start()
+        .await;
     let weir = Weir::with(json!({
         "upstreams": {
             "long": { "url": long.url(), "walk": { "items": 20 } },
@@ -202,11 +310,15 @@ async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
     }));
     weir.until_listed("/mcp", &["long__tool_0000", "odd__a"]);
     let admin = weir.admin_url();
-    let ask = |endpoint: &str, tool: &str| explain(&["--admin", &admin, "--endpoint", endpoint, "--tool", tool]).1;
+    let ask = |endpoint: &str, tool: &str| {
+        explain(&["--admin", &admin, "--endpoint", endpoint, "--tool", tool]).1
+    };
     let stages = |told: &Value, effects: &[&str]| -> Vec<String> {
         let steps = told["steps"].as_array().unwrap().iter();
         let fitting = steps.filter(|step| effects.contains(&step["effect"].as_str().unwrap()));
-        fitting.map(|step| step["stage"].as_str().unwrap().to_owned()).collect()
+        fitting
+            .map(|step| step["stage"].as_str().unwrap().to_owned())
+            .collect()
     };
     for (endpoint, tool, causes) in [
         ("/mcp", "long__tool_0029", vec!["page guard", "name"]),
@@ -219,7 +331,11 @@ async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
         ("/one", "b", vec![]),
     ] {
         let told = ask(endpoint, tool);
-        assert_eq!(stages(&told, &["hides", "refuses"]), causes, "{endpoint} {tool}: {told:#}");
+        assert_eq!(
+            stages(&told, &["hides", "refuses"]),
+            causes,
+            "{endpoint} {tool}: {told:#}"
+        );
     }
     assert!(stages(&ask("/mcp", "odd__vague"), &["notes"]).contains(&"schema".to_owned()));
     assert!(stages(&ask("/mcp", "long__tool_0001"), &["notes"]).contains(&"page guard".to_owned()));
@@ -228,20 +344,28 @@ async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_record_of_a_denied_call_names_the_rule_and_the_client_does_not_hear_it() {
     let folder = Folder::new("denied");
-    let rules =
-        format!("{}\n@id(\"never\") forbid(principal, action, resource == Tool::\"one/strict\");", super::RULES);
-    let more = json!({ "audit": { "file": { "path": folder.file() } }, "policy": { "inline": rules } });
+    let rules = format!(
+        "{}\n@id(\"never\") forbid(principal, action, resource == Tool::\"one/strict\");",
+        super::RULES
+    );
+    let more =
+        json!({ "audit": { "file": { "path": folder.file() } }, "policy": { "inline": rules } });
     let office = Office::with(more).await;
     let [writer, _] = office.machines();
     let client = office.client(writer);
-    for (tool, rule, text) in [("one__write", "tmp-only", "only /tmp may be"), ("one__strict", "never", "Unknown tool")]
-    {
+    for (tool, rule, text) in [
+        ("one__write", "tmp-only", "only /tmp may be"),
+        ("one__strict", "never", "Unknown tool"),
+    ] {
         let answer = client.call(tool, json!({ "path": "/etc" })).await.unwrap();
         let heard = answer.last().to_string();
         assert!(heard.contains(text) && !heard.contains(rule), "{heard}");
         until("the record", || {
             let records = of_kind(&folder.file(), "call");
-            records.iter().any(|record| record["tool"] == tool && record["rule"] == rule).then_some(())
+            records
+                .iter()
+                .any(|record| record["tool"] == tool && record["rule"] == rule)
+                .then_some(())
         });
     }
 }

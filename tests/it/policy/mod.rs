@@ -1,4 +1,5 @@
-//! May you: rules, scopes and selection through the binary, and whether `weir explain` says what clients then find.
+//! May you: rules, scopes and selection through the binary, and whether `weir explain` says what
+//! clients then find.
 
 mod explained;
 mod seen;
@@ -39,7 +40,13 @@ impl Machine {
     fn new(name: &str) -> (Self, Value) {
         let (key, mut entry) = api_key(name);
         entry["groups"] = json!([format!("{name}s")]);
-        (Self { key, id: entry["id"].as_str().unwrap().to_owned() }, entry)
+        (
+            Self {
+                key,
+                id: entry["id"].as_str().unwrap().to_owned(),
+            },
+            entry,
+        )
     }
 
     /// As `weir explain` is told who asks.
@@ -56,7 +63,11 @@ impl Office {
             "strict" => Tool::new(name).with("inputSchema", path.clone()),
             _ => Tool::new(name),
         });
-        let upstream = tools.into_iter().fold(Mockup::dual(), |server, tool| server.with(tool)).start().await;
+        let upstream = tools
+            .into_iter()
+            .fold(Mockup::dual(), |server, tool| server.with(tool))
+            .start()
+            .await;
         let ((writer, one), (reader, other)) = (Machine::new("writer"), Machine::new("reader"));
         let mut config = json!({
             "auth": { "mode": "required", "api_keys": [one, other] },
@@ -68,9 +79,17 @@ impl Office {
             config[section] = value.clone();
         }
         let weir = Weir::with(config.clone());
-        let office = Self { upstream, weir, config, writer, reader };
-        crate::harness::until_it("the list", async || (!office.listed(&office.writer).await.is_empty()).then_some(()))
-            .await;
+        let office = Self {
+            upstream,
+            weir,
+            config,
+            writer,
+            reader,
+        };
+        crate::harness::until_it("the list", async || {
+            (!office.listed(&office.writer).await.is_empty()).then_some(())
+        })
+        .await;
         office
     }
 
@@ -79,21 +98,34 @@ impl Office {
     }
 
     pub fn client(&self, machine: &Machine) -> RawClient {
-        RawClient::new(&self.weir.url("/mcp")).with_header("x-api-key", &machine.key).modern()
+        RawClient::new(&self.weir.url("/mcp"))
+            .with_header("x-api-key", &machine.key)
+            .modern()
     }
 
     /// The names that a machine finds in the list.
     pub async fn listed(&self, machine: &Machine) -> Vec<String> {
-        names(&self.client(machine).ask("tools/list", json!({})).await.unwrap())
+        names(
+            &self
+                .client(machine)
+                .ask("tools/list", json!({}))
+                .await
+                .unwrap(),
+        )
     }
 }
 
 pub fn names(answer: &Answer) -> Vec<String> {
     let tools = answer.result()["tools"].as_array().unwrap();
-    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Whether a call was made.
 pub fn is_made(answer: &Answer) -> bool {
-    answer.status.is_success() && answer.last().get("error").is_none() && answer.result()["isError"] != json!(true)
+    answer.status.is_success()
+        && answer.last().get("error").is_none()
+        && answer.result()["isError"] != json!(true)
 }

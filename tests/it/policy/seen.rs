@@ -11,7 +11,12 @@ use crate::harness::until_it;
 async fn clients(office: &Office, key: &str) -> Vec<RawClient> {
     let bare = || RawClient::new(&office.weir.url("/mcp")).with_header("x-api-key", key);
     let mut clients = vec![bare().modern()];
-    for revision in [Revision::V2024_11_05, Revision::V2025_03_26, Revision::V2025_06_18, Revision::V2025_11_25] {
+    for revision in [
+        Revision::V2024_11_05,
+        Revision::V2025_03_26,
+        Revision::V2025_06_18,
+        Revision::V2025_11_25,
+    ] {
         clients.push(bare().legacy(revision).initialize().await.unwrap());
     }
     clients
@@ -24,7 +29,11 @@ fn told(answer: &Answer, name: &str) -> String {
     if let Some(data) = message["error"]["data"].as_object_mut() {
         data.remove("requestId");
     }
-    format!("{} {}", answer.status, message.to_string().replace(name, "NAME"))
+    format!(
+        "{} {}",
+        answer.status,
+        message.to_string().replace(name, "NAME")
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,23 +43,63 @@ async fn c21_two_machines_see_two_lists_and_what_one_does_not_see_is_not_there()
     for client in clients(&office, &writer.key).await {
         let listed = names(&client.ask("tools/list", json!({})).await.unwrap());
         assert_eq!(listed, ["one__read", "one__write", "one__strict"]);
-        for (tool, path) in [("one__read", "/x"), ("one__write", "/tmp/x"), ("one__strict", "/x")] {
-            assert!(is_made(&client.call(tool, json!({ "path": path })).await.unwrap()), "{tool}");
+        for (tool, path) in [
+            ("one__read", "/x"),
+            ("one__write", "/tmp/x"),
+            ("one__strict", "/x"),
+        ] {
+            assert!(
+                is_made(&client.call(tool, json!({ "path": path })).await.unwrap()),
+                "{tool}"
+            );
         }
-        let refused = client.call("one__write", json!({ "path": "/etc/x" })).await.unwrap();
-        assert!(!is_made(&refused) && refused.last().to_string().contains("only /tmp may be written to"));
+        let refused = client
+            .call("one__write", json!({ "path": "/etc/x" }))
+            .await
+            .unwrap();
+        assert!(
+            !is_made(&refused)
+                && refused
+                    .last()
+                    .to_string()
+                    .contains("only /tmp may be written to")
+        );
     }
     let before = office.upstream.total_executions();
     for client in clients(&office, &reader.key).await {
-        assert_eq!(names(&client.ask("tools/list", json!({})).await.unwrap()), ["one__read"]);
+        assert_eq!(
+            names(&client.ask("tools/list", json!({})).await.unwrap()),
+            ["one__read"]
+        );
         assert!(is_made(&client.call("one__read", json!({})).await.unwrap()));
-        let nothing = client.call("one__nothing", json!({ "path": "/tmp/x" })).await.unwrap();
-        for unseen in ["one__write", "one__strict", "one__hidden", "one__wipe", "write", "one/write"] {
-            let answer = client.call(unseen, json!({ "path": "/tmp/x" })).await.unwrap();
-            assert_eq!(told(&answer, unseen), told(&nothing, "one__nothing"), "{unseen}");
+        let nothing = client
+            .call("one__nothing", json!({ "path": "/tmp/x" }))
+            .await
+            .unwrap();
+        for unseen in [
+            "one__write",
+            "one__strict",
+            "one__hidden",
+            "one__wipe",
+            "write",
+            "one/write",
+        ] {
+            let answer = client
+                .call(unseen, json!({ "path": "/tmp/x" }))
+                .await
+                .unwrap();
+            assert_eq!(
+                told(&answer, unseen),
+                told(&nothing, "one__nothing"),
+                "{unseen}"
+            );
         }
     }
-    assert_eq!(office.upstream.total_executions() - before, 5, "the reads alone arrived");
+    assert_eq!(
+        office.upstream.total_executions() - before,
+        5,
+        "the reads alone arrived"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,9 +107,14 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
     let office = Office::with(json!({})).await;
     let [writer, reader] = office.machines();
     let listen = async |key: &str| {
-        let client = RawClient::new(&office.weir.url("/mcp")).with_header("x-api-key", key).modern();
+        let client = RawClient::new(&office.weir.url("/mcp"))
+            .with_header("x-api-key", key)
+            .modern();
         let wanted = json!({ "notifications": { "toolsListChanged": true } });
-        let mut stream = client.request("subscriptions/listen", wanted).await.unwrap();
+        let mut stream = client
+            .request("subscriptions/listen", wanted)
+            .await
+            .unwrap();
         let first = stream.next_message().await.unwrap().unwrap();
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
         stream
@@ -68,7 +122,10 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
     let (mut of_writer, mut of_reader) = (listen(&writer.key).await, listen(&reader.key).await);
     // The writers lose a tool that the readers never saw.
     let mut config = office.config.clone();
-    let changed = format!("{}\nforbid(principal, action, resource == Tool::\"one/strict\");", super::RULES);
+    let changed = format!(
+        "{}\nforbid(principal, action, resource == Tool::\"one/strict\");",
+        super::RULES
+    );
     config["policy"]["inline"] = json!(changed);
     office.weir.rewrite(config.clone());
     let heard = of_writer.next_message().await.unwrap().unwrap();
@@ -80,11 +137,15 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
         () = std::future::ready(()) => {}
     }
     // Then the readers gain one: this is the first that they hear of.
-    let gained =
-        format!("{changed}\npermit(principal in Group::\"readers\", action, resource == Tool::\"one/write\");");
+    let gained = format!(
+        "{changed}\npermit(principal in Group::\"readers\", action, resource == Tool::\"one/write\");"
+    );
     config["policy"]["inline"] = json!(gained);
     office.weir.rewrite(config);
-    until_it("the new rule", async || (office.listed(reader).await.len() == 2).then_some(())).await;
+    until_it("the new rule", async || {
+        (office.listed(reader).await.len() == 2).then_some(())
+    })
+    .await;
     let heard = of_reader.next_message().await.unwrap().unwrap();
     assert_eq!(heard["method"], "notifications/tools/list_changed");
     // It says good-bye on every stream, behind all else that it has to say there.
@@ -96,5 +157,9 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
         }
         changes
     };
-    assert_eq!((rest(of_writer).await, rest(of_reader).await), (0, 0), "nobody heard of anything else");
+    assert_eq!(
+        (rest(of_writer).await, rest(of_reader).await),
+        (0, 0),
+        "nobody heard of anything else"
+    );
 }

@@ -24,34 +24,64 @@ async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once(
         claims["exp"] = json!(now() + 300);
         bearer(&url, &idp.signer().token(&claims)).modern()
     };
-    let challenge = |answer: &Answer| answer.header("www-authenticate").unwrap_or_default().to_owned();
-    let metadata = format!("resource_metadata=\"{}\"", weir.url("/.well-known/oauth-protected-resource/mcp"));
+    let challenge = |answer: &Answer| {
+        answer
+            .header("www-authenticate")
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let metadata = format!(
+        "resource_metadata=\"{}\"",
+        weir.url("/.well-known/oauth-protected-resource/mcp")
+    );
     // No token at all: the scopes of the endpoint stand in the first challenge.
-    let nobody = weir_testkit::RawClient::new(&url).modern().ask("tools/list", json!({})).await.unwrap();
+    let nobody = weir_testkit::RawClient::new(&url)
+        .modern()
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     assert_eq!(nobody.status, 401);
-    assert!(challenge(&nobody).contains("scope=\"use\"") && challenge(&nobody).contains(&metadata), "R239");
+    assert!(
+        challenge(&nobody).contains("scope=\"use\"") && challenge(&nobody).contains(&metadata),
+        "R239"
+    );
     // A token for something else: 403 on whatever it asks for.
-    for (method, params) in [("tools/list", json!({})), ("tools/call", json!({ "name": "one__tool_0000" }))] {
+    for (method, params) in [
+        ("tools/list", json!({})),
+        ("tools/call", json!({ "name": "one__tool_0000" })),
+    ] {
         let answer = client("other").ask(method, params).await.unwrap();
         assert_eq!(answer.status, 403, "{method}");
         let said = challenge(&answer);
-        assert!(said.contains("error=\"insufficient_scope\"") && said.contains("scope=\"use\""), "{said}");
+        assert!(
+            said.contains("error=\"insufficient_scope\"") && said.contains("scope=\"use\""),
+            "{said}"
+        );
         assert!(said.contains(&metadata), "{said}");
     }
-    // In, but not good for the tool: not listed, and a call says all scopes, also the one that is there.
+    // In, but not good for the tool: not listed, and a call says all scopes, also the one that is
+    // there.
     let user = client("use");
     crate::harness::until_it("the list", async || {
-        (names(&user.ask("tools/list", json!({})).await.unwrap()) == ["one__tool_0000"]).then_some(())
+        (names(&user.ask("tools/list", json!({})).await.unwrap()) == ["one__tool_0000"])
+            .then_some(())
     })
     .await;
     let answer = user.call("one__tool_0001", json!({})).await.unwrap();
     assert_eq!(answer.status, 403);
     let said = challenge(&answer);
-    assert!(said.contains("error=\"insufficient_scope\"") && said.contains("scope=\"files use write\""), "{said}");
+    assert!(
+        said.contains("error=\"insufficient_scope\"") && said.contains("scope=\"files use write\""),
+        "{said}"
+    );
     assert_eq!(upstream.executions("tool_0001"), 0);
     for (scope, listed) in [("use write", 1), ("files use write", 2)] {
         let client = client(scope);
-        assert_eq!(names(&client.ask("tools/list", json!({})).await.unwrap()).len(), listed, "{scope}");
+        assert_eq!(
+            names(&client.ask("tools/list", json!({})).await.unwrap()).len(),
+            listed,
+            "{scope}"
+        );
         let answer = client.call("one__tool_0001", json!({})).await.unwrap();
         assert_eq!(is_made(&answer), listed == 2, "{scope}");
     }

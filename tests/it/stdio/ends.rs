@@ -13,10 +13,21 @@ const NEWEST: Revision = Revision::NEWEST_LEGACY;
 /// A server with a call that waits, and a host whose call waits there.
 async fn waiting(revision: Revision) -> (Mockup, Gate, Host, Value) {
     let gate = Gate::new();
-    let server = Mockup::dual().tool("gated", Behaviour::gated(&gate)).start().await;
+    let server = Mockup::dual()
+        .tool("gated", Behaviour::gated(&gate))
+        .start()
+        .await;
     let mut host = Host::open(revision, &[&server.url()]).await;
-    let id = host.begin("tools/call", json!({ "name": "gated", "arguments": { "n": 1 } })).await;
-    until_it("the call", async || (server.counts("gated").started > 0).then_some(())).await;
+    let id = host
+        .begin(
+            "tools/call",
+            json!({ "name": "gated", "arguments": { "n": 1 } }),
+        )
+        .await;
+    until_it("the call", async || {
+        (server.counts("gated").started > 0).then_some(())
+    })
+    .await;
     (server, gate, host, id)
 }
 
@@ -27,7 +38,10 @@ async fn running_requests_may_end_after_the_end_of_the_input() {
         host.close();
         gate.open();
         let answer = host.answer(&id).await;
-        assert_eq!(answer["result"]["content"][0]["text"], r#"{"n":1}"#, "{answer}");
+        assert_eq!(
+            answer["result"]["content"][0]["text"], r#"{"n":1}"#,
+            "{answer}"
+        );
         host.end_well().await;
     }
 }
@@ -37,7 +51,11 @@ async fn input_that_ends_before_the_first_answer_is_answered() {
     let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     for revision in [NEWEST, Revision::MODERN] {
         let mut host = Host::start(revision, &[&server.url()]);
-        let method = if revision.is_modern() { "server/discover" } else { "initialize" };
+        let method = if revision.is_modern() {
+            "server/discover"
+        } else {
+            "initialize"
+        };
         let about = json!({ "name": "host", "version": "1" });
         let params = json!({ "protocolVersion": revision.as_str(), "capabilities": {}, "clientInfo": about });
         let id = host.begin(method, params).await;
@@ -65,14 +83,22 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
         signal(host.id(), name);
         gate.open();
         let answer = host.answer(&id).await;
-        assert_eq!(answer["result"]["content"][0]["text"], r#"{"n":1}"#, "{answer}");
+        assert_eq!(
+            answer["result"]["content"][0]["text"], r#"{"n":1}"#,
+            "{answer}"
+        );
         // Standard input is open still.
         assert_eq!(host.next().await, None);
         host.end_well().await;
     }
     let (_server, _gate, mut host, _) = waiting(Revision::MODERN).await;
     // A listener that ends shows that the first signal has come.
-    let id = host.begin("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } })).await;
+    let id = host
+        .begin(
+            "subscriptions/listen",
+            json!({ "notifications": { "toolsListChanged": true } }),
+        )
+        .await;
     host.heard("notifications/subscriptions/acknowledged").await;
     signal(host.id(), "TERM");
     host.answer(&id).await;
@@ -83,16 +109,25 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
 
 #[tokio::test]
 async fn a_server_that_says_nothing_does_not_hold_the_end() {
-    let server = Mockup::legacy(NEWEST).on("*", Behaviour::hang()).start().await;
+    let server = Mockup::legacy(NEWEST)
+        .on("*", Behaviour::hang())
+        .start()
+        .await;
     let url = server.url();
     let mut host = Host::start(NEWEST, &[&url]);
     host.begin("initialize", json!({})).await;
-    until_it("weir to ask", async || (!server.requests().is_empty()).then_some(())).await;
+    until_it("weir to ask", async || {
+        (!server.requests().is_empty()).then_some(())
+    })
+    .await;
     host.end_well().await;
     let before = server.requests().len();
     let mut host = Host::start(Revision::MODERN, &[&url]);
     host.begin("server/discover", json!({})).await;
-    until_it("weir to ask", async || (server.requests().len() > before).then_some(())).await;
+    until_it("weir to ask", async || {
+        (server.requests().len() > before).then_some(())
+    })
+    .await;
     signal(host.id(), "TERM");
     // With the end of its input before that, the signal would be a further one.
     assert_eq!(host.ended().await, Some(0));
@@ -100,11 +135,16 @@ async fn a_server_that_says_nothing_does_not_hold_the_end() {
 
 #[tokio::test]
 async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
-    let server = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let server = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
     let filter = json!({ "notifications": { "toolsListChanged": true } });
-    let [kept, given_up] =
-        [host.begin("subscriptions/listen", filter.clone()).await, host.begin("subscriptions/listen", filter).await];
+    let [kept, given_up] = [
+        host.begin("subscriptions/listen", filter.clone()).await,
+        host.begin("subscriptions/listen", filter).await,
+    ];
     for _ in 0..2 {
         host.heard("notifications/subscriptions/acknowledged").await;
     }
@@ -114,7 +154,11 @@ async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
     assert_eq!(code, Some(0), "{log}");
     // Nothing for the one that the host took back itself.
     assert_eq!(left.len(), 2, "{left:?}");
-    assert_eq!((&left[0]["id"], &left[0]["result"]["resultType"]), (&kept, &json!("complete")), "{left:?}");
+    assert_eq!(
+        (&left[0]["id"], &left[0]["result"]["resultType"]),
+        (&kept, &json!("complete")),
+        "{left:?}"
+    );
     assert_eq!(left[0]["result"]["_meta"][meta::SUBSCRIPTION_ID], kept);
     assert_eq!(
         (&left[1]["method"], &left[1]["params"]["requestId"]),
@@ -135,7 +179,8 @@ async fn a_host_that_reads_nothing_more_ends_it() {
     let id = host.id();
     host.close_output();
     // A message shows weir that nobody reads.
-    host.say(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
+    host.say(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }))
+        .await;
     soon("weir stdio to end", host.ended()).await;
     assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
 }
@@ -144,13 +189,17 @@ async fn a_host_that_reads_nothing_more_ends_it() {
 async fn children_end_with_it() {
     let starts = fresh_path("starts");
     let (command, args) = MockStdio::legacy(NEWEST).starts_file(&starts).command();
-    let file = ConfigFile::new(&json!({ "mcpServers": { "own": { "command": command, "args": args } } }));
+    let file =
+        ConfigFile::new(&json!({ "mcpServers": { "own": { "command": command, "args": args } } }));
     let mut host = Host::open(NEWEST, &[file.path()]).await;
     assert!(!host.names().await.is_empty());
     let children = || running_with(starts.to_str().unwrap());
     assert!(children() > 0);
     host.end_well().await;
-    until_it("the children to end", async || (children() == 0).then_some(())).await;
+    until_it("the children to end", async || {
+        (children() == 0).then_some(())
+    })
+    .await;
     std::fs::remove_file(starts).unwrap();
 }
 
@@ -158,5 +207,10 @@ async fn children_end_with_it() {
 fn running_with(word: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    lines.filter(|line| line.split(|byte| *byte == 0).any(|given| given == word.as_bytes())).count()
+    lines
+        .filter(|line| {
+            line.split(|byte| *byte == 0)
+                .any(|given| given == word.as_bytes())
+        })
+        .count()
 }

@@ -49,14 +49,22 @@ impl Drop for ConfigFile {
     }
 }
 
-/// `weir stdio` with these arguments, and with nothing of this machine's environment that it looks at.
+/// `weir stdio` with these arguments, and with nothing of this machine's environment that it looks
+/// at.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.arg("stdio").args(arguments).env("XDG_STATE_HOME", "/nonexistent/state").kill_on_drop(true);
+    command
+        .arg("stdio")
+        .args(arguments)
+        .env("XDG_STATE_HOME", "/nonexistent/state")
+        .kill_on_drop(true);
     for name in ["WEIR_CONFIG", "WEIR_TOKEN", "RUST_LOG"] {
         command.env_remove(name);
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -86,7 +94,10 @@ impl Host {
 
     /// The same host, which speaks revisions of both eras.
     pub fn of_both_eras(self) -> Self {
-        Self { is_of_both_eras: true, ..self }
+        Self {
+            is_of_both_eras: true,
+            ..self
+        }
     }
 
     /// Starts it and, where the revision has sessions, begins one.
@@ -100,7 +111,11 @@ impl Host {
         host.capabilities = capabilities;
         if !revision.is_modern() {
             let answer = host.initialize().await;
-            assert_eq!(answer["result"]["protocolVersion"], revision.as_str(), "{answer}");
+            assert_eq!(
+                answer["result"]["protocolVersion"],
+                revision.as_str(),
+                "{answer}"
+            );
         }
         host
     }
@@ -113,7 +128,8 @@ impl Host {
         });
         let answer = self.ask("initialize", params).await;
         if answer.get("result").is_some() {
-            self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+            self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
+                .await;
         }
         answer
     }
@@ -121,7 +137,10 @@ impl Host {
     /// Writes a line.
     pub async fn line(&mut self, text: &str) {
         let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+        stdin
+            .write_all(format!("{text}\n").as_bytes())
+            .await
+            .unwrap();
         stdin.flush().await.unwrap();
     }
 
@@ -139,24 +158,41 @@ impl Host {
             params["_meta"][meta::CLIENT_INFO] = json!({ "name": "host", "version": "1" });
         }
         self.asked.insert(id.to_string(), method.to_owned());
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .await;
         id
     }
 
-    /// The next message; `None` at the end of standard output. It is held against the schema of the host's revision.
+    /// The next message; `None` at the end of standard output. It is held against the schema of the
+    /// host's revision.
     pub async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
-        let read = soon("a line of weir stdio", self.stdout.as_mut().unwrap().read_line(&mut line)).await.unwrap();
+        let read = soon(
+            "a line of weir stdio",
+            self.stdout.as_mut().unwrap().read_line(&mut line),
+        )
+        .await
+        .unwrap();
         if read == 0 {
             return None;
         }
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         if self.revision.is_modern() {
-            assert!(message.get("method").is_none() || message.get("id").is_none(), "a request was written: {message}");
+            assert!(
+                message.get("method").is_none() || message.get("id").is_none(),
+                "a request was written: {message}"
+            );
         }
-        let items = message.as_array().cloned().unwrap_or_else(|| vec![message.clone()]);
+        let items = message
+            .as_array()
+            .cloned()
+            .unwrap_or_else(|| vec![message.clone()]);
         for item in items.iter().filter(|_| !self.is_of_both_eras) {
-            let answered = self.asked.get(&item["id"].to_string()).filter(|_| item.get("method").is_none());
+            let answered = self
+                .asked
+                .get(&item["id"].to_string())
+                .filter(|_| item.get("method").is_none());
             hold(self.revision, answered.map_or("", String::as_str), item);
         }
         Some(message)
@@ -165,7 +201,10 @@ impl Host {
     /// The answer to a request.
     pub async fn answer(&mut self, id: &Value) -> Value {
         loop {
-            let message = self.next().await.unwrap_or_else(|| panic!("the output ended: {:?}", self.beside));
+            let message = self
+                .next()
+                .await
+                .unwrap_or_else(|| panic!("the output ended: {:?}", self.beside));
             if message.get("method").is_none() && message["id"] == *id {
                 return message;
             }
@@ -175,11 +214,18 @@ impl Host {
 
     /// The next message with this method.
     pub async fn heard(&mut self, method: &str) -> Value {
-        if let Some(at) = self.beside.iter().position(|message| message["method"] == method) {
+        if let Some(at) = self
+            .beside
+            .iter()
+            .position(|message| message["method"] == method)
+        {
             return self.beside.remove(at);
         }
         loop {
-            let message = self.next().await.unwrap_or_else(|| panic!("the output ended: {:?}", self.beside));
+            let message = self
+                .next()
+                .await
+                .unwrap_or_else(|| panic!("the output ended: {:?}", self.beside));
             if message["method"] == method {
                 return message;
             }
@@ -194,15 +240,28 @@ impl Host {
 
     /// The text of a tool's result.
     pub async fn call(&mut self, tool: &str, arguments: Value) -> String {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await;
-        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let answer = self
+            .ask(
+                "tools/call",
+                json!({ "name": tool, "arguments": arguments }),
+            )
+            .await;
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned()
     }
 
     /// The names of the tools, once there are some.
     pub async fn names(&mut self) -> Vec<String> {
         let answer = self.ask("tools/list", json!({})).await;
-        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        let tools = answer["result"]["tools"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer}"));
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     pub async fn cancel(&mut self, id: &Value) {
@@ -238,7 +297,13 @@ impl Host {
             left.push(message);
         }
         let mut log = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .await
+            .unwrap();
         let status = soon("weir stdio to end", self.child.wait()).await.unwrap();
         (left, status.code(), log)
     }

@@ -1,4 +1,5 @@
-//! `weir stdio`: a gateway over standard streams, with hosts of every revision, by hand and of the SDKs.
+//! `weir stdio`: a gateway over standard streams, with hosts of every revision, by hand and of the
+//! SDKs.
 
 mod ends;
 mod frames;

@@ -1,4 +1,5 @@
-//! Everything that passes, in every revision of the host, in front of servers of both eras, from a config and from a URL.
+//! Everything that passes, in every revision of the host, in front of servers of both eras, from a
+//! config and from a URL.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Gate, Step, Tool};
@@ -36,12 +37,16 @@ fn form() -> Value {
 }
 
 fn prompt() -> Value {
-    let message = json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
+    let message =
+        json!({ "role": "user", "content": { "type": "text", "text": "What is 6 times 7?" } });
     json!({ "messages": [message], "maxTokens": 10 })
 }
 
-const QUESTIONS: [(&str, &str); 3] =
-    [("form", "elicitation/create"), ("sample", "sampling/createMessage"), ("roots", "roots/list")];
+const QUESTIONS: [(&str, &str); 3] = [
+    ("form", "elicitation/create"),
+    ("sample", "sampling/createMessage"),
+    ("roots", "roots/list"),
+];
 
 fn question(method: &str) -> Value {
     match method {
@@ -54,33 +59,53 @@ fn question(method: &str) -> Value {
 /// A host's answer, and the text in it that the tool must have seen.
 fn answer(method: &str) -> (Value, &'static str) {
     match method {
-        "elicitation/create" => (json!({ "action": "accept", "content": { "name": "Ada" } }), "Ada"),
-        "roots/list" => (json!({ "roots": [{ "uri": "file:///srv/ada", "name": "ada" }] }), "file:///srv/ada"),
+        "elicitation/create" => (
+            json!({ "action": "accept", "content": { "name": "Ada" } }),
+            "Ada",
+        ),
+        "roots/list" => (
+            json!({ "roots": [{ "uri": "file:///srv/ada", "name": "ada" }] }),
+            "file:///srv/ada",
+        ),
         _ => {
             let content = json!({ "type": "text", "text": "forty-two" });
-            (json!({ "role": "assistant", "model": "m", "content": content }), "forty-two")
+            (
+                json!({ "role": "assistant", "model": "m", "content": content }),
+                "forty-two",
+            )
         }
     }
 }
 
 fn asking(builder: Builder, is_modern: bool) -> Builder {
-    QUESTIONS.into_iter().fold(builder, |builder, (tool, method)| {
-        if !is_modern {
-            let ask = Step::Ask { method, params: question(method) };
-            return builder.tool(tool, Behaviour::steps([ask, Step::Answer]));
-        }
-        let mut asked = json!({ "method": method });
-        if method != "roots/list" {
-            asked["params"] = question(method);
-        }
-        let rounds = [Behaviour::input_required(json!({ "q": asked }), Some("s")), Behaviour::text("asked")];
-        builder.with(Tool::new(tool).does_in_turn(rounds))
-    })
+    QUESTIONS
+        .into_iter()
+        .fold(builder, |builder, (tool, method)| {
+            if !is_modern {
+                let ask = Step::Ask {
+                    method,
+                    params: question(method),
+                };
+                return builder.tool(tool, Behaviour::steps([ask, Step::Answer]));
+            }
+            let mut asked = json!({ "method": method });
+            if method != "roots/list" {
+                asked["params"] = question(method);
+            }
+            let rounds = [
+                Behaviour::input_required(json!({ "q": asked }), Some("s")),
+                Behaviour::text("asked"),
+            ];
+            builder.with(Tool::new(tool).does_in_turn(rounds))
+        })
 }
 
 impl World {
     async fn start(server: Option<Revision>, revision: Revision, way: Form) -> Self {
-        let (gate, older) = (Gate::new(), server.unwrap_or(Revision::MODERN).min(revision));
+        let (gate, older) = (
+            Gate::new(),
+            server.unwrap_or(Revision::MODERN).min(revision),
+        );
         let builder = server.map_or_else(Mockup::modern, Mockup::legacy);
         let builder = asking(builder, server.is_none())
             .with_library()
@@ -104,23 +129,46 @@ impl World {
         };
         let able = json!({ "sampling": {}, "elicitation": {}, "roots": { "listChanged": true } });
         let host = Host::able(revision, &[&target], able).await;
-        Self { server, gate, host, revision, older, _file: file, _relay: relay }
+        Self {
+            server,
+            gate,
+            host,
+            revision,
+            older,
+            _file: file,
+            _relay: relay,
+        }
     }
 
     async fn lists_and_calls(&mut self) {
         let host = &mut self.host;
         let names = host.names().await;
-        assert!(["echo", "steps", "gated"].iter().all(|tool| names.iter().any(|name| name == tool)), "{names:?}");
+        assert!(
+            ["echo", "steps", "gated"]
+                .iter()
+                .all(|tool| names.iter().any(|name| name == tool)),
+            "{names:?}"
+        );
         assert_eq!(host.call("echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
         let large = host.call("large", json!({})).await;
         assert_eq!(large.len(), 3 << 20);
-        let refused = host.ask("tools/call", json!({ "name": "nothing", "arguments": {} })).await;
-        assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
+        let refused = host
+            .ask("tools/call", json!({ "name": "nothing", "arguments": {} }))
+            .await;
+        assert!(
+            refused.get("error").is_some() || refused["result"]["isError"] == true,
+            "{refused}"
+        );
         let unknown = host.ask("nothing/known", json!({})).await;
         assert!(unknown.get("error").is_some(), "{unknown}");
         for (method, member) in [("prompts/list", "prompts"), ("resources/list", "resources")] {
             let listed = host.ask(method, json!({})).await;
-            assert!(!listed["result"][member].as_array().unwrap_or_else(|| panic!("{listed}")).is_empty());
+            assert!(
+                !listed["result"][member]
+                    .as_array()
+                    .unwrap_or_else(|| panic!("{listed}"))
+                    .is_empty()
+            );
         }
         if !self.revision.is_modern() {
             assert_eq!(host.ask("ping", json!({})).await["result"], json!({}));
@@ -129,7 +177,8 @@ impl World {
 
     async fn progress_and_logs(&mut self) {
         let host = &mut self.host;
-        let mut params = json!({ "name": "steps", "arguments": {}, "_meta": { "progressToken": "t" } });
+        let mut params =
+            json!({ "name": "steps", "arguments": {}, "_meta": { "progressToken": "t" } });
         let answer = host.ask("tools/call", params.take()).await;
         assert!(answer.get("result").is_some(), "{answer}");
         let progress = host.heard("notifications/progress").await;
@@ -138,19 +187,36 @@ impl World {
         if self.revision.is_modern() {
             params["_meta"] = json!({ weir_wire::meta::LOG_LEVEL: "error" });
         } else {
-            assert_eq!(host.ask("logging/setLevel", json!({ "level": "error" })).await["result"], json!({}));
+            assert_eq!(
+                host.ask("logging/setLevel", json!({ "level": "error" }))
+                    .await["result"],
+                json!({})
+            );
         }
         host.beside.clear();
         assert!(host.ask("tools/call", params).await.get("result").is_some());
-        assert_eq!(host.heard("notifications/message").await["params"]["level"], "error");
-        assert!(!host.beside.iter().any(|message| message["method"] == "notifications/message"), "{:?}", host.beside);
+        assert_eq!(
+            host.heard("notifications/message").await["params"]["level"],
+            "error"
+        );
+        assert!(
+            !host
+                .beside
+                .iter()
+                .any(|message| message["method"] == "notifications/message"),
+            "{:?}",
+            host.beside
+        );
     }
 
     /// A call that ends when the host takes it back, and no answer comes.
     async fn cancellation(&mut self) {
         let id = self
             .host
-            .begin("tools/call", json!({ "name": "gated", "arguments": {}, "_meta": { "progressToken": 7 } }))
+            .begin(
+                "tools/call",
+                json!({ "name": "gated", "arguments": {}, "_meta": { "progressToken": 7 } }),
+            )
             .await;
         self.host.heard("notifications/progress").await;
         self.host.cancel(&id).await;
@@ -158,16 +224,33 @@ impl World {
         let is_over = || server.counts("gated").cancelled + server.counts("gated").abandoned > 0;
         until_it("the call to be cancelled", async || is_over().then_some(())).await;
         // At once after its call: the two are told in their order.
-        let early = self.host.begin("tools/call", json!({ "name": "gated", "arguments": {} })).await;
+        let early = self
+            .host
+            .begin("tools/call", json!({ "name": "gated", "arguments": {} }))
+            .await;
         self.host.cancel(&early).await;
         self.host.cancel(&json!("never asked")).await;
-        assert_eq!(self.host.call("echo", json!({ "n": 2 })).await, r#"{"n":2}"#);
+        assert_eq!(
+            self.host.call("echo", json!({ "n": 2 })).await,
+            r#"{"n":2}"#
+        );
         let answered = |message: &Value| message["id"] == id || message["id"] == early;
-        assert!(!self.host.beside.iter().any(answered), "{:?}", self.host.beside);
+        assert!(
+            !self.host.beside.iter().any(answered),
+            "{:?}",
+            self.host.beside
+        );
         // The early one is nowhere any more: the gate lets nobody out who would answer.
         self.gate.open();
-        assert_eq!(self.host.call("gated", json!({ "n": 3 })).await, r#"{"n":3}"#);
-        assert!(!self.host.beside.iter().any(answered), "{:?}", self.host.beside);
+        assert_eq!(
+            self.host.call("gated", json!({ "n": 3 })).await,
+            r#"{"n":3}"#
+        );
+        assert!(
+            !self.host.beside.iter().any(answered),
+            "{:?}",
+            self.host.beside
+        );
     }
 
     /// What the server asks reaches the host, and the host's answer the server.
@@ -183,7 +266,12 @@ impl World {
                 let first = self.host.ask("tools/call", params.clone()).await;
                 let asked = &first["result"];
                 assert_eq!(asked["resultType"], "input_required", "{first}");
-                let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+                let (key, request) = asked["inputRequests"]
+                    .as_object()
+                    .unwrap()
+                    .iter()
+                    .next()
+                    .unwrap();
                 assert_eq!(request["method"], method, "{first}");
                 let mut again = params;
                 again["inputResponses"] = json!({ key: reply });
@@ -192,46 +280,86 @@ impl World {
             } else {
                 let id = self.host.begin("tools/call", params).await;
                 let asked = self.host.heard(method).await;
-                self.host.say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": reply })).await;
+                self.host
+                    .say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": reply }))
+                    .await;
                 self.host.answer(&id).await
             };
-            let text = result["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"));
-            let retried = self.server.requests_of("tools/call").last().unwrap().message.to_string();
-            assert!(text.contains(seen) || text == "asked" && retried.contains(seen), "{tool}: {text} {retried}");
+            let text = result["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{result}"));
+            let retried = self
+                .server
+                .requests_of("tools/call")
+                .last()
+                .unwrap()
+                .message
+                .to_string();
+            assert!(
+                text.contains(seen) || text == "asked" && retried.contains(seen),
+                "{tool}: {text} {retried}"
+            );
         }
     }
 
     async fn changes(&mut self) {
         let listening = match self.revision.is_modern() {
             true => {
-                let filter =
-                    json!({ "notifications": { "toolsListChanged": true, "resourceSubscriptions": ["memo:1"] } });
+                let filter = json!({ "notifications": { "toolsListChanged": true, "resourceSubscriptions": ["memo:1"] } });
                 let id = self.host.begin("subscriptions/listen", filter).await;
-                let acknowledged = self.host.heard("notifications/subscriptions/acknowledged").await;
-                assert_eq!(acknowledged["params"]["notifications"]["toolsListChanged"], true);
+                let acknowledged = self
+                    .host
+                    .heard("notifications/subscriptions/acknowledged")
+                    .await;
+                assert_eq!(
+                    acknowledged["params"]["notifications"]["toolsListChanged"],
+                    true
+                );
                 Some(id)
             }
             false => {
-                let subscribed = self.host.ask("resources/subscribe", json!({ "uri": "memo:1" })).await;
+                let subscribed = self
+                    .host
+                    .ask("resources/subscribe", json!({ "uri": "memo:1" }))
+                    .await;
                 assert_eq!(subscribed["result"], json!({}), "{subscribed}");
                 None
             }
         };
         let (server, host) = (&self.server, &mut self.host);
-        until_it("weir to listen", async || (server.listeners() > 0).then_some(())).await;
-        until_it("the subscription", async || server.subscribed().iter().any(|uri| uri == "memo:1").then_some(()))
-            .await;
+        until_it("weir to listen", async || {
+            (server.listeners() > 0).then_some(())
+        })
+        .await;
+        until_it("the subscription", async || {
+            server
+                .subscribed()
+                .iter()
+                .any(|uri| uri == "memo:1")
+                .then_some(())
+        })
+        .await;
         server.update("memo:1");
-        assert_eq!(host.heard("notifications/resources/updated").await["params"]["uri"], "memo:1");
-        let grown = [Tool::new("grown"), Tool::new("echo").does(Behaviour::echo())];
+        assert_eq!(
+            host.heard("notifications/resources/updated").await["params"]["uri"],
+            "memo:1"
+        );
+        let grown = [
+            Tool::new("grown"),
+            Tool::new("echo").does(Behaviour::echo()),
+        ];
         server.set_tools(grown);
         server.notify_list_changed();
         let told = host.heard("notifications/tools/list_changed").await;
         if let Some(id) = &listening {
-            assert_eq!(told["params"]["_meta"][weir_wire::meta::SUBSCRIPTION_ID], *id);
+            assert_eq!(
+                told["params"]["_meta"][weir_wire::meta::SUBSCRIPTION_ID],
+                *id
+            );
         }
         let mut names = host.names().await;
-        // The host's own session and the watch of all hear of it at their own times, and what is the session's alone stands last.
+        // The host's own session and the watch of all hear of it at their own times, and what is
+        // the session's alone stands last.
         names.sort_unstable();
         assert_eq!(names, ["echo", "grown"]);
     }

@@ -1,4 +1,5 @@
-//! A process that runs for long: calls that are tasks, a config that changes, and a host that reads slowly.
+//! A process that runs for long: calls that are tasks, a config that changes, and a host that reads
+//! slowly.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -20,33 +21,51 @@ async fn state_at_its_end(host: &mut Host, task: &Value) -> Value {
 
 #[tokio::test]
 async fn calls_become_tasks_where_the_host_has_them() {
-    for server in [Mockup::legacy(NEWEST).with_tasks_of(NEWEST), Mockup::modern().with_tasks_of(Revision::MODERN)] {
+    for server in [
+        Mockup::legacy(NEWEST).with_tasks_of(NEWEST),
+        Mockup::modern().with_tasks_of(Revision::MODERN),
+    ] {
         let server = server.start().await;
         let mut host = Host::able(NEWEST, &[&server.url()], json!({ "elicitation": {} })).await;
-        let params = json!({ "name": "task_done", "arguments": { "n": 1 }, "task": { "ttl": 60_000 } });
+        let params =
+            json!({ "name": "task_done", "arguments": { "n": 1 }, "task": { "ttl": 60_000 } });
         let begun = host.ask("tools/call", params).await;
         let task = begun["result"]["task"]["taskId"].clone();
         assert!(task.is_string(), "{begun}");
         state_at_its_end(&mut host, &task).await;
         let result = host.ask("tasks/result", json!({ "taskId": task })).await;
-        assert_eq!(result["result"]["content"][0]["text"], r#"{"n":1}"#, "{result}");
+        assert_eq!(
+            result["result"]["content"][0]["text"], r#"{"n":1}"#,
+            "{result}"
+        );
         host.end_well().await;
 
         let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
         let mut host = Host::able(Revision::MODERN, &[&server.url()], able).await;
-        let begun = host.ask("tools/call", json!({ "name": "task_done", "arguments": { "n": 2 } })).await;
+        let begun = host
+            .ask(
+                "tools/call",
+                json!({ "name": "task_done", "arguments": { "n": 2 } }),
+            )
+            .await;
         assert_eq!(begun["result"]["resultType"], "task", "{begun}");
         let state = state_at_its_end(&mut host, &begun["result"]["taskId"]).await;
-        assert_eq!(state["result"]["content"][0]["text"], r#"{"n":2}"#, "{state}");
+        assert_eq!(
+            state["result"]["content"][0]["text"], r#"{"n":2}"#,
+            "{state}"
+        );
         host.end_well().await;
     }
 }
 
 #[tokio::test]
 async fn a_changed_config_is_taken_up_and_the_host_is_told() {
-    let [one, two] = ["one", "two"].map(|name| Mockup::legacy(NEWEST).tool(name, Behaviour::echo()));
+    let [one, two] =
+        ["one", "two"].map(|name| Mockup::legacy(NEWEST).tool(name, Behaviour::echo()));
     let (one, two) = (one.start().await, two.start().await);
-    let file = ConfigFile::new(&json!({ "upstreams": { "a": { "url": one.url() } }, "change_window": "50ms" }));
+    let file = ConfigFile::new(
+        &json!({ "upstreams": { "a": { "url": one.url() } }, "change_window": "50ms" }),
+    );
     let mut host = Host::open(NEWEST, &[file.path()]).await;
     assert_eq!(host.names().await, ["a__one"]);
     let both = json!({ "a": { "url": one.url() }, "b": { "url": two.url() } });
@@ -56,7 +75,10 @@ async fn a_changed_config_is_taken_up_and_the_host_is_told() {
     std::fs::write(&next, config.to_string()).unwrap();
     std::fs::rename(&next, file.path()).unwrap();
     host.heard("notifications/tools/list_changed").await;
-    until_it("the new tool", async || (host.names().await == ["a__one", "b__two"]).then_some(())).await;
+    until_it("the new tool", async || {
+        (host.names().await == ["a__one", "b__two"]).then_some(())
+    })
+    .await;
     assert_eq!(host.call("b__two", json!({ "n": 1 })).await, r#"{"n":1}"#);
     // A bad one changes nothing.
     std::fs::write(file.path(), "upstrems: {}").unwrap();
@@ -70,12 +92,18 @@ async fn a_changed_config_is_taken_up_and_the_host_is_told() {
 async fn a_host_that_reads_slowly_gets_everything_and_weir_holds_little() {
     const CALLS: usize = 20;
     const BYTES: usize = 8 << 20;
-    let server = Mockup::legacy(NEWEST).tool("large", Behaviour::huge(BYTES)).start().await;
+    let server = Mockup::legacy(NEWEST)
+        .tool("large", Behaviour::huge(BYTES))
+        .start()
+        .await;
     let mut host = Host::open(NEWEST, &[&server.url()]).await;
     host.call("large", json!({})).await;
     let mut ids = Vec::new();
     for _ in 0..CALLS {
-        ids.push(host.begin("tools/call", json!({ "name": "large", "arguments": {} })).await);
+        ids.push(
+            host.begin("tools/call", json!({ "name": "large", "arguments": {} }))
+                .await,
+        );
     }
     let started = || server.executions("large");
     until_it("all calls", async || (started() == CALLS + 1).then_some(())).await;
@@ -86,14 +114,36 @@ async fn a_host_that_reads_slowly_gets_everything_and_weir_holds_little() {
             Some(at) => host.beside.remove(at),
             None => host.answer(&id).await,
         };
-        assert_eq!(answer["result"]["content"][0]["text"].as_str().unwrap().len(), BYTES);
+        assert_eq!(
+            answer["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .len(),
+            BYTES
+        );
     }
     let peak = |status: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<usize>()
+            .unwrap()
+            << 10
     };
     let after = std::fs::read_to_string(format!("/proc/{}/status", host.id())).unwrap();
-    eprintln!("{} MiB, and at the end {} MiB", peak(&status) >> 20, peak(&after) >> 20);
-    assert!(peak(&after) < CALLS * BYTES * 3 / 4, "{} MiB", peak(&after) >> 20);
+    eprintln!(
+        "{} MiB, and at the end {} MiB",
+        peak(&status) >> 20,
+        peak(&after) >> 20
+    );
+    assert!(
+        peak(&after) < CALLS * BYTES * 3 / 4,
+        "{} MiB",
+        peak(&after) >> 20
+    );
     host.end_well().await;
 }

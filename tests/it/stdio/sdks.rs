@@ -1,10 +1,13 @@
-//! `weir stdio` under the stdio clients of the official SDKs, in every revision they speak, and under the Inspector.
+//! `weir stdio` under the stdio clients of the official SDKs, in every revision they speak, and
+//! under the Inspector.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
 use super::host::ConfigFile;
-use crate::harness::{Client, Process, Seen, Server, Weir, binary, inspector_of_command, needs_peers};
+use crate::harness::{
+    Client, Process, Seen, Server, Weir, binary, inspector_of_command, needs_peers,
+};
 
 /// Servers of both eras, and a config in front of them.
 struct Town {
@@ -22,7 +25,11 @@ impl Town {
             "first_list_wait": "30s",
         });
         let file = ConfigFile::new(&config);
-        Self { config, file, _servers: [everything.0, asking.0, zoo.0] }
+        Self {
+            config,
+            file,
+            _servers: [everything.0, asking.0, zoo.0],
+        }
     }
 
     /// The command line of a host's settings.
@@ -37,7 +44,10 @@ fn tour(client: Client, revisions: &[Revision]) {
         return;
     }
     let town = Town::start();
-    let (weir, file) = (Weir::with(town.config.clone()), Town::command(town.file.path()));
+    let (weir, file) = (
+        Weir::with(town.config.clone()),
+        Town::command(town.file.path()),
+    );
     weir.until_listed("/mcp", &["ev__echo", "ask__greet", "zoo__weigh"]);
     for command in [file.clone(), Town::command(&weir.url("/mcp"))] {
         everything(client, &command);
@@ -45,9 +55,21 @@ fn tour(client: Client, revisions: &[Revision]) {
     }
     for revision in revisions {
         let proposed = ["--revision", revision.as_str()];
-        let called = run(client, &file, &["call", "zoo__weigh", r#"{"animal":"cat"}"#], &proposed);
-        assert_eq!(called.one("connected")["protocolVersion"], revision.as_str(), "{called:?}");
-        assert!(called.one("result").to_string().contains("4.5"), "{called:?}");
+        let called = run(
+            client,
+            &file,
+            &["call", "zoo__weigh", r#"{"animal":"cat"}"#],
+            &proposed,
+        );
+        assert_eq!(
+            called.one("connected")["protocolVersion"],
+            revision.as_str(),
+            "{called:?}"
+        );
+        assert!(
+            called.one("result").to_string().contains("4.5"),
+            "{called:?}"
+        );
         questions(client, &file, &proposed, *revision);
     }
 }
@@ -62,10 +84,24 @@ fn everything(client: Client, command: &str) {
         assert!(listed.names().contains(&tool), "{tool} in {listed:?}");
     }
     let arguments = json!({ "duration": 1, "steps": 3 }).to_string();
-    let called = run(client, command, &["call-progress", "ev__trigger-long-running-operation", &arguments], &[]);
+    let called = run(
+        client,
+        command,
+        &[
+            "call-progress",
+            "ev__trigger-long-running-operation",
+            &arguments,
+        ],
+        &[],
+    );
     assert!(!called.all("progress").is_empty(), "{called:?}");
     called.one("result");
-    let watched = run(client, command, &["watch", "--trigger", "zoo__add_tool"], &[]);
+    let watched = run(
+        client,
+        command,
+        &["watch", "--trigger", "zoo__add_tool"],
+        &[],
+    );
     assert!(!watched.all("list_changed").is_empty(), "{watched:?}");
     assert!(watched.names().contains(&"zoo__grown_1"), "{watched:?}");
     run(client, command, &["unknown-tool"], &[]).one("refused");
@@ -76,23 +112,64 @@ fn questions(client: Client, command: &str, more: &[&str], revision: Revision) {
     let sampled = json!({ "prompt": "a word" });
     // The last one's form has types of fields that came with that revision.
     let tries = [
-        (Revision::V2024_11_05, "ask__say", json!({}), "sampling/createMessage", "a sampled text"),
-        (Revision::V2024_11_05, "ev__trigger-sampling-request", sampled, "sampling/createMessage", "a sampled text"),
-        (Revision::V2025_06_18, "ask__greet", json!({}), "elicitation/create", "Hello Ada"),
-        (Revision::V2025_11_25, "ev__trigger-elicitation-request", json!({}), "elicitation/create", "accept"),
+        (
+            Revision::V2024_11_05,
+            "ask__say",
+            json!({}),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+        (
+            Revision::V2024_11_05,
+            "ev__trigger-sampling-request",
+            sampled,
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+        (
+            Revision::V2025_06_18,
+            "ask__greet",
+            json!({}),
+            "elicitation/create",
+            "Hello Ada",
+        ),
+        (
+            Revision::V2025_11_25,
+            "ev__trigger-elicitation-request",
+            json!({}),
+            "elicitation/create",
+            "accept",
+        ),
     ];
     for (since, tool, arguments, method, says) in tries {
         if revision < since {
             continue;
         }
-        let seen = run(client, command, &["call", tool, &arguments.to_string(), "--asks"], more);
+        let seen = run(
+            client,
+            command,
+            &["call", tool, &arguments.to_string(), "--asks"],
+            more,
+        );
         let result = &seen.one("result")["result"];
-        assert!(result["isError"] != true && result.to_string().contains(says), "{client:?} {tool}: {seen:?}");
-        assert!(seen.all("asked").iter().any(|asked| asked["method"] == method), "{client:?} {tool}: {seen:?}");
+        assert!(
+            result["isError"] != true && result.to_string().contains(says),
+            "{client:?} {tool}: {seen:?}"
+        );
+        assert!(
+            seen.all("asked")
+                .iter()
+                .any(|asked| asked["method"] == method),
+            "{client:?} {tool}: {seen:?}"
+        );
     }
 }
 
-const OLDER: [Revision; 3] = [Revision::V2024_11_05, Revision::V2025_03_26, Revision::V2025_06_18];
+const OLDER: [Revision; 3] = [
+    Revision::V2024_11_05,
+    Revision::V2025_03_26,
+    Revision::V2025_06_18,
+];
 
 macro_rules! tours {
     ($($name:ident: $client:expr, $revisions:expr;)*) => {$(
@@ -125,7 +202,11 @@ fn a_child_asks_the_host() {
     for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
         let scenario = ["call", "ev__trigger-elicitation-request", "{}", "--asks"];
         let seen = run(client, &Town::command(file.path()), &scenario, &[]);
-        assert_eq!(seen.one("asked")["method"], "elicitation/create", "{seen:?}");
+        assert_eq!(
+            seen.one("asked")["method"],
+            "elicitation/create",
+            "{seen:?}"
+        );
     }
 }
 
@@ -135,10 +216,30 @@ fn the_inspectors_command_line_lists_and_calls() {
         return;
     }
     let file = ConfigFile::new(&json!({ "mcpServers": { "fast": Server::FastMcp.as_child() } }));
-    let command = [binary().display().to_string(), "stdio".to_owned(), file.path().to_owned()];
+    let command = [
+        binary().display().to_string(),
+        "stdio".to_owned(),
+        file.path().to_owned(),
+    ];
     let listed = inspector_of_command(&command, &["tools/list"]);
-    let names: Vec<&Value> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    let names: Vec<&Value> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
     assert!(names.contains(&&json!("fast__add")), "{names:?}");
-    let call = ["tools/call", "--tool-name", "fast__add", "--tool-arg", "a=2", "--tool-arg", "b=3"];
-    assert_eq!(inspector_of_command(&command, &call)["content"][0]["text"], "5");
+    let call = [
+        "tools/call",
+        "--tool-name",
+        "fast__add",
+        "--tool-arg",
+        "a=2",
+        "--tool-arg",
+        "b=3",
+    ];
+    assert_eq!(
+        inspector_of_command(&command, &call)["content"][0]["text"],
+        "5"
+    );
 }

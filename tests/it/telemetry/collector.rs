@@ -1,4 +1,5 @@
-//! Collectors: one that reads with the official types, one that keeps what it gets as it came, and one that never answers.
+//! Collectors: one that reads with the official types, one that keeps what it gets as it came, and
+//! one that never answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,33 +24,57 @@ impl Receiver {
         command.arg(python.join("otlp_receiver.py")).args(flags);
         let mut process = Process::start(command);
         let (grpc, http) = (process.line_after("grpc "), process.line_after("http "));
-        Self { process, grpc, http }
+        Self {
+            process,
+            grpc,
+            http,
+        }
     }
 
     pub fn url(&self, protocol: &str) -> &str {
-        if protocol == "grpc" { &self.grpc } else { &self.http }
+        if protocol == "grpc" {
+            &self.grpc
+        } else {
+            &self.http
+        }
     }
 
     /// The requests of a signal so far.
     pub fn requests(&self, signal: &str) -> Vec<Value> {
         let said = self.process.said();
-        let all = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let all = said
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         all.filter(|request| request["signal"] == signal).collect()
     }
 
     /// The spans so far.
     pub fn spans(&self) -> Vec<Value> {
-        let of = |request: &Value| request["message"]["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned();
-        self.requests("traces").iter().flat_map(|request| of(request).unwrap()).collect()
+        let of = |request: &Value| {
+            request["message"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+                .as_array()
+                .cloned()
+        };
+        self.requests("traces")
+            .iter()
+            .flat_map(|request| of(request).unwrap())
+            .collect()
     }
 
     /// The newest figures of an instrument, once there are some that fit.
     pub fn points(&self, name: &str, kind: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
         until(name, || {
             let last = self.requests("metrics").pop()?;
-            let metrics = last["message"]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array()?.clone();
+            let metrics = last["message"]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+                .as_array()?
+                .clone();
             let own = metrics.into_iter().find(|metric| metric["name"] == name)?;
-            let points: Vec<Value> = own[kind]["dataPoints"].as_array()?.iter().filter(|p| fits(p)).cloned().collect();
+            let points: Vec<Value> = own[kind]["dataPoints"]
+                .as_array()?
+                .iter()
+                .filter(|p| fits(p))
+                .cloned()
+                .collect();
             (!points.is_empty()).then_some(points)
         })
     }
@@ -57,9 +82,15 @@ impl Receiver {
 
 /// An attribute of a span, a point or a resource, as text.
 pub fn attribute(of: &Value, name: &str) -> Option<String> {
-    let own = of["attributes"].as_array()?.iter().find(|pair| pair["key"] == name)?;
+    let own = of["attributes"]
+        .as_array()?
+        .iter()
+        .find(|pair| pair["key"] == name)?;
     let value = &own["value"];
-    value["stringValue"].as_str().or(value["intValue"].as_str()).map(str::to_owned)
+    value["stringValue"]
+        .as_str()
+        .or(value["intValue"].as_str())
+        .map(str::to_owned)
 }
 
 /// A collector of HTTP in this process, that keeps requests as they came. It ends with the test.
@@ -102,7 +133,8 @@ impl Collector {
         &self.url
     }
 
-    /// All bytes of all bodies so far, as text: what is written in Protocol Buffers is written as it is.
+    /// All bytes of all bodies so far, as text: what is written in Protocol Buffers is written as
+    /// it is.
     pub fn got(&self) -> String {
         String::from_utf8_lossy(&self.got.lock().unwrap()).into_owned()
     }
@@ -129,7 +161,11 @@ fn converse(stream: TcpStream, kept: &Mutex<Vec<u8>>) {
             return;
         }
         kept.lock().unwrap().extend(body);
-        if reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+        if reader
+            .get_mut()
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .is_err()
+        {
             return;
         }
     }

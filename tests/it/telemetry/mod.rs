@@ -1,5 +1,5 @@
-//! What operators get: one trace from client to upstream, metrics by push and by scrape, and nothing of it in the way of a request.
-//! What weir sends is read by the official message types.
+//! What operators get: one trace from client to upstream, metrics by push and by scrape, and
+//! nothing of it in the way of a request. What weir sends is read by the official message types.
 
 mod collector;
 mod pushed;

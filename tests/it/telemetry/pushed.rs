@@ -44,11 +44,17 @@ async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over
     }
     for protocol in ["grpc", "http"] {
         let collector = Receiver::start(&[]);
-        let upstream =
-            Mockup::modern().tools(1).tool("fails", Behaviour::error(4242, "sold out", json!({}))).start().await;
+        let upstream = Mockup::modern()
+            .tools(1)
+            .tool("fails", Behaviour::error(4242, "sold out", json!({})))
+            .start()
+            .await;
         let otlp = json!({ "endpoint": collector.url(protocol), "protocol": protocol, "interval": "500ms",
             "headers": { "x-collector-key": "open" } });
-        let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+        let weir = weir_telling(
+            &upstream,
+            json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
+        );
         for revision in [Revision::MODERN, Revision::NEWEST_LEGACY] {
             one_trace(&weir, &collector, &upstream, revision).await;
         }
@@ -60,26 +66,44 @@ async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over
     }
 }
 
-/// A call whose client has a trace: two spans of weir's in it, and what the upstream and the log are told fits.
+/// A call whose client has a trace: two spans of weir's in it, and what the upstream and the log
+/// are told fits.
 async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &Mockup, revision: Revision) {
     let client = Checked::open(&weir.url("/mcp"), revision).await;
     let parent = format!("00-{TRACE}-{SPAN}-00");
-    let params = json!({ "name": "one__tool_0000", "arguments": {}, "_meta": { "traceparent": parent } });
+    let params =
+        json!({ "name": "one__tool_0000", "arguments": {}, "_meta": { "traceparent": parent } });
     let before = collector.spans().len();
     assert!(client.ask("tools/call", params).await.result().is_object());
     let (trace, span) = told(&upstream.requests_of("tools/call").pop().unwrap());
     assert_eq!(trace, TRACE);
     let spans = until("the spans of the call", || {
         let spans = collector.spans()[before..].to_vec();
-        let own: Vec<Value> = spans.into_iter().filter(|span| span["traceId"] == base64(TRACE)).collect();
+        let own: Vec<Value> = spans
+            .into_iter()
+            .filter(|span| span["traceId"] == base64(TRACE))
+            .collect();
         (own.len() == 2).then_some(own)
     });
-    let (server, asked) = (of_kind(&spans, "SPAN_KIND_SERVER")[0], of_kind(&spans, "SPAN_KIND_CLIENT")[0]);
-    assert_eq!((&server["parentSpanId"], &asked["parentSpanId"]), (&json!(base64(SPAN)), &server["spanId"]));
-    assert_eq!(asked["spanId"], base64(&span), "what the upstream was told of");
+    let (server, asked) = (
+        of_kind(&spans, "SPAN_KIND_SERVER")[0],
+        of_kind(&spans, "SPAN_KIND_CLIENT")[0],
+    );
+    assert_eq!(
+        (&server["parentSpanId"], &asked["parentSpanId"]),
+        (&json!(base64(SPAN)), &server["spanId"])
+    );
+    assert_eq!(
+        asked["spanId"],
+        base64(&span),
+        "what the upstream was told of"
+    );
     assert_eq!(
         (&server["name"], &asked["name"]),
-        (&json!("tools/call one__tool_0000"), &json!("tools/call tool_0000"))
+        (
+            &json!("tools/call one__tool_0000"),
+            &json!("tools/call tool_0000")
+        )
     );
     for (span, name, expected) in [
         (server, "mcp.method.name", "tools/call"),
@@ -93,16 +117,30 @@ async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &Mockup, revisio
         (asked, "weir.upstream", "one"),
         (asked, "weir.outcome", "complete"),
     ] {
-        assert_eq!(attribute(span, name).as_deref(), Some(expected), "{name} of {span}");
+        assert_eq!(
+            attribute(span, name).as_deref(),
+            Some(expected),
+            "{name} of {span}"
+        );
     }
     let version = attribute(server, "mcp.protocol.version");
-    assert_eq!(version.as_deref(), revision.is_modern().then_some("2026-07-28"));
-    until("the line of the request in the log, by its trace and span", || {
-        let said = weir.process.said();
-        let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let is_own = |span: &Value| span["trace_id"] == TRACE && hex_is(&server["spanId"], &span["span_id"]);
-        lines.find(|line| line["message"] == "request" && is_own(&line["span"]))
-    });
+    assert_eq!(
+        version.as_deref(),
+        revision.is_modern().then_some("2026-07-28")
+    );
+    until(
+        "the line of the request in the log, by its trace and span",
+        || {
+            let said = weir.process.said();
+            let mut lines = said
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let is_own = |span: &Value| {
+                span["trace_id"] == TRACE && hex_is(&server["spanId"], &span["span_id"])
+            };
+            lines.find(|line| line["message"] == "request" && is_own(&line["span"]))
+        },
+    );
 }
 
 /// Whether an id of the official types' JSON form is this one in hexadecimal digits.
@@ -117,35 +155,67 @@ async fn failures(weir: &Weir, collector: &Receiver) {
     client.call("nothing-has-this-name", json!({})).await;
     let failed = until("the spans of what failed", || {
         let spans = collector.spans();
-        let failed: Vec<Value> =
-            spans.into_iter().filter(|span| span["status"]["code"] == "STATUS_CODE_ERROR").collect();
+        let failed: Vec<Value> = spans
+            .into_iter()
+            .filter(|span| span["status"]["code"] == "STATUS_CODE_ERROR")
+            .collect();
         (failed.len() >= 3).then_some(failed)
     });
-    let names: Vec<&str> = failed.iter().map(|span| span["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = failed
+        .iter()
+        .map(|span| span["name"].as_str().unwrap())
+        .collect();
     for name in ["tools/call one__fails", "tools/call fails", "tools/call"] {
         assert!(names.contains(&name), "{name} in {names:?}");
     }
-    assert!(failed.iter().all(|span| attribute(span, "error.type").is_some()));
+    assert!(
+        failed
+            .iter()
+            .all(|span| attribute(span, "error.type").is_some())
+    );
 }
 
 /// The metrics, with the traces of the slowest among them.
 fn metrics(collector: &Receiver, protocol: &str) {
-    let ok = |point: &Value| attribute(point, "outcome").as_deref() == Some("ok") && point["exemplars"].is_array();
+    let ok = |point: &Value| {
+        attribute(point, "outcome").as_deref() == Some("ok") && point["exemplars"].is_array()
+    };
     let points = collector.points("mcp.server.operation.duration", "histogram", ok);
-    let point = points.iter().find(|p| attribute(p, "mcp.method.name").as_deref() == Some("tools/call")).unwrap();
+    let point = points
+        .iter()
+        .find(|p| attribute(p, "mcp.method.name").as_deref() == Some("tools/call"))
+        .unwrap();
     assert_eq!(point["exemplars"][0]["traceId"], base64(TRACE));
-    let buckets: u64 =
-        point["bucketCounts"].as_array().unwrap().iter().map(|n| n.as_str().unwrap().parse::<u64>().unwrap()).sum();
+    let buckets: u64 = point["bucketCounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_str().unwrap().parse::<u64>().unwrap())
+        .sum();
     assert_eq!(point["count"], buckets.to_string());
     let up = collector.points("weir.upstream.up", "gauge", |_| true);
-    assert_eq!((attribute(&up[0], "upstream").as_deref(), &up[0]["asInt"]), (Some("one"), &json!("1")));
+    assert_eq!(
+        (attribute(&up[0], "upstream").as_deref(), &up[0]["asInt"]),
+        (Some("one"), &json!("1"))
+    );
     let sent = collector.points("weir.upstream.io", "sum", |_| true);
-    assert!(sent.iter().all(|point| point["asInt"].as_str().unwrap() != "0"), "{sent:?}");
+    assert!(
+        sent.iter()
+            .all(|point| point["asInt"].as_str().unwrap() != "0"),
+        "{sent:?}"
+    );
     for signal in ["traces", "metrics"] {
         let request = collector.requests(signal).pop().unwrap();
-        assert_eq!((&request["transport"], &request["headers"]["x-collector-key"]), (&json!(protocol), &json!("open")));
+        assert_eq!(
+            (
+                &request["transport"],
+                &request["headers"]["x-collector-key"]
+            ),
+            (&json!(protocol), &json!("open"))
+        );
     }
-    let resource = &collector.requests("traces").pop().unwrap()["message"]["resourceSpans"][0]["resource"];
+    let resource =
+        &collector.requests("traces").pop().unwrap()["message"]["resourceSpans"][0]["resource"];
     assert_eq!(attribute(resource, "service.name").as_deref(), Some("weir"));
 }
 
@@ -155,24 +225,52 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
         return;
     }
     let collector = Receiver::start(&[]);
-    let upstream = Mockup::modern().tools(1).tool("fails", Behaviour::error(4242, "sold out", json!({}))).start().await;
-    let otlp = json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
-    let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+    let upstream = Mockup::modern()
+        .tools(1)
+        .tool("fails", Behaviour::error(4242, "sold out", json!({})))
+        .start()
+        .await;
+    let otlp =
+        json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
+    let weir = weir_telling(
+        &upstream,
+        json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
+    );
 
     let walk = until("the walk", || {
         let spans = collector.spans();
-        let walk = of_kind(&spans, "SPAN_KIND_INTERNAL").first().copied()?.clone();
-        let own = |span: &&Value| span["traceId"] == walk["traceId"] && span["parentSpanId"] == walk["spanId"];
+        let walk = of_kind(&spans, "SPAN_KIND_INTERNAL")
+            .first()
+            .copied()?
+            .clone();
+        let own = |span: &&Value| {
+            span["traceId"] == walk["traceId"] && span["parentSpanId"] == walk["spanId"]
+        };
         let pages: Vec<Value> = spans.iter().filter(own).cloned().collect();
         Some((walk, pages))
     });
     let (walk, pages) = walk;
-    assert_eq!((&walk["name"], walk["parentSpanId"].as_str().unwrap_or_default()), (&json!("catalog walk"), ""));
-    assert_eq!(attribute(&walk, "weir.upstream").as_deref(), Some("one"));
-    assert_eq!(attribute(&walk, "weir.outcome").as_deref(), Some("complete"));
-    let listed = pages.iter().find(|page| page["name"] == "tools/list").unwrap();
     assert_eq!(
-        (&listed["kind"], attribute(listed, "weir.upstream").as_deref()),
+        (
+            &walk["name"],
+            walk["parentSpanId"].as_str().unwrap_or_default()
+        ),
+        (&json!("catalog walk"), "")
+    );
+    assert_eq!(attribute(&walk, "weir.upstream").as_deref(), Some("one"));
+    assert_eq!(
+        attribute(&walk, "weir.outcome").as_deref(),
+        Some("complete")
+    );
+    let listed = pages
+        .iter()
+        .find(|page| page["name"] == "tools/list")
+        .unwrap();
+    assert_eq!(
+        (
+            &listed["kind"],
+            attribute(listed, "weir.upstream").as_deref()
+        ),
         (&json!("SPAN_KIND_CLIENT"), Some("one"))
     );
 
@@ -183,26 +281,60 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
     };
     let (headers, _) = client.raw().envelope("ping", Value::Null);
-    let body = json!([call(71, "one__tool_0000"), call(72, "one__fails"), call(73, "nothing")]).to_string();
-    let answer = client.raw().send(http::Method::POST, headers, body).await.unwrap().finish().await.unwrap();
+    let body = json!([
+        call(71, "one__tool_0000"),
+        call(72, "one__fails"),
+        call(73, "nothing")
+    ])
+    .to_string();
+    let answer = client
+        .raw()
+        .send(http::Method::POST, headers, body)
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
     assert_eq!(answer.messages.len(), 3, "{:?}", answer.body);
     let spans = until("the spans of the batch", || {
-        let own: Vec<Value> = collector.spans().into_iter().filter(|span| span["traceId"] == base64(TRACE)).collect();
+        let own: Vec<Value> = collector
+            .spans()
+            .into_iter()
+            .filter(|span| span["traceId"] == base64(TRACE))
+            .collect();
         (own.len() == 5).then_some(own)
     });
     for (id, name, outcome, below) in [
         ("71", "tools/call one__tool_0000", "ok", Some("complete")),
-        ("72", "tools/call one__fails", "protocol_error", Some("upstream_error")),
+        (
+            "72",
+            "tools/call one__fails",
+            "protocol_error",
+            Some("upstream_error"),
+        ),
         ("73", "tools/call", "protocol_error", None),
     ] {
         let server = of_kind(&spans, "SPAN_KIND_SERVER").into_iter();
-        let server = server.filter(|span| attribute(span, "jsonrpc.request.id").as_deref() == Some(id));
-        let [server] = server.collect::<Vec<_>>()[..] else { panic!("{id}: {spans:#?}") };
-        assert_eq!((&server["name"], &server["parentSpanId"]), (&json!(name), &json!(base64(SPAN))));
+        let server =
+            server.filter(|span| attribute(span, "jsonrpc.request.id").as_deref() == Some(id));
+        let [server] = server.collect::<Vec<_>>()[..] else {
+            panic!("{id}: {spans:#?}")
+        };
+        assert_eq!(
+            (&server["name"], &server["parentSpanId"]),
+            (&json!(name), &json!(base64(SPAN)))
+        );
         assert_eq!(attribute(server, "weir.outcome").as_deref(), Some(outcome));
-        let asked =
-            of_kind(&spans, "SPAN_KIND_CLIENT").into_iter().find(|span| span["parentSpanId"] == server["spanId"]);
-        assert_eq!(asked.and_then(|span| attribute(span, "weir.outcome")).as_deref(), below, "{id}");
+        let asked = of_kind(&spans, "SPAN_KIND_CLIENT")
+            .into_iter()
+            .find(|span| span["parentSpanId"] == server["spanId"]);
+        assert_eq!(
+            asked
+                .and_then(|span| attribute(span, "weir.outcome"))
+                .as_deref(),
+            below,
+            "{id}"
+        );
     }
 }
 
@@ -215,26 +347,64 @@ async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
         let traces = json!({ "sample": 0.0, "by_clients": by_clients });
         let otlp = json!({ "endpoint": collector.url(), "interval": "1h" });
         let weir = weir_telling(&upstream, json!({ "traces": traces, "otlp": otlp }));
-        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await.with_header("traceparent", &forced);
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN)
+            .await
+            .with_header("traceparent", &forced);
         client.call("one__tool_0000", json!({})).await;
-        let parent = upstream.requests_of("tools/call").pop().unwrap().header("traceparent").unwrap().to_owned();
-        assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with(flag), "{by_clients}: {parent}");
+        let parent = upstream
+            .requests_of("tools/call")
+            .pop()
+            .unwrap()
+            .header("traceparent")
+            .unwrap()
+            .to_owned();
+        assert!(
+            parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with(flag),
+            "{by_clients}: {parent}"
+        );
         if by_clients {
-            until("the span", || collector.got().contains("tools/call one__tool_0000").then_some(()));
+            until("the span", || {
+                collector
+                    .got()
+                    .contains("tools/call one__tool_0000")
+                    .then_some(())
+            });
         }
         // What is no trace, or too much of one, is none.
-        for bad in ["x".repeat(10_000), format!("{forced}-{}", "0".repeat(10_000)), format!("ff-{TRACE}-{SPAN}-01")] {
-            let client = RawClient::new(&weir.url("/mcp")).with_header("traceparent", &bad).modern();
-            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+        for bad in [
+            "x".repeat(10_000),
+            format!("{forced}-{}", "0".repeat(10_000)),
+            format!("ff-{TRACE}-{SPAN}-01"),
+        ] {
+            let client = RawClient::new(&weir.url("/mcp"))
+                .with_header("traceparent", &bad)
+                .modern();
+            let answer = client
+                .ask(
+                    "tools/call",
+                    json!({ "name": "one__tool_0000", "arguments": {} }),
+                )
+                .await
+                .unwrap();
             assert_eq!(answer.status, 200);
-            assert_eq!(upstream.requests_of("tools/call").pop().unwrap().header("traceparent"), None);
+            assert_eq!(
+                upstream
+                    .requests_of("tools/call")
+                    .pop()
+                    .unwrap()
+                    .header("traceparent"),
+                None
+            );
         }
         if !by_clients {
             // What waited to be told is told at the end.
             let mut weir = weir;
             weir.process.signal("TERM");
             assert_eq!(weir.process.ended(), Some(0));
-            assert!(!collector.got().contains("tools/call one__tool_0000"), "a span was told of");
+            assert!(
+                !collector.got().contains("tools/call one__tool_0000"),
+                "a span was told of"
+            );
         }
     }
 }
@@ -252,28 +422,48 @@ async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
         (away.as_str(), "grpc", "failed"),
     ] {
         let otlp = json!({ "endpoint": endpoint, "protocol": protocol, "interval": "300ms", "timeout": "300ms" });
-        let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+        let weir = weir_telling(
+            &upstream,
+            json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
+        );
         let client = RawClient::new(&weir.url("/mcp")).modern();
         // More spans than may wait.
         for _ in 0..1500 {
-            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+            let answer = client
+                .ask(
+                    "tools/call",
+                    json!({ "name": "one__tool_0000", "arguments": {} }),
+                )
+                .await
+                .unwrap();
             assert_eq!(answer.status, 200);
         }
-        let ok = weir.metric("mcp_server_operation_duration_seconds_count", &["tools/call", "outcome=\"ok\""]);
+        let ok = weir.metric(
+            "mcp_server_operation_duration_seconds_count",
+            &["tools/call", "outcome=\"ok\""],
+        );
         assert!((1500.0..1501.0).contains(&ok), "{ok}");
         let result = format!("result=\"{result}\"");
         for signal in ["signal=\"traces\"", "signal=\"metrics\""] {
             until("an attempt", || {
-                (weir.metric("weir_telemetry_exports_total", &[signal, &result]) > 0.0).then_some(())
+                (weir.metric("weir_telemetry_exports_total", &[signal, &result]) > 0.0)
+                    .then_some(())
             });
         }
         until("what finds no room", || {
-            (weir.metric("weir_telemetry_dropped_total", &["signal=\"traces\"", "reason=\"queue\""]) > 0.0)
+            (weir.metric(
+                "weir_telemetry_dropped_total",
+                &["signal=\"traces\"", "reason=\"queue\""],
+            ) > 0.0)
                 .then_some(())
         });
         let mut weir = weir;
         weir.process.signal("TERM");
-        assert_eq!(weir.process.ended(), Some(0), "{endpoint} {protocol}: it does not hold the end either");
+        assert_eq!(
+            weir.process.ended(),
+            Some(0),
+            "{endpoint} {protocol}: it does not hold the end either"
+        );
     }
 }
 
@@ -292,24 +482,39 @@ async fn f13_a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_n
         let weir = weir_telling(&upstream, otlp(&stopped));
         let client = RawClient::new(&weir.url("/mcp")).modern();
         let call = async || {
-            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+            let answer = client
+                .ask(
+                    "tools/call",
+                    json!({ "name": "one__tool_0000", "arguments": {} }),
+                )
+                .await
+                .unwrap();
             assert_eq!(answer.status, 200);
         };
         call().await;
-        until("the first span", || (!stopped.spans().is_empty()).then_some(()));
+        until("the first span", || {
+            (!stopped.spans().is_empty()).then_some(())
+        });
         stopped.process.signal("STOP");
         for _ in 0..100 {
             call().await;
         }
-        until("a late answer", || (weir.metric("weir_telemetry_exports_total", &["late"]) > 0.0).then_some(()));
+        until("a late answer", || {
+            (weir.metric("weir_telemetry_exports_total", &["late"]) > 0.0).then_some(())
+        });
         let before = stopped.requests("metrics").len();
         stopped.process.signal("CONT");
-        until("it to go on", || (stopped.requests("metrics").len() > before + 1).then_some(()));
+        until("it to go on", || {
+            (stopped.requests("metrics").len() > before + 1).then_some(())
+        });
         // Another collector by a reload: one that refuses.
         let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": otlp(&refusing) });
         weir.rewrite(config);
         until("a refusal", || {
-            let refused = weir.metric("weir_telemetry_dropped_total", &["signal=\"metrics\"", "reason=\"refused\""]);
+            let refused = weir.metric(
+                "weir_telemetry_dropped_total",
+                &["signal=\"metrics\"", "reason=\"refused\""],
+            );
             (refused > 0.0).then_some(())
         });
         call().await;

@@ -13,9 +13,23 @@ use crate::harness::{Checked, Weir, until, until_it};
 
 async fn page(weir: &Weir, accept: &str) -> (String, String) {
     let client = RawClient::new(&format!("{}/metrics", weir.admin_url()));
-    let headers = [("accept", accept)].into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    let answer = client.send(http::Method::GET, headers.collect(), "").await.unwrap().finish().await.unwrap();
-    let kind = answer.headers.get("content-type").unwrap().to_str().unwrap().to_owned();
+    let headers = [("accept", accept)]
+        .into_iter()
+        .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    let answer = client
+        .send(http::Method::GET, headers.collect(), "")
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
+    let kind = answer
+        .headers
+        .get("content-type")
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     (kind, String::from_utf8(answer.body.to_vec()).unwrap())
 }
 
@@ -33,11 +47,20 @@ async fn a_scrape_names_traces_where_openmetrics_is_wanted_and_promtool_has_noth
     }
     let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     let (kind, open) = page(&weir, prometheus).await;
-    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(
+        kind,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
     assert!(open.ends_with("# EOF\n"));
-    for name in ["mcp_server_operation_duration_seconds_bucket{", "mcp_client_operation_duration_seconds_bucket{"] {
-        let own =
-            |line: &&str| line.starts_with(name) && line.contains("tools/call") && line.contains(" # {trace_id=\"");
+    for name in [
+        "mcp_server_operation_duration_seconds_bucket{",
+        "mcp_client_operation_duration_seconds_bucket{",
+    ] {
+        let own = |line: &&str| {
+            line.starts_with(name)
+                && line.contains("tools/call")
+                && line.contains(" # {trace_id=\"")
+        };
         assert!(open.lines().any(|line| own(&line)), "{name}: {open}");
     }
     let (kind, plain) = page(&weir, "text/plain").await;
@@ -50,9 +73,16 @@ async fn a_scrape_names_traces_where_openmetrics_is_wanted_and_promtool_has_noth
         .stderr(Stdio::piped())
         .spawn()
         .expect("`promtool` of the package prometheus");
-    promtool.stdin.take().unwrap().write_all(plain.as_bytes()).unwrap();
+    promtool
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(plain.as_bytes())
+        .unwrap();
     let judged = promtool.wait_with_output().unwrap();
-    let said = [judged.stdout, judged.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    let said = [judged.stdout, judged.stderr]
+        .map(|said| String::from_utf8_lossy(&said).into_owned())
+        .concat();
     assert!(judged.status.success() && said.is_empty(), "{said}");
 }
 
@@ -77,7 +107,10 @@ async fn f16_how_long_a_scrape_of_two_thousand_series_takes() {
     }
     times.sort();
     assert!(lines > 1000, "{lines}");
-    println!("f16: a scrape of {lines} lines: median {:?}, slowest {:?}", times[50], times[99]);
+    println!(
+        "f16: a scrape of {lines} lines: median {:?}, slowest {:?}",
+        times[50], times[99]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,27 +129,58 @@ async fn a_real_prometheus_keeps_the_exemplars_of_a_scrape() {
         own.map(|series| series["exemplars"][0].clone())
     })
     .await;
-    assert_eq!(found["labels"]["trace_id"].as_str().map(str::len), Some(32), "{found}");
-    assert_eq!(found["labels"]["span_id"].as_str().map(str::len), Some(16), "{found}");
+    assert_eq!(
+        found["labels"]["trace_id"].as_str().map(str::len),
+        Some(32),
+        "{found}"
+    );
+    assert_eq!(
+        found["labels"]["span_id"].as_str().map(str::len),
+        Some(16),
+        "{found}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r286_deprecated_features_are_counted_and_methods_are_those_that_were_verified() {
-    let upstream = Mockup::modern().tool("asks", Behaviour::echo()).start().await;
+    let upstream = Mockup::modern()
+        .tool("asks", Behaviour::echo())
+        .start()
+        .await;
     let weir = Weir::over(json!({ "one": { "url": upstream.url() } }));
     weir.until_listed("/mcp", &["one__asks"]);
-    let used = |feature: &str| weir.metric("weir_deprecated_uses_total", &[&format!("feature=\"{feature}\"")]);
+    let used = |feature: &str| {
+        weir.metric(
+            "weir_deprecated_uses_total",
+            &[&format!("feature=\"{feature}\"")],
+        )
+    };
     let modern = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     modern.call("one__asks", json!({})).await;
     assert_eq!((used("logging"), used("http_sse")), (0.0, 0.0));
-    modern.wanting_logs(LogLevel::Info).await.call("one__asks", json!({})).await;
-    until("the log level to be counted", || (used("logging") == 1.0).then_some(()));
+    modern
+        .wanting_logs(LogLevel::Info)
+        .await
+        .call("one__asks", json!({}))
+        .await;
+    until("the log level to be counted", || {
+        (used("logging") == 1.0).then_some(())
+    });
     let line = RawClient::new(&weir.url("/mcp/sse"));
-    let headers = [("accept".parse().unwrap(), "text/event-stream".parse().unwrap())].into_iter().collect();
+    let headers = [(
+        "accept".parse().unwrap(),
+        "text/event-stream".parse().unwrap(),
+    )]
+    .into_iter()
+    .collect();
     drop(line.send(http::Method::GET, headers, "").await.unwrap());
-    until("the stream to be counted", || (used("http_sse") == 1.0).then_some(()));
+    until("the stream to be counted", || {
+        (used("http_sse") == 1.0).then_some(())
+    });
     // A header that differs from the body is refused, and makes no series of its own.
-    let lying = RawClient::new(&weir.url("/mcp")).modern().with_header("mcp-method", "made/up");
+    let lying = RawClient::new(&weir.url("/mcp"))
+        .modern()
+        .with_header("mcp-method", "made/up");
     lying.ask("tools/list", json!({})).await.unwrap();
     let text = weir.admin("/metrics");
     assert!(!text.contains("made/up"), "{text}");

@@ -5,13 +5,20 @@ use weir_testkit::{ClosedPort, Mockup};
 
 use crate::harness::{Weir, until};
 
-/// Counters with a label that the config does not determine, or of a feature that this config lacks, each with its reason.
+/// Counters with a label that the config does not determine, or of a feature that this config
+/// lacks, each with its reason.
 const FOUND_OUT: [(&str, &str); 14] = [
     ("weir.upstream.calls", "the revision is found out"),
-    ("weir.outputs.cleaned", "a series for each kind of character and upstream"),
+    (
+        "weir.outputs.cleaned",
+        "a series for each kind of character and upstream",
+    ),
     ("weir.secrets.found", "no upstream has patterns"),
     ("weir.results.oversized", "no upstream has a bound"),
-    ("weir.catalog.session_walks", "a series for each of eight outcomes and upstream"),
+    (
+        "weir.catalog.session_walks",
+        "a series for each of eight outcomes and upstream",
+    ),
     ("weir.client.requests", "clients are found out"),
     ("weir.client.limited", "clients are found out"),
     ("weir.limit.decisions", "there are no rates"),
@@ -25,24 +32,42 @@ const FOUND_OUT: [(&str, &str); 14] = [
 
 /// The samples of a scrape.
 fn samples(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+    text.lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect()
 }
 
 #[test]
 fn every_counter_whose_labels_the_config_knows_stands_at_zero_from_the_start() {
-    let weir = Weir::unready(json!({ "upstreams": { "one": { "command": "sleep", "args": ["1000"] } } }));
+    let weir =
+        Weir::unready(json!({ "upstreams": { "one": { "command": "sleep", "args": ["1000"] } } }));
     let text = weir.admin("/metrics");
     // The page is made of the table of instruments.
     let page = include_str!("../../../docs/metrics.md");
-    let cells = page.lines().map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>());
-    let counters: Vec<_> = cells.filter(|cells| cells.get(3) == Some(&"counter")).collect();
+    let cells = page.lines().map(|line| {
+        line.split('|')
+            .map(|cell| cell.trim().trim_matches('`'))
+            .collect::<Vec<_>>()
+    });
+    let counters: Vec<_> = cells
+        .filter(|cells| cells.get(3) == Some(&"counter"))
+        .collect();
     assert!(counters.len() > FOUND_OUT.len(), "{page}");
     for counter in counters {
-        let is_there = samples(&text).iter().any(|line| line.starts_with(counter[2]));
+        let is_there = samples(&text)
+            .iter()
+            .any(|line| line.starts_with(counter[2]));
         let exempt = FOUND_OUT.iter().find(|(exempt, _)| *exempt == counter[1]);
-        assert_eq!(is_there, exempt.is_none(), "{counter:?}: {exempt:?}\n{text}");
+        assert_eq!(
+            is_there,
+            exempt.is_none(),
+            "{counter:?}: {exempt:?}\n{text}"
+        );
     }
-    for series in ["weir_panics_total 0", r#"weir_upstream_retries_total{reason="connection_lost",upstream="one"} 0"#] {
+    for series in [
+        "weir_panics_total 0",
+        r#"weir_upstream_retries_total{reason="connection_lost",upstream="one"} 0"#,
+    ] {
         assert!(text.lines().any(|line| line == series), "{series}\n{text}");
     }
 }
@@ -69,8 +94,9 @@ fn limits_and_issuers_of_the_config_stand_at_zero_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_upstreams_are_at_most_two_thousand_series() {
     let server = Mockup::modern().tools(1).start().await;
-    let upstreams: serde_json::Map<String, Value> =
-        (0..50).map(|number| (format!("server-{number}"), json!({ "url": server.url() }))).collect();
+    let upstreams: serde_json::Map<String, Value> = (0..50)
+        .map(|number| (format!("server-{number}"), json!({ "url": server.url() })))
+        .collect();
     let weir = Weir::with(json!({ "upstreams": upstreams }));
     let is_up = |line: &&str| line.starts_with("weir_upstream_up{") && line.ends_with(" 1");
     let text = until("all of them", || {

@@ -1,5 +1,5 @@
-//! The steps of a tenant beyond tools: its library, updates of its resources, calls that wait for its answer or become tasks,
-//! and streams of its calls that are taken up again.
+//! The steps of a tenant beyond tools: its library, updates of its resources, calls that wait for
+//! its answer or become tasks, and streams of its calls that are taken up again.
 
 use serde_json::{Value, json};
 
@@ -12,43 +12,101 @@ impl Walker {
         format!("library+memo:{tenant}")
     }
 
-    /// Prompts and resources of both servers' library, as far as it may see them, and none of what it may not.
+    /// Prompts and resources of both servers' library, as far as it may see them, and none of what
+    /// it may not.
     pub(super) async fn library(&mut self) {
         let (ada, other) = (self.tenant.name == "ada", self.tenant.other().name);
         let names = |list: &Value, member: &str| -> Vec<String> {
-            list.as_array().unwrap().iter().map(|item| item[member].as_str().unwrap().to_owned()).collect()
+            list.as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item[member].as_str().unwrap().to_owned())
+                .collect()
         };
         let prompts = self.client.ask("prompts/list", json!({})).await;
-        let expected: &[&str] = if ada { &["library__greet", "library__linked"] } else { &["library__greet"] };
-        assert_eq!(names(&prompts.result()["prompts"], "name"), expected, "{}", self.tenant.name);
+        let expected: &[&str] = if ada {
+            &["library__greet", "library__linked"]
+        } else {
+            &["library__greet"]
+        };
+        assert_eq!(
+            names(&prompts.result()["prompts"], "name"),
+            expected,
+            "{}",
+            self.tenant.name
+        );
         let resources = self.client.ask("resources/list", json!({})).await;
-        let expected: &[&str] = if ada { &["library+memo:1"] } else { &["library+memo:1", "ui://library/panel/main"] };
-        assert_eq!(names(&resources.result()["resources"], "uri"), expected, "{}", self.tenant.name);
-        let own = self.client.ask("resources/read", json!({ "uri": Self::memo(self.tenant.name) })).await;
-        assert_eq!(own.result()["contents"][0]["text"], format!("of memo:{}", self.tenant.name));
-        let [hidden, never] = [other, "nobody's"].map(|whose| json!({ "uri": format!("library+memo:{whose}") }));
+        let expected: &[&str] = if ada {
+            &["library+memo:1"]
+        } else {
+            &["library+memo:1", "ui://library/panel/main"]
+        };
+        assert_eq!(
+            names(&resources.result()["resources"], "uri"),
+            expected,
+            "{}",
+            self.tenant.name
+        );
+        let own = self
+            .client
+            .ask(
+                "resources/read",
+                json!({ "uri": Self::memo(self.tenant.name) }),
+            )
+            .await;
+        assert_eq!(
+            own.result()["contents"][0]["text"],
+            format!("of memo:{}", self.tenant.name)
+        );
+        let [hidden, never] =
+            [other, "nobody's"].map(|whose| json!({ "uri": format!("library+memo:{whose}") }));
         let hidden = self.client.ask("resources/read", hidden).await;
-        assert!(hidden.last().get("error").is_some(), "{} read {}", self.tenant.name, hidden.last());
         assert!(
-            self.client.ask("resources/read", never).await.last().get("result").is_some(),
+            hidden.last().get("error").is_some(),
+            "{} read {}",
+            self.tenant.name,
+            hidden.last()
+        );
+        assert!(
+            self.client
+                .ask("resources/read", never)
+                .await
+                .last()
+                .get("result")
+                .is_some(),
             "it is a rule that hides"
         );
-        [prompts, resources, own].iter().for_each(|answer| self.own(answer));
+        [prompts, resources, own]
+            .iter()
+            .for_each(|answer| self.own(answer));
     }
 
     /// Both tenants' resources change; each hears of its own.
     pub(super) async fn updates(&mut self) {
-        let (own, foreign) = (Self::memo(self.tenant.name), Self::memo(self.tenant.other().name));
+        let (own, foreign) = (
+            Self::memo(self.tenant.name),
+            Self::memo(self.tenant.other().name),
+        );
         let mut stream = if self.client.revision.is_modern() {
             let filter = json!({ "notifications": { "resourceSubscriptions": [own, foreign] } });
             let mut stream = self.client.start("subscriptions/listen", filter).await;
             let first = stream.next().await.unwrap();
-            assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [own] }), "{first}");
+            assert_eq!(
+                first["params"]["notifications"],
+                json!({ "resourceSubscriptions": [own] }),
+                "{first}"
+            );
             stream
         } else {
-            let subscribed = self.client.ask("resources/subscribe", json!({ "uri": own })).await;
+            let subscribed = self
+                .client
+                .ask("resources/subscribe", json!({ "uri": own }))
+                .await;
             assert_eq!(subscribed.result(), &json!({}));
-            let refused = self.client.ask("resources/subscribe", json!({ "uri": foreign })).await;
+            let refused = self
+                .client
+                .ask("resources/subscribe", json!({ "uri": foreign }))
+                .await;
             assert!(refused.last().get("error").is_some(), "{}", refused.last());
             self.client.changes().await
         };
@@ -56,10 +114,16 @@ impl Walker {
             self.library.update(&format!("memo:{}", tenant.name));
         }
         self.board.reached();
-        assert_eq!(heard(&mut stream).await["params"]["uri"], own, "{}", self.tenant.name);
+        assert_eq!(
+            heard(&mut stream).await["params"]["uri"],
+            own,
+            "{}",
+            self.tenant.name
+        );
     }
 
-    /// A call of either server's waits for its client's answer; the other tenant cannot go on with it, and its own can.
+    /// A call of either server's waits for its client's answer; the other tenant cannot go on with
+    /// it, and its own can.
     pub(super) async fn parked(&mut self) {
         if !self.client.revision.is_modern() {
             return;
@@ -70,28 +134,47 @@ impl Walker {
         let result = asked.result();
         assert_eq!(result["resultType"], "input_required", "{}", asked.last());
         self.own(&asked);
-        let question = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
+        let question = result["inputRequests"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .next()
+            .unwrap();
         let mut again = params;
         again["requestState"] = result["requestState"].clone();
         again["inputResponses"] =
             json!({ question: { "action": "accept", "content": { "name": self.tenant.canary } } });
         if let Some(foreign) = self.board.find(self.tenant.other(), "parked") {
-            let refused = self.asking.ask("tools/call", serde_json::from_str(&foreign).unwrap()).await;
+            let refused = self
+                .asking
+                .ask("tools/call", serde_json::from_str(&foreign).unwrap())
+                .await;
             assert_eq!(refused.code(), -32602, "{}", refused.last());
             self.own(&refused);
         }
         self.board.put(self.tenant, "parked", &again.to_string());
         let ended = self.asking.ask("tools/call", again).await;
         if tool == "old__ask" {
-            assert!(ended.result()["content"][0]["text"].as_str().unwrap().contains(self.tenant.canary));
+            assert!(
+                ended.result()["content"][0]["text"]
+                    .as_str()
+                    .unwrap()
+                    .contains(self.tenant.canary)
+            );
         } else {
             // That server asks again, whatever it is told.
-            assert_eq!(ended.result()["resultType"], "input_required", "{}", ended.last());
+            assert_eq!(
+                ended.result()["resultType"],
+                "input_required",
+                "{}",
+                ended.last()
+            );
         }
         self.own(&ended);
     }
 
-    /// A call becomes a task. Its name is nothing to the other tenant, and gives its own what the call gave.
+    /// A call becomes a task. Its name is nothing to the other tenant, and gives its own what the
+    /// call gave.
     pub(super) async fn task(&mut self) {
         let arguments = json!({ "text": self.tenant.canary, "step": self.steps });
         let begun = self.asking.call("library__task_done", arguments).await;
@@ -99,17 +182,27 @@ impl Walker {
         let name = begun.result()["taskId"].as_str().unwrap().to_owned();
         if let Some(foreign) = self.board.find(self.tenant.other(), "task") {
             for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
-                let refused = self.asking.ask(method, json!({ "taskId": foreign, "inputResponses": {} })).await;
+                let refused = self
+                    .asking
+                    .ask(method, json!({ "taskId": foreign, "inputResponses": {} }))
+                    .await;
                 assert_eq!(refused.code(), -32602, "{method}: {}", refused.last());
                 self.own(&refused);
             }
         }
         self.board.put(self.tenant, "task", &name);
         for _ in 0..20 {
-            let state = self.asking.ask("tasks/get", json!({ "taskId": name })).await;
+            let state = self
+                .asking
+                .ask("tasks/get", json!({ "taskId": name }))
+                .await;
             self.own(&state);
             if state.result()["status"] == "completed" {
-                assert!(state.last().to_string().contains(self.tenant.canary), "{}", state.last());
+                assert!(
+                    state.last().to_string().contains(self.tenant.canary),
+                    "{}",
+                    state.last()
+                );
                 return;
             }
         }
@@ -122,22 +215,41 @@ impl Walker {
             return;
         }
         let arguments = json!({ "text": self.tenant.canary, "step": self.steps });
-        let answer = self.client.call_with_token("new__echo", arguments, &json!("t")).await;
-        let first = answer.events.iter().find_map(|event| event.id.clone()).unwrap();
+        let answer = self
+            .client
+            .call_with_token("new__echo", arguments, &json!("t"))
+            .await;
+        let first = answer
+            .events
+            .iter()
+            .find_map(|event| event.id.clone())
+            .unwrap();
         let stream = async |id: &str| {
             let client = self.client.raw().clone().with_header("last-event-id", id);
             soon("GET", client.get_stream()).await.unwrap()
         };
         let mut own = stream(&first).await;
-        let replayed = soon("the replay", own.next_message()).await.unwrap().unwrap();
-        assert!(replayed.get("method").is_some() || replayed.to_string().contains(self.tenant.canary), "{replayed}");
+        let replayed = soon("the replay", own.next_message())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            replayed.get("method").is_some() || replayed.to_string().contains(self.tenant.canary),
+            "{replayed}"
+        );
         if let Some(foreign) = self.board.find(self.tenant.other(), "event") {
             let not_there = stream(&foreign).await;
             // A stream of its own, which the next one ends.
             drop(self.client.changes().await);
-            let rest = soon("the end of a stream", not_there.finish()).await.unwrap();
+            let rest = soon("the end of a stream", not_there.finish())
+                .await
+                .unwrap();
             let all = super::world::everything(&rest.messages);
-            assert!(!all.contains("PRIVATE"), "{} was sent {all}", self.tenant.name);
+            assert!(
+                !all.contains("PRIVATE"),
+                "{} was sent {all}",
+                self.tenant.name
+            );
         }
         self.board.put(self.tenant, "event", &first);
     }
@@ -146,7 +258,10 @@ impl Walker {
 /// The next update. Lists change under everybody's feet.
 async fn heard(stream: &mut Stream) -> Value {
     loop {
-        let message = stream.next().await.unwrap_or_else(|| panic!("the stream ended, and no update came"));
+        let message = stream
+            .next()
+            .await
+            .unwrap_or_else(|| panic!("the stream ended, and no update came"));
         if message["method"] == "notifications/resources/updated" {
             return message;
         }

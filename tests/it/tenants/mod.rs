@@ -1,7 +1,8 @@
-//! Two principals on one weir who do everything at once, with the same ids, the same progress tokens and the same tool
-//! names: neither ever sees a byte of the other's.
+//! Two principals on one weir who do everything at once, with the same ids, the same progress
+//! tokens and the same tool names: neither ever sees a byte of the other's.
 //!
-//! Who is who comes from their keys, through the same verifier as any token; nothing in a test can name a principal.
+//! Who is who comes from their keys, through the same verifier as any token; nothing in a test can
+//! name a principal.
 
 mod beyond;
 mod steps;
@@ -16,7 +17,8 @@ use world::{BOTH, World};
 /// Clients of a tenant and revision.
 const CLIENTS: u64 = 4;
 
-/// Steps on one weir before a new one takes its place: the servers remember every request that they saw.
+/// Steps on one weir before a new one takes its place: the servers remember every request that they
+/// saw.
 const ROUND: u64 = 50_000;
 
 /// Runs so many steps, mixed by a seed that a failure prints.
@@ -28,8 +30,14 @@ async fn interleave(steps: u64, seed: u64) {
     for (nth, tenant) in TENANTS.iter().enumerate() {
         for revision in BOTH {
             for client in 0..CLIENTS {
-                let mut walker =
-                    Walker::open(&world, tenant, revision, &board, seed ^ (nth as u64 * 64 + client)).await;
+                let mut walker = Walker::open(
+                    &world,
+                    tenant,
+                    revision,
+                    &board,
+                    seed ^ (nth as u64 * 64 + client),
+                )
+                .await;
                 let url = world.url();
                 walkers.spawn(async move {
                     for _ in 0..steps.div_ceil(all) {
@@ -42,7 +50,11 @@ async fn interleave(steps: u64, seed: u64) {
     while let Some(walker) = walkers.join_next().await {
         walker.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
-    assert!(board.tried() > steps / 20, "only {} of {steps} steps reached for what is the other's", board.tried());
+    assert!(
+        board.tried() > steps / 20,
+        "only {} of {steps} steps reached for what is the other's",
+        board.tried()
+    );
     for upstream in [&world.old, &world.new] {
         assert!(upstream.total_executions() > 0);
         world.check_sessions(upstream);
@@ -58,8 +70,13 @@ async fn d02_r276_two_tenants_with_colliding_ids_never_see_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a quarter of an hour"]
 async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (mut left, mut seed) = (number("WEIR_TENANT_STEPS", 1_000_000), number("WEIR_TENANT_SEED", 2));
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap())
+    };
+    let (mut left, mut seed) = (
+        number("WEIR_TENANT_STEPS", 1_000_000),
+        number("WEIR_TENANT_SEED", 2),
+    );
     while left > 0 {
         let steps = left.min(ROUND);
         interleave(steps, seed).await;
@@ -67,7 +84,8 @@ async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
     }
 }
 
-/// A change of what one tenant sees is told to that tenant alone; a change of what both see to both.
+/// A change of what one tenant sees is told to that tenant alone; a change of what both see to
+/// both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d02_b12_changes_are_told_to_those_who_see_them() {
     let mut world = World::start().await;
@@ -92,8 +110,15 @@ async fn d02_b12_changes_are_told_to_those_who_see_them() {
     world.weir.process.signal("TERM");
     for (tenant, stream, _client) in streams {
         let rest = soon("the stream to end", stream.rest()).await;
-        let more = rest.iter().filter(|message| message["method"] == "notifications/tools/list_changed");
-        assert_eq!(more.count(), 0, "{} heard of what it does not see: {rest:?}", tenant.name);
+        let more = rest
+            .iter()
+            .filter(|message| message["method"] == "notifications/tools/list_changed");
+        assert_eq!(
+            more.count(),
+            0,
+            "{} heard of what it does not see: {rest:?}",
+            tenant.name
+        );
     }
     assert_eq!(world.weir.process.ended(), Some(0));
 }

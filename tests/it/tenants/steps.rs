@@ -11,9 +11,13 @@ use weir_wire::Revision;
 use super::world::{Tenant, World, everything};
 use crate::harness::Checked;
 
-/// What tenants leave lying about for the other to find: their last session id and cursor. Counts what was tried with it.
+/// What tenants leave lying about for the other to find: their last session id and cursor. Counts
+/// what was tried with it.
 #[derive(Clone, Default)]
-pub struct Board(Arc<Mutex<HashMap<(&'static str, &'static str), String>>>, Arc<AtomicU64>);
+pub struct Board(
+    Arc<Mutex<HashMap<(&'static str, &'static str), String>>>,
+    Arc<AtomicU64>,
+);
 
 impl Board {
     /// How often somebody reached for what is the other's.
@@ -27,12 +31,16 @@ impl Board {
     }
 
     pub(super) fn put(&self, tenant: &Tenant, what: &'static str, value: &str) {
-        self.0.lock().unwrap().insert((tenant.name, what), value.to_owned());
+        self.0
+            .lock()
+            .unwrap()
+            .insert((tenant.name, what), value.to_owned());
     }
 
     pub(super) fn find(&self, tenant: &Tenant, what: &'static str) -> Option<String> {
         let found = self.0.lock().unwrap().get(&(tenant.name, what)).cloned();
-        self.1.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
+        self.1
+            .fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
         found
     }
 }
@@ -50,15 +58,30 @@ pub struct Walker {
 }
 
 impl Walker {
-    pub async fn open(world: &World, tenant: &'static Tenant, revision: Revision, board: &Board, seed: u64) -> Self {
+    pub async fn open(
+        world: &World,
+        tenant: &'static Tenant,
+        revision: Revision,
+        board: &Board,
+        seed: u64,
+    ) -> Self {
         let client = tenant.client(&world.url(), revision).await;
         if let Some(session) = client.raw().session() {
             board.put(tenant, "session", session);
         }
         let able = json!({ "elicitation": { "form": {} }, "extensions": { "io.modelcontextprotocol/tasks": {} } });
-        let asking = Checked::able_with_header(&world.url(), Revision::MODERN, able, tenant.header()).await;
+        let asking =
+            Checked::able_with_header(&world.url(), Revision::MODERN, able, tenant.header()).await;
         let (board, library) = (board.clone(), world.library.clone());
-        Self { tenant, client, asking, library, board, random: seed.wrapping_mul(2).wrapping_add(1), steps: 0 }
+        Self {
+            tenant,
+            client,
+            asking,
+            library,
+            board,
+            random: seed.wrapping_mul(2).wrapping_add(1),
+            steps: 0,
+        }
     }
 
     /// One step.
@@ -84,7 +107,11 @@ impl Walker {
     /// Xorshift: the same steps for the same seed.
     pub(super) fn random(&mut self) -> u64 {
         for (left, shift) in [(true, 13), (false, 7), (true, 17)] {
-            self.random ^= if left { self.random << shift } else { self.random >> shift };
+            self.random ^= if left {
+                self.random << shift
+            } else {
+                self.random >> shift
+            };
         }
         self.random
     }
@@ -92,12 +119,27 @@ impl Walker {
     /// Tools with the same names, ids that every client counts from 1, one progress token for all.
     async fn call(&mut self) {
         let tool = ["old__echo", "new__echo"][self.random() as usize % 2];
-        let own = [tool.to_owned(), tool.replace("echo", &format!("{}_tool", self.tenant.name))];
+        let own = [
+            tool.to_owned(),
+            tool.replace("echo", &format!("{}_tool", self.tenant.name)),
+        ];
         let name = &own[self.random() as usize % 2];
         let arguments = json!({ "text": self.tenant.canary, "step": self.steps });
-        let answer = self.client.call_with_token(name, arguments.clone(), &json!("t")).await;
-        assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), arguments, "{name}");
-        assert_eq!(answer.notes("notifications/progress").count(), 1, "{:?}", answer.messages);
+        let answer = self
+            .client
+            .call_with_token(name, arguments.clone(), &json!("t"))
+            .await;
+        assert_eq!(
+            serde_json::from_str::<Value>(answer.text()).unwrap(),
+            arguments,
+            "{name}"
+        );
+        assert_eq!(
+            answer.notes("notifications/progress").count(),
+            1,
+            "{:?}",
+            answer.messages
+        );
         self.own(&answer);
     }
 
@@ -105,23 +147,42 @@ impl Walker {
     async fn list(&mut self) {
         let first = self.client.ask("tools/list", json!({})).await;
         self.own_tools(&first);
-        let cursor = first.result()["nextCursor"].as_str().unwrap_or_else(|| panic!("a second page: {}", first.last()));
+        let cursor = first.result()["nextCursor"]
+            .as_str()
+            .unwrap_or_else(|| panic!("a second page: {}", first.last()));
         self.board.put(self.tenant, "cursor", cursor);
-        let second = self.client.ask("tools/list", json!({ "cursor": cursor })).await;
+        let second = self
+            .client
+            .ask("tools/list", json!({ "cursor": cursor }))
+            .await;
         self.own_tools(&second);
     }
 
     /// A cursor of a list that it does not see opens nothing.
     async fn foreign_cursor(&mut self) {
-        let Some(cursor) = self.board.find(self.tenant.other(), "cursor") else { return };
-        let refused = self.client.ask("tools/list", json!({ "cursor": cursor })).await;
-        assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{}", refused.last());
+        let Some(cursor) = self.board.find(self.tenant.other(), "cursor") else {
+            return;
+        };
+        let refused = self
+            .client
+            .ask("tools/list", json!({ "cursor": cursor }))
+            .await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (200, -32602),
+            "{}",
+            refused.last()
+        );
         self.own(&refused);
     }
 
     /// A tool that it lacks the scope for does not run.
     async fn foreign_tool(&mut self) {
-        let tool = format!("{}__{}_tool", ["old", "new"][self.random() as usize % 2], self.tenant.other().name);
+        let tool = format!(
+            "{}__{}_tool",
+            ["old", "new"][self.random() as usize % 2],
+            self.tenant.other().name
+        );
         let params = json!({ "name": tool, "arguments": { "text": self.tenant.canary } });
         let refused = self.client.raw().ask("tools/call", params).await.unwrap();
         assert_eq!(refused.status, 403, "{tool}: {:?}", refused.messages);
@@ -130,34 +191,57 @@ impl Walker {
 
     /// A session of the other tenant answers exactly like one that never was.
     async fn foreign_session(&mut self, url: &str) {
-        let Some(session) = self.board.find(self.tenant.other(), "session") else { return };
+        let Some(session) = self.board.find(self.tenant.other(), "session") else {
+            return;
+        };
         let own = self.tenant.client(url, Revision::NEWEST_LEGACY).await;
         let mut answers = Vec::new();
-        for id in [session.as_str(), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
+        for id in [
+            session.as_str(),
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        ] {
             let (mut headers, message) = own.raw().envelope("tools/list", json!({}));
             headers.insert("mcp-session-id", id.parse().unwrap());
-            let sent = own.raw().send(http::Method::POST, headers, message.to_string()).await.unwrap();
+            let sent = own
+                .raw()
+                .send(http::Method::POST, headers, message.to_string())
+                .await
+                .unwrap();
             answers.push(sent.finish().await.unwrap());
         }
-        assert_eq!((answers[0].status.as_u16(), answers[1].status.as_u16()), (404, 404));
+        assert_eq!(
+            (answers[0].status.as_u16(), answers[1].status.as_u16()),
+            (404, 404)
+        );
         let text = |answer: &Answer| {
-            answer.messages.iter().map(|message| message["error"]["message"].clone()).collect::<Vec<_>>()
+            answer
+                .messages
+                .iter()
+                .map(|message| message["error"]["message"].clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(text(&answers[0]), text(&answers[1]));
         assert!(own.raw().delete().await.unwrap().status.is_success());
     }
 
-    /// Cancelling ids that are in flight elsewhere: the other's calls all end well, or [`Self::call`] would say so.
+    /// Cancelling ids that are in flight elsewhere: the other's calls all end well, or
+    /// [`Self::call`] would say so.
     async fn foreign_cancel(&mut self) {
         for id in self.steps..self.steps + 4 {
-            let told = self.client.raw().notify("notifications/cancelled", json!({ "requestId": id })).await.unwrap();
+            let told = self
+                .client
+                .raw()
+                .notify("notifications/cancelled", json!({ "requestId": id }))
+                .await
+                .unwrap();
             assert!(told.messages.is_empty(), "{:?}", told.messages);
         }
     }
 
     /// A stream of changes opens, and nothing on it is anybody else's.
     async fn stream(&mut self) {
-        // A second GET stream of a session takes the place of the first: both belong to this client.
+        // A second GET stream of a session takes the place of the first: both belong to this
+        // client.
         drop(self.client.changes().await);
     }
 
@@ -165,7 +249,15 @@ impl Walker {
     async fn again(&mut self, url: &str) {
         let revision = self.client.revision;
         if self.client.raw().session().is_some() {
-            assert!(self.client.raw().delete().await.unwrap().status.is_success());
+            assert!(
+                self.client
+                    .raw()
+                    .delete()
+                    .await
+                    .unwrap()
+                    .status
+                    .is_success()
+            );
         }
         self.client = self.tenant.client(url, revision).await;
         if let Some(session) = self.client.raw().session() {
@@ -177,13 +269,21 @@ impl Walker {
         let tools = page.result()["tools"].as_array().unwrap();
         assert!(!tools.is_empty() && tools.len() <= 2, "{}", page.last());
         for tool in tools {
-            assert!(self.tenant.sees(tool["name"].as_str().unwrap()), "{} sees {tool}", self.tenant.name);
+            assert!(
+                self.tenant.sees(tool["name"].as_str().unwrap()),
+                "{} sees {tool}",
+                self.tenant.name
+            );
         }
         self.own(page);
     }
 
     pub(super) fn own(&self, answer: &Answer) {
         let all = everything(&answer.messages);
-        assert!(!all.contains(self.tenant.other().canary), "{} was sent {all}", self.tenant.name);
+        assert!(
+            !all.contains(self.tenant.other().canary),
+            "{} was sent {all}",
+            self.tenant.name
+        );
     }
 }

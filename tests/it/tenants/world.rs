@@ -56,7 +56,10 @@ impl Tenant {
 
     /// The other one.
     pub fn other(&self) -> &'static Self {
-        TENANTS.iter().find(|other| other.name != self.name).unwrap()
+        TENANTS
+            .iter()
+            .find(|other| other.name != self.name)
+            .unwrap()
     }
 
     /// Whether it may see a tool, by its exposed name.
@@ -90,7 +93,10 @@ impl World {
         let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         let form = json!({ "message": "Who are you?", "requestedSchema": schema });
         let question = json!({ "q": { "method": "elicitation/create", "params": form } });
-        let asks = [Behaviour::ask("elicitation/create", form), Behaviour::input_required(question, Some("its own"))];
+        let asks = [
+            Behaviour::ask("elicitation/create", form),
+            Behaviour::input_required(question, Some("its own")),
+        ];
         for (upstream, ask) in [&old, &new].into_iter().zip(asks) {
             upstream.set_tools(tools(&[]).into_iter().chain([Tool::new("ask").does(ask)]));
         }
@@ -107,7 +113,12 @@ impl World {
         });
         // What weir says is kept, and it would say millions of lines.
         let weir = Weir::logging(config, "warn");
-        Self { weir, old, new, library }
+        Self {
+            weir,
+            old,
+            new,
+            library,
+        }
     }
 
     pub fn url(&self) -> String {
@@ -124,19 +135,33 @@ impl World {
     pub fn check_sessions(&self, upstream: &Mockup) {
         let mut owners = std::collections::HashMap::new();
         for request in upstream.requests_of("tools/call") {
-            let Some(session) = request.session() else { continue };
+            let Some(session) = request.session() else {
+                continue;
+            };
             let body = request.message.to_string();
-            let tenant = TENANTS.iter().find(|tenant| body.contains(tenant.canary)).map(|tenant| tenant.name);
+            let tenant = TENANTS
+                .iter()
+                .find(|tenant| body.contains(tenant.canary))
+                .map(|tenant| tenant.name);
             let owner = owners.entry(session.to_owned()).or_insert(tenant);
-            assert_eq!(*owner, tenant, "R277: a session of {} is shared", upstream.url());
+            assert_eq!(
+                *owner,
+                tenant,
+                "R277: a session of {} is shared",
+                upstream.url()
+            );
         }
     }
 }
 
 /// Everybody's tool, one of each tenant, and these.
 fn tools(more: &[&str]) -> Vec<Tool> {
-    let named = ["echo", "ada_tool", "bob_tool"].into_iter().chain(more.iter().copied());
-    named.map(|name| Tool::new(name).does(Behaviour::progress(1))).collect()
+    let named = ["echo", "ada_tool", "bob_tool"]
+        .into_iter()
+        .chain(more.iter().copied());
+    named
+        .map(|name| Tool::new(name).does(Behaviour::progress(1)))
+        .collect()
 }
 
 /// Every text of an answer, to be searched.

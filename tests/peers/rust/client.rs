@@ -6,10 +6,11 @@ mod task;
 
 use anyhow::{Context as _, bail};
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, CreateMessageRequestParams,
-    CreateMessageResult, ElicitRequestParams, ElicitResult, ListRootsResult, LoggingLevel,
-    LoggingMessageNotificationParam, NumberOrString, PaginatedRequestParams, ProgressNotificationParam,
-    ProtocolVersion, Request, RequestMetaObject, SubscriptionFilter,
+    CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
+    CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult,
+    ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, NumberOrString,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Request, RequestMetaObject,
+    SubscriptionFilter,
 };
 use rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -20,25 +21,31 @@ use tokio::sync::mpsc;
 
 use crate::Flags;
 
-/// Notifications kept until a scenario looks at them: more than any of them causes. What is beyond it is not shown, so that
-/// the scenario fails.
+/// Notifications kept until a scenario looks at them: more than any of them causes. What is beyond
+/// it is not shown, so that the scenario fails.
 const MOST_HEARD: usize = 4096;
 
 type Connected = RunningService<RoleClient, Listener>;
 
 /// Runs one scenario.
 pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
-    let [url, scenario, rest @ ..] = words else { bail!("client URL SCENARIO [TOOL] [JSON]") };
+    let [url, scenario, rest @ ..] = words else {
+        bail!("client URL SCENARIO [TOOL] [JSON]")
+    };
     let tool = rest.first().map_or("", String::as_str);
-    let arguments: Value = serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
+    let arguments: Value =
+        serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
     let (told, mut heard) = mpsc::channel(MOST_HEARD);
     let client = connect(url, flags, Listener::new(told, flags, scenario == "task")).await?;
     match scenario.as_str() {
         "list" => list(&client).await?,
-        "call" => print(json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? })),
+        "call" => print(
+            json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? }),
+        ),
         "call-progress" | "logs" => {
             let result = call(&client, tool, &arguments, flags).await?;
-            // The client's handlers run beside the call: what belongs to it was sent before its result.
+            // The client's handlers run beside the call: what belongs to it was sent before its
+            // result.
             tokio::task::yield_now().await;
             while let Ok(seen) = heard.try_recv() {
                 print(seen);
@@ -49,8 +56,12 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
         "task" => task::run(&client, tool, &arguments).await?,
         "watch" => watch(&client, &mut heard, flags).await?,
         "unknown-tool" => match call(&client, "no_such_tool", &arguments, flags).await {
-            Err(error) => print(json!({ "event": "refused", "isError": false, "message": format!("{error:#}") })),
-            Ok(result) if result["isError"] == true => print(json!({ "event": "refused", "isError": true })),
+            Err(error) => print(
+                json!({ "event": "refused", "isError": false, "message": format!("{error:#}") }),
+            ),
+            Ok(result) if result["isError"] == true => {
+                print(json!({ "event": "refused", "isError": true }))
+            }
             Ok(_) => bail!("the tool answered"),
         },
         other => bail!("no scenario {other}"),
@@ -62,9 +73,14 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
 async fn connect(url: &str, flags: &Flags, listener: Listener) -> anyhow::Result<Connected> {
     let modern = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = match flags.text("era", "auto") {
-        "modern" => ClientLifecycleMode::Discover { preferred_versions: modern },
+        "modern" => ClientLifecycleMode::Discover {
+            preferred_versions: modern,
+        },
         "legacy" => ClientLifecycleMode::Initialize,
-        "auto" => ClientLifecycleMode::Auto { preferred_versions: modern, legacy_version: None },
+        "auto" => ClientLifecycleMode::Auto {
+            preferred_versions: modern,
+            legacy_version: None,
+        },
         other => bail!("--era {other}: modern, legacy or auto"),
     };
     let config = StreamableHttpClientTransportConfig::with_uri(url.to_owned());
@@ -73,7 +89,10 @@ async fn connect(url: &str, flags: &Flags, listener: Listener) -> anyhow::Result
         None => config,
     };
     let transport = StreamableHttpClientTransport::from_config(config);
-    let client = listener.serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
+    let client = listener
+        .serve_with_lifecycle(transport, lifecycle)
+        .await
+        .context("connect")?;
     let about = client.peer_info();
     print(json!({
         "event": "connected",
@@ -88,7 +107,11 @@ async fn list(client: &Connected) -> anyhow::Result<()> {
     let mut names = Vec::new();
     let mut cursor = None;
     loop {
-        let page = client.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor.take()))).await?;
+        let page = client
+            .list_tools(Some(
+                PaginatedRequestParams::default().with_cursor(cursor.take()),
+            ))
+            .await?;
         print(json!({ "event": "page", "count": page.tools.len() }));
         names.extend(page.tools.into_iter().map(|tool| tool.name.into_owned()));
         cursor = page.next_cursor;
@@ -100,7 +123,12 @@ async fn list(client: &Connected) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn call(client: &Connected, tool: &str, arguments: &Value, flags: &Flags) -> anyhow::Result<Value> {
+async fn call(
+    client: &Connected,
+    tool: &str,
+    arguments: &Value,
+    flags: &Flags,
+) -> anyhow::Result<Value> {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = arguments.as_object().cloned();
     if flags.maybe("asks").is_some() {
@@ -115,11 +143,19 @@ async fn call(client: &Connected, tool: &str, arguments: &Value, flags: &Flags) 
         options = options.with_meta(meta);
     }
     let request = ClientRequest::CallToolRequest(Request::new(params));
-    let answer = client.send_request_with_option(request, options).await?.await_response().await?;
+    let answer = client
+        .send_request_with_option(request, options)
+        .await?
+        .await_response()
+        .await?;
     Ok(serde_json::to_value(answer)?)
 }
 
-async fn watch(client: &Connected, heard: &mut mpsc::Receiver<Value>, flags: &Flags) -> anyhow::Result<()> {
+async fn watch(
+    client: &Connected,
+    heard: &mut mpsc::Receiver<Value>,
+    flags: &Flags,
+) -> anyhow::Result<()> {
     list(client).await?;
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     // A legacy server knows no `listen`: its notifications come to the handler.
@@ -130,7 +166,10 @@ async fn watch(client: &Connected, heard: &mut mpsc::Receiver<Value>, flags: &Fl
     }
     match &mut subscription {
         Some(subscription) => {
-            subscription.next().await?.context("the subscription ended")?;
+            subscription
+                .next()
+                .await?
+                .context("the subscription ended")?;
         }
         None => loop {
             let seen = heard.recv().await.context("the client ended")?;
@@ -183,11 +222,18 @@ impl ClientHandler for Listener {
         answers::elicit(&params)
     }
 
-    async fn list_roots(&self, _context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
         answers::roots()
     }
 
-    async fn on_progress(&self, note: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        note: ProgressNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
         let token = match note.progress_token.0 {
             NumberOrString::Number(number) => json!(number),
             NumberOrString::String(text) => json!(text),
@@ -201,7 +247,9 @@ impl ClientHandler for Listener {
         note: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let _ = self.told.try_send(json!({ "event": "log", "level": note.level, "data": note.data }));
+        let _ = self
+            .told
+            .try_send(json!({ "event": "log", "level": note.level, "data": note.data }));
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {

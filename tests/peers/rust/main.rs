@@ -1,11 +1,15 @@
 //! A server and a client on the official Rust SDK (`rmcp`), as a foreign peer of weir.
 //!
-//! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over HTTP, and so does
-//! `rmcp-peer conformance [--completions]`, which speaks both eras.
-//! `rmcp-peer client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
-//! [--bearer TOKEN] [--asks]` prints one JSON object a line of what was seen, like the drivers of the other SDKs.
+//! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over
+//! HTTP, and so does `rmcp-peer conformance [--completions]`, which speaks both eras. `rmcp-peer
+//! client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
+//! [--bearer TOKEN] [--asks]` prints one JSON object a line of what was seen, like the drivers of
+//! the other SDKs.
 
-#![expect(deprecated, reason = "log messages are deprecated in the newest revision, and still part of it")]
+#![expect(
+    deprecated,
+    reason = "log messages are deprecated in the newest revision, and still part of it"
+)]
 
 mod client;
 mod conformance;
@@ -29,7 +33,10 @@ async fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("{}", serde_json::json!({ "event": "error", "message": format!("{error:#}") }));
+            println!(
+                "{}",
+                serde_json::json!({ "event": "error", "message": format!("{error:#}") })
+            );
             ExitCode::FAILURE
         }
     }
@@ -41,11 +48,17 @@ struct Flags(Vec<(String, String)>);
 
 impl Flags {
     fn text<'a>(&'a self, name: &str, otherwise: &'a str) -> &'a str {
-        self.0.iter().find(|(flag, _)| flag == name).map_or(otherwise, |(_, value)| value)
+        self.0
+            .iter()
+            .find(|(flag, _)| flag == name)
+            .map_or(otherwise, |(_, value)| value)
     }
 
     fn maybe(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(flag, _)| flag == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(flag, _)| flag == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -55,8 +68,12 @@ fn split(words: Vec<String>) -> (Flags, Vec<String>) {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.strip_prefix("--") {
-            Some(alone @ ("stdio" | "asks" | "completions")) => flags.0.push((alone.to_owned(), String::new())),
-            Some(name) => flags.0.push((name.to_owned(), words.next().unwrap_or_default())),
+            Some(alone @ ("stdio" | "asks" | "completions")) => {
+                flags.0.push((alone.to_owned(), String::new()))
+            }
+            Some(name) => flags
+                .0
+                .push((name.to_owned(), words.next().unwrap_or_default())),
             None => rest.push(word),
         }
     }

@@ -1,5 +1,5 @@
-//! A server as people write one with `rmcp`: a sum with structured output, a job that reports progress and logs, a
-//! tool that adds a tool.
+//! A server as people write one with `rmcp`: a sum with structured output, a job that reports
+//! progress and logs, a tool that adds a tool.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use anyhow::{Context as _, bail};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
-    LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
-    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    JsonObject, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -31,8 +32,11 @@ struct Workshop {
 }
 
 const MODERN: &[ProtocolVersion] = &[ProtocolVersion::V_2026_07_28];
-const LEGACY: &[ProtocolVersion] =
-    &[ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_03_26];
+const LEGACY: &[ProtocolVersion] = &[
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_03_26,
+];
 
 /// Serves until the process is ended.
 pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
@@ -41,16 +45,27 @@ pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
         "legacy" => LEGACY,
         other => bail!("--era {other}: modern or legacy"),
     };
-    let workshop = Workshop { versions, grown: Arc::default(), changes: watch::Sender::new(0) };
+    let workshop = Workshop {
+        versions,
+        grown: Arc::default(),
+        changes: watch::Sender::new(0),
+    };
     if flags.maybe("stdio").is_some() {
-        workshop.serve(rmcp::transport::stdio()).await?.waiting().await?;
+        workshop
+            .serve(rmcp::transport::stdio())
+            .await?
+            .waiting()
+            .await?;
         return Ok(());
     }
     over_http(move || workshop.clone()).await
 }
 
-/// Serves what `handler` makes for each session, or each request of a modern client, until the process is ended.
-pub(crate) async fn over_http<H: ServerHandler>(handler: impl Fn() -> H + Send + Sync + 'static) -> anyhow::Result<()> {
+/// Serves what `handler` makes for each session, or each request of a modern client, until the
+/// process is ended.
+pub(crate) async fn over_http<H: ServerHandler>(
+    handler: impl Fn() -> H + Send + Sync + 'static,
+) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(StreamableHttpService::new(
         move || Ok(handler()),
         Arc::new(LocalSessionManager::default()),
@@ -93,7 +108,11 @@ impl Workshop {
             Tool::new("grow", "Adds a tool", schema(json!({ "type": "object" }))),
         ];
         if self.grown.load(Ordering::SeqCst) {
-            tools.push(Tool::new("plane", "What `grow` added", schema(json!({ "type": "object" }))));
+            tools.push(Tool::new(
+                "plane",
+                "What `grow` added",
+                schema(json!({ "type": "object" })),
+            ));
         }
         tools
     }
@@ -104,10 +123,14 @@ impl Workshop {
                 break;
             }
             if let Some(token) = context.meta.get_progress_token() {
-                let note = ProgressNotificationParam::new(token, step as f64).with_total(steps as f64);
+                let note =
+                    ProgressNotificationParam::new(token, step as f64).with_total(steps as f64);
                 let _ = context.peer.notify_progress(note).await;
             }
-            let log = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(format!("step {step}")));
+            let log = LoggingMessageNotificationParam::new(
+                LoggingLevel::Info,
+                json!(format!("step {step}")),
+            );
             let _ = context.peer.notify_logging_message(log).await;
             // Steps must take a while for a caller to be able to cancel between them.
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -121,14 +144,20 @@ impl ServerHandler for Workshop {
         Cow::Borrowed(self.versions)
     }
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
-            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_logging().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_logging()
+            .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("workshop", "1.0.0"))
             .with_instructions("Saws and planes")
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.supported_by(&self.get_info().capabilities))
     }
 
@@ -151,7 +180,10 @@ impl ServerHandler for Workshop {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult { tools: self.tools(), ..Default::default() })
+        Ok(ListToolsResult {
+            tools: self.tools(),
+            ..Default::default()
+        })
     }
 
     async fn call_tool(
@@ -164,9 +196,13 @@ impl ServerHandler for Workshop {
         let result = match &*request.name {
             "sum" => {
                 let (Some(a), Some(b)) = (number("a"), number("b")) else {
-                    return Err(ErrorData::invalid_params("a and b must be whole numbers", None));
+                    return Err(ErrorData::invalid_params(
+                        "a and b must be whole numbers",
+                        None,
+                    ));
                 };
-                let mut result = CallToolResult::success(vec![ContentBlock::text((a + b).to_string())]);
+                let mut result =
+                    CallToolResult::success(vec![ContentBlock::text((a + b).to_string())]);
                 result.structured_content = Some(json!({ "sum": a + b }));
                 result
             }
@@ -174,11 +210,14 @@ impl ServerHandler for Workshop {
             "grow" => {
                 self.grown.store(true, Ordering::SeqCst);
                 self.changes.send_modify(|count| *count += 1);
-                // In a legacy session the notification goes to this client's stream; a modern one hears by `listen`.
+                // In a legacy session the notification goes to this client's stream; a modern one
+                // hears by `listen`.
                 let _ = context.peer.notify_tool_list_changed().await;
                 CallToolResult::success(vec![ContentBlock::text("grown")])
             }
-            "plane" if self.grown.load(Ordering::SeqCst) => CallToolResult::success(vec![ContentBlock::text("smooth")]),
+            "plane" if self.grown.load(Ordering::SeqCst) => {
+                CallToolResult::success(vec![ContentBlock::text("smooth")])
+            }
             other => return Err(ErrorData::invalid_params(format!("no tool {other}"), None)),
         };
         Ok(result.into())

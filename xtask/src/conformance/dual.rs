@@ -1,7 +1,8 @@
-//! Servers of both eras on one URL, one on each of three SDKs: the suite's sets against each, directly and through weir.
+//! Servers of both eras on one URL, one on each of three SDKs: the suite's sets against each,
+//! directly and through weir.
 //!
-//! They are servers as others write them: what one fails directly is shown and is no error, and what it passes directly must
-//! pass through weir. There is no file of expected failures for them.
+//! They are servers as others write them: what one fails directly is shown and is no error, and
+//! what it passes directly must pass through weir. There is no file of expected failures for them.
 
 use std::{
     path::{Path, PathBuf},
@@ -34,7 +35,10 @@ struct Dual {
 
 /// Both requirement sets under these names.
 const fn legs(legacy: &'static str, modern: &'static str) -> [Leg; 2] {
-    [Leg::of("2025-11-25", legacy, Era::Both), Leg::of("2026-07-28", modern, Era::Both)]
+    [
+        Leg::of("2025-11-25", legacy, Era::Both),
+        Leg::of("2026-07-28", modern, Era::Both),
+    ]
 }
 
 const SERVERS: [Dual; 3] = [
@@ -62,7 +66,9 @@ const SERVERS: [Dual; 3] = [
         program: |peers, _rust| {
             let folder = peers.dir.join("python");
             let mut command = Command::new(folder.join(".venv-fastmcp/bin/python"));
-            command.arg(folder.join("fastmcp_dual.py")).args(["--transport", "http"]);
+            command
+                .arg(folder.join("fastmcp_dual.py"))
+                .args(["--transport", "http"]);
             command
         },
     },
@@ -74,10 +80,23 @@ const SERVERS: [Dual; 3] = [
 /// When a server or the suite cannot start.
 pub(super) fn judged(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
     let rust = build_with_tests("rmcp-peer")?;
-    let rig = Rig { weir, peers, rust, suite: Suite::new(peers, output), output };
+    let rig = Rig {
+        weir,
+        peers,
+        rust,
+        suite: Suite::new(peers, output),
+        output,
+    };
     let found: anyhow::Result<Vec<_>> = thread::scope(|scope| {
         let running = SERVERS.map(|server| scope.spawn(|| rig.server(server)));
-        running.into_iter().map(|server| server.join().unwrap_or_else(|_| Err(anyhow!("a run panicked")))).collect()
+        running
+            .into_iter()
+            .map(|server| {
+                server
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow!("a run panicked")))
+            })
+            .collect()
     });
     let judgements: Vec<Judgement> = found?.into_iter().flatten().collect();
     for judgement in &judgements {
@@ -96,7 +115,8 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Runs both sets against one server, then both through one weir in front of another process of it.
+    /// Runs both sets against one server, then both through one weir in front of another process of
+    /// it.
     fn server(&self, server: Dual) -> anyhow::Result<Vec<Judgement>> {
         let name = server.name;
         let direct = {
@@ -104,24 +124,40 @@ impl Rig<'_> {
             self.sets(&server, &running.url, "direct")?
         };
         let running = self.start(&server, "weir")?;
-        let weir = Server::weir(self.weir, &running.url, None, &self.output.join(format!("{name}-weir")))?;
+        let weir = Server::weir(
+            self.weir,
+            &running.url,
+            None,
+            &self.output.join(format!("{name}-weir")),
+        )?;
         let through = self.sets(&server, &weir.url, "weir")?;
         let pairs = server.legs.into_iter().zip(direct.iter().zip(&through));
         pairs
             .map(|(leg, (direct, through))| {
-                Ok(verdict::judge_by_direct(self.suite.requirements(leg)?, direct, through))
+                Ok(verdict::judge_by_direct(
+                    self.suite.requirements(leg)?,
+                    direct,
+                    through,
+                ))
             })
             .collect()
     }
 
     fn start(&self, server: &Dual, way: &str) -> anyhow::Result<Server> {
-        let log = self.output.join(format!("{}-{way}-server.log", server.name));
+        let log = self
+            .output
+            .join(format!("{}-{way}-server.log", server.name));
         let mut command = (server.program)(self.peers, &self.rust);
-        Server::program(&mut command, &log).with_context(|| format!("cannot start the server of {}", server.name))
+        Server::program(&mut command, &log)
+            .with_context(|| format!("cannot start the server of {}", server.name))
     }
 
     fn sets(&self, server: &Dual, url: &str, way: &str) -> anyhow::Result<Vec<Run>> {
         let way = format!("{}-{way}", server.name);
-        server.legs.iter().map(|leg| self.suite.run(url, leg.revision, &way, None)).collect()
+        server
+            .legs
+            .iter()
+            .map(|leg| self.suite.run(url, leg.revision, &way, None))
+            .collect()
     }
 }

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-/// Expected failures by revision, and over which era where that is another: a scenario, or `scenario/check-id` for one check of it, and the work it waits for.
+/// Expected failures by revision, and over which era where that is another: a scenario, or
+/// `scenario/check-id` for one check of it, and the work it waits for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Expected(BTreeMap<String, BTreeMap<String, Work>>);
@@ -39,13 +40,18 @@ impl Work {
 impl Expected {
     /// Reads the file; an unknown name of later work is an error.
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
     }
 
     /// Refuses revisions that are not run: their lines would never be looked at.
     pub(super) fn name_only(&self, revisions: &[&str]) -> anyhow::Result<()> {
-        match self.0.keys().find(|revision| !revisions.contains(&revision.as_str())) {
+        match self
+            .0
+            .keys()
+            .find(|revision| !revisions.contains(&revision.as_str()))
+        {
             Some(other) => bail!("expected failures name revision {other}, which is not run"),
             None => Ok(()),
         }
@@ -87,15 +93,24 @@ mod tests {
 
     #[test]
     fn a_line_must_name_known_later_work() {
-        let known: Result<Expected, _> = serde_saphyr::from_str("\"2025-11-25\":\n  ping: operations\n");
-        assert_eq!(known.expect("known work").of("2025-11-25").scenario("ping"), Some(Work::Operations));
-        let unknown: Result<Expected, _> = serde_saphyr::from_str("\"2025-11-25\":\n  ping: some day\n");
-        assert!(unknown.is_err(), "a failure that waits for nothing is no expected failure");
+        let known: Result<Expected, _> =
+            serde_saphyr::from_str("\"2025-11-25\":\n  ping: operations\n");
+        assert_eq!(
+            known.expect("known work").of("2025-11-25").scenario("ping"),
+            Some(Work::Operations)
+        );
+        let unknown: Result<Expected, _> =
+            serde_saphyr::from_str("\"2025-11-25\":\n  ping: some day\n");
+        assert!(
+            unknown.is_err(),
+            "a failure that waits for nothing is no expected failure"
+        );
     }
 
     #[test]
     fn a_revision_that_is_not_run_is_refused() {
-        let expected: Expected = serde_saphyr::from_str("\"2024-11-05\":\n  ping: operations\n").expect("well formed");
+        let expected: Expected =
+            serde_saphyr::from_str("\"2024-11-05\":\n  ping: operations\n").expect("well formed");
         assert!(expected.name_only(&["2025-11-25"]).is_err());
         assert!(expected.name_only(&["2024-11-05"]).is_ok());
     }

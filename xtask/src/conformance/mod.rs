@@ -1,11 +1,11 @@
-//! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly and through weir, and its
-//! client scenarios against weir's upstream side.
+//! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly
+//! and through weir, and its client scenarios against weir's upstream side.
 //!
 //! The same server scenarios against servers of both eras on three SDKs are in `dual`.
 //!
-//! The direct run shows what a good server reaches; through weir nothing that passed directly may fail, but for what
-//! the file of expected failures hands to later work. The suite's own exit code is not used: it counts a scenario whose
-//! checks were all skipped as passed.
+//! The direct run shows what a good server reaches; through weir nothing that passed directly may
+//! fail, but for what the file of expected failures hands to later work. The suite's own exit code
+//! is not used: it counts a scenario whose checks were all skipped as passed.
 
 mod dual;
 mod expected;
@@ -33,24 +33,39 @@ use crate::{
     run::{build_weir, empty_folder},
 };
 
-/// The requirement sets that are run against a fixture of the suite's own era. The set also decides what the suite speaks on
-/// the wire.
-const SAME: [Leg; 2] = [Leg::of("2025-11-25", "2025-11-25", Era::Both), Leg::of("2026-07-28", "2026-07-28", Era::Both)];
+/// The requirement sets that are run against a fixture of the suite's own era. The set also decides
+/// what the suite speaks on the wire.
+const SAME: [Leg; 2] = [
+    Leg::of("2025-11-25", "2025-11-25", Era::Both),
+    Leg::of("2026-07-28", "2026-07-28", Era::Both),
+];
 
-/// The same sets in front of a server that speaks the other era only: all is carried over the bridge. What a good server
-/// reaches is then what the fixture reaches in the suite's own era.
+/// The same sets in front of a server that speaks the other era only: all is carried over the
+/// bridge. What a good server reaches is then what the fixture reaches in the suite's own era.
 const CROSS: [Leg; 2] = [
     Leg::of("2025-11-25", "2025-11-25 over modern", Era::Modern),
     Leg::of("2026-07-28", "2026-07-28 over legacy", Era::Legacy),
 ];
 
-/// The sets of client scenarios, in which the suite is the server behind weir and `behind` is its era, with a client of each
-/// era in front.
+/// The sets of client scenarios, in which the suite is the server behind weir and `behind` is its
+/// era, with a client of each era in front.
 const CLIENT: [(Leg, Era); 4] = [
-    (Leg::of("2025-11-25", "client 2025-11-25", Era::Legacy), Era::Legacy),
-    (Leg::of("2025-11-25", "client 2025-11-25 for modern", Era::Legacy), Era::Modern),
-    (Leg::of("2026-07-28", "client 2026-07-28", Era::Modern), Era::Modern),
-    (Leg::of("2026-07-28", "client 2026-07-28 for legacy", Era::Modern), Era::Legacy),
+    (
+        Leg::of("2025-11-25", "client 2025-11-25", Era::Legacy),
+        Era::Legacy,
+    ),
+    (
+        Leg::of("2025-11-25", "client 2025-11-25 for modern", Era::Legacy),
+        Era::Modern,
+    ),
+    (
+        Leg::of("2026-07-28", "client 2026-07-28", Era::Modern),
+        Era::Modern,
+    ),
+    (
+        Leg::of("2026-07-28", "client 2026-07-28 for legacy", Era::Modern),
+        Era::Legacy,
+    ),
 ];
 
 /// One requirement set in one surrounding.
@@ -65,7 +80,11 @@ struct Leg {
 
 impl Leg {
     const fn of(revision: &'static str, name: &'static str, behind: Era) -> Self {
-        Self { revision, name, behind }
+        Self {
+            revision,
+            name,
+            behind,
+        }
     }
 }
 
@@ -100,7 +119,8 @@ pub(crate) struct Options {
     /// Run through this binary instead of one built here
     #[arg(long, value_name = "BINARY", conflicts_with = "direct")]
     weir: Option<PathBuf>,
-    /// Which eras the fixture speaks; with one only, the counts are for looking at and nothing is judged
+    /// Which eras the fixture speaks; with one only, the counts are for looking at and nothing is
+    /// judged
     #[arg(long, value_enum, default_value_t)]
     upstream_era: Era,
     /// Let weir ask for OAuth tokens, and give the suite one
@@ -112,7 +132,8 @@ pub(crate) struct Options {
     /// Run the client scenarios instead, with weir as the client
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross"])]
     client: bool,
-    /// Run the sets against servers of both eras on three SDKs instead, each directly and through weir
+    /// Run the sets against servers of both eras on three SDKs instead, each directly and through
+    /// weir
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "client"])]
     servers: bool,
 }
@@ -161,15 +182,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         _ => Way::Open,
     };
     let judgements = weir.map_or_else(|| rig.directly(), |weir| rig.through(&weir, way))?;
-    if era == Era::Both { report(&judgements, &output) } else { Ok(()) }
+    if era == Era::Both {
+        report(&judgements, &output)
+    } else {
+        Ok(())
+    }
 }
 
-/// Runs the suite directly and through the given binary, which asks for no credentials, then for tokens, and then stands in
-/// front of servers of the other era and of servers of both; at last the suite is the server.
+/// Runs the suite directly and through the given binary, which asks for no credentials, then for
+/// tokens, and then stands in front of servers of the other era and of servers of both; at last the
+/// suite is the server.
 ///
 /// # Errors
-/// When a scenario that the fixture is required to pass fails directly, when one fails through weir that passes directly and
-/// nothing says that it may, or when what the file of expected failures says is no longer so.
+/// When a scenario that the fixture is required to pass fails directly, when one fails through weir
+/// that passes directly and nothing says that it may, or when what the file of expected failures
+/// says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
     let rig = Rig::new(peers, Era::Both, &output)?;
@@ -214,9 +241,21 @@ impl<'a> Rig<'a> {
         let expected = expected(peers)?;
         let suite = Suite::new(peers, output);
         let fixture = Server::fixture(peers, era, &output.join("direct-fixture.log"))?;
-        let run = |leg: Leg| Ok((leg.revision, suite.run(&fixture.url, leg.revision, "direct", None)?));
+        let run = |leg: Leg| {
+            Ok((
+                leg.revision,
+                suite.run(&fixture.url, leg.revision, "direct", None)?,
+            ))
+        };
         let direct = SAME.into_iter().map(run).collect::<anyhow::Result<_>>()?;
-        Ok(Self { peers, output, suite, expected, era, direct })
+        Ok(Self {
+            peers,
+            output,
+            suite,
+            expected,
+            era,
+            direct,
+        })
     }
 
     /// The direct runs alone, shown.
@@ -233,13 +272,27 @@ impl<'a> Rig<'a> {
         let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
         let legs = match way {
             Way::Cross => CROSS,
-            Way::Open | Way::Auth => SAME.map(|leg| Leg { behind: self.era, ..leg }),
+            Way::Open | Way::Auth => SAME.map(|leg| Leg {
+                behind: self.era,
+                ..leg
+            }),
         };
         let judged = |leg: Leg| {
             let name = format!("{}-{}", leg.revision, way.name());
-            let fixture = Server::fixture(self.peers, leg.behind, &self.output.join(format!("{name}-fixture.log")))?;
-            let weir = Server::weir(weir, &fixture.url, issuer, &self.output.join(format!("{name}-weir")))?;
-            let through = self.suite.run(&weir.url, leg.revision, way.name(), issuer)?;
+            let fixture = Server::fixture(
+                self.peers,
+                leg.behind,
+                &self.output.join(format!("{name}-fixture.log")),
+            )?;
+            let weir = Server::weir(
+                weir,
+                &fixture.url,
+                issuer,
+                &self.output.join(format!("{name}-weir")),
+            )?;
+            let through = self
+                .suite
+                .run(&weir.url, leg.revision, way.name(), issuer)?;
             self.judge(leg, Some(&through))
         };
         legs.into_iter().map(judged).collect()
@@ -247,9 +300,17 @@ impl<'a> Rig<'a> {
 
     /// Judges and shows one set.
     fn judge(&self, leg: Leg, through: Option<&Run>) -> anyhow::Result<Judgement> {
-        let direct = self.direct.get(leg.revision).context("a set was not run directly")?;
+        let direct = self
+            .direct
+            .get(leg.revision)
+            .context("a set was not run directly")?;
         let requirements = self.suite.requirements(leg)?;
-        let judgement = verdict::judge(requirements, direct, through.map(Run::view), self.expected.of(leg.name));
+        let judgement = verdict::judge(
+            requirements,
+            direct,
+            through.map(Run::view),
+            self.expected.of(leg.name),
+        );
         println!("{}", table::render(&judgement));
         Ok(judgement)
     }
@@ -257,8 +318,12 @@ impl<'a> Rig<'a> {
 
 fn expected(peers: &Peers) -> anyhow::Result<Expected> {
     let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
-    let names: Vec<_> =
-        SAME.iter().chain(&CROSS).chain(CLIENT.iter().map(|(leg, _)| leg)).map(|leg| leg.name).collect();
+    let names: Vec<_> = SAME
+        .iter()
+        .chain(&CROSS)
+        .chain(CLIENT.iter().map(|(leg, _)| leg))
+        .map(|leg| leg.name)
+        .collect();
     expected.name_only(&names)?;
     Ok(expected)
 }
@@ -276,7 +341,11 @@ fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
     }
     println!("{}", table::closing(judgements, wrong.len()));
     if !wrong.is_empty() {
-        bail!("{} conformance problem(s); every message and answer is under {}", wrong.len(), output.display());
+        bail!(
+            "{} conformance problem(s); every message and answer is under {}",
+            wrong.len(),
+            output.display()
+        );
     }
     Ok(())
 }

@@ -1,7 +1,10 @@
-//! The servers of a run, on free loopback ports: the fixture and those of the SDKs, weir in front of one, and who issues tokens.
-//! Each ends with its handle.
+//! The servers of a run, on free loopback ports: the fixture and those of the SDKs, weir in front
+//! of one, and who issues tokens. Each ends with its handle.
 
-#![allow(clippy::disallowed_methods, reason = "there is no runtime here that a sleep could block")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "there is no runtime here that a sleep could block"
+)]
 
 use std::{
     ffi::OsStr,
@@ -36,14 +39,21 @@ impl Server {
     /// Starts the fixture; what it says goes to `log`.
     pub(super) fn fixture(peers: &Peers, era: Era, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/fixture/main.mjs");
-        let words = [program.as_os_str(), "--port".as_ref(), "0".as_ref(), "--era".as_ref(), era.flag().as_ref()];
+        let words = [
+            program.as_os_str(),
+            "--port".as_ref(),
+            "0".as_ref(),
+            "--era".as_ref(),
+            era.flag().as_ref(),
+        ];
         Self::node(peers, &words, log).context("cannot start the conformance fixture")
     }
 
     /// Starts the authorization server; what it says goes to `log`.
     pub(super) fn issuer(peers: &Peers, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/idp.mjs");
-        Self::node(peers, &[program.as_os_str()], log).context("cannot start the authorization server")
+        Self::node(peers, &[program.as_os_str()], log)
+            .context("cannot start the authorization server")
     }
 
     /// Starts a Node program that says where it listens.
@@ -53,8 +63,13 @@ impl Server {
 
     /// Starts a program that says where it listens; what else it says goes to `log`.
     pub(super) fn program(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?).spawn()?;
-        let lines = BufReader::new(child.stdout.take().context("it has no standard output")?).lines();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(log)?)
+            .spawn()?;
+        let lines =
+            BufReader::new(child.stdout.take().context("it has no standard output")?).lines();
         let process = Bounded::new(child);
         let (tell, told) = mpsc::channel();
         // The thread ends with the program's standard output, so with the program.
@@ -65,13 +80,23 @@ impl Server {
                 }
             }
         });
-        let url = told.recv_timeout(START).with_context(|| format!("it did not start, see {}", log.display()))?;
-        Ok(Self { url, _process: process })
+        let url = told
+            .recv_timeout(START)
+            .with_context(|| format!("it did not start, see {}", log.display()))?;
+        Ok(Self {
+            url,
+            _process: process,
+        })
     }
 
-    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants its tokens. Its
-    /// config and log are `name` with their endings.
-    pub(super) fn weir(binary: &Path, upstream: &str, issuer: Option<&str>, name: &Path) -> anyhow::Result<Self> {
+    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants
+    /// its tokens. Its config and log are `name` with their endings.
+    pub(super) fn weir(
+        binary: &Path,
+        upstream: &str,
+        issuer: Option<&str>,
+        name: &Path,
+    ) -> anyhow::Result<Self> {
         let (listen, admin) = (free_address()?, free_address()?);
         let auth = match issuer {
             Some(issuer) => json!({ "mode": "oauth", "issuers": [{ "issuer": issuer }] }),
@@ -100,14 +125,20 @@ impl Server {
         let deadline = Instant::now() + START;
         while TcpStream::connect(&listen).is_err() {
             if let Some(status) = process.ended()? {
-                bail!("weir ended before it served ({status}), see {}", log.display());
+                bail!(
+                    "weir ended before it served ({status}), see {}",
+                    log.display()
+                );
             }
             if Instant::now() > deadline {
                 bail!("weir did not serve after {START:?}, see {}", log.display());
             }
             thread::sleep(LOOK_AGAIN);
         }
-        Ok(Self { url: format!("http://{listen}/mcp"), _process: process })
+        Ok(Self {
+            url: format!("http://{listen}/mcp"),
+            _process: process,
+        })
     }
 }
 
@@ -138,7 +169,9 @@ impl Bounded {
     }
 
     fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
-        self.0.try_wait().context("cannot look after a child process")
+        self.0
+            .try_wait()
+            .context("cannot look after a child process")
     }
 }
 

@@ -1,5 +1,5 @@
-//! Runs the suite and reads what each scenario found from the files it writes. In its server scenarios it is the client, in its
-//! client scenarios (`client`) the server.
+//! Runs the suite and reads what each scenario found from the files it writes. In its server
+//! scenarios it is the client, in its client scenarios (`client`) the server.
 
 mod client;
 
@@ -72,50 +72,89 @@ impl Run {
 impl<'a> Suite<'a> {
     /// The installed suite; logs and results go below `output`.
     pub(super) fn new(peers: &'a Peers, output: &'a Path) -> Self {
-        let package = peers.dir.join("node/node_modules/@modelcontextprotocol/conformance");
-        Self { peers, package, output }
+        let package = peers
+            .dir
+            .join("node/node_modules/@modelcontextprotocol/conformance");
+        Self {
+            peers,
+            package,
+            output,
+        }
     }
 
     /// Reads the frozen list of a revision's server scenarios from the suite.
     pub(super) fn requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
         let raw = self.raw_requirements(leg.revision)?;
-        Ok(Requirements { revision: leg.name, scored: raw.server, not_scored: unscored(raw.not_scored, "server") })
+        Ok(Requirements {
+            revision: leg.name,
+            scored: raw.server,
+            not_scored: unscored(raw.not_scored, "server"),
+        })
     }
 
-    /// The same of the client scenarios, but for those about authorization: weir's credentials come from its config, and
-    /// nobody is there to log in.
+    /// The same of the client scenarios, but for those about authorization: weir's credentials come
+    /// from its config, and nobody is there to log in.
     pub(super) fn client_requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
         let raw = self.raw_requirements(leg.revision)?;
-        let plain = |scenarios: Vec<String>| scenarios.into_iter().filter(|name| !name.starts_with("auth/")).collect();
+        let plain = |scenarios: Vec<String>| {
+            scenarios
+                .into_iter()
+                .filter(|name| !name.starts_with("auth/"))
+                .collect()
+        };
         let not_scored = plain(unscored(raw.not_scored, "client"));
-        Ok(Requirements { revision: leg.name, scored: plain(raw.client), not_scored })
+        Ok(Requirements {
+            revision: leg.name,
+            scored: plain(raw.client),
+            not_scored,
+        })
     }
 
     fn raw_requirements(&self, revision: &str) -> anyhow::Result<RawRequirements> {
         let file = self.package.join(format!("requirements/{revision}.yaml"));
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
     }
 
-    /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results. With an `issuer`, whose
-    /// tokens the server wants, every request carries one: the suite itself has no way to show any.
+    /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results.
+    /// With an `issuer`, whose tokens the server wants, every request carries one: the suite itself
+    /// has no way to show any.
     ///
     /// # Errors
     /// When the suite cannot start or leaves results that cannot be read.
-    pub(super) fn run(&self, url: &str, revision: &str, leg: &str, issuer: Option<&str>) -> anyhow::Result<Run> {
+    pub(super) fn run(
+        &self,
+        url: &str,
+        revision: &str,
+        leg: &str,
+        issuer: Option<&str>,
+    ) -> anyhow::Result<Run> {
         let name = format!("{revision}-{leg}");
         let results = self.output.join(&name);
         let log = self.output.join(format!("{name}.log"));
         eprintln!("conformance: {revision}, {leg}, {url}");
-        let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let written =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(&self.peers.node);
         if let Some(issuer) = issuer {
-            command.arg("--import").arg(self.peers.dir.join("node/bearer.mjs"));
-            command.env("BEARER_ISSUER", issuer).env("BEARER_RESOURCE", url);
+            command
+                .arg("--import")
+                .arg(self.peers.dir.join("node/bearer.mjs"));
+            command
+                .env("BEARER_ISSUER", issuer)
+                .env("BEARER_RESOURCE", url);
         }
         let child = command
             .arg(self.package.join("dist/index.js"))
-            .args(["server", "--url", url, "--requirements", revision, "--output-dir"])
+            .args([
+                "server",
+                "--url",
+                url,
+                "--requirements",
+                revision,
+                "--output-dir",
+            ])
             .arg(&results)
             .stdin(Stdio::null())
             .stdout(written.try_clone()?)
@@ -124,16 +163,25 @@ impl<'a> Suite<'a> {
             .context("cannot start the conformance suite")?;
         if Bounded::new(child).wait(LONGEST_RUN)?.is_none() {
             // What it has not come to is then counted as not run.
-            eprintln!("the conformance suite was not done after {LONGEST_RUN:?}, see {}", log.display());
+            eprintln!(
+                "the conformance suite was not done after {LONGEST_RUN:?}, see {}",
+                log.display()
+            );
         }
         let run = read(&results, "server-");
-        Ok(Run(run.with_context(|| format!("the suite left no results, see {}", log.display()))?))
+        Ok(Run(run.with_context(|| {
+            format!("the suite left no results, see {}", log.display())
+        })?))
     }
 }
 
 /// The scenarios of one side that are run without being scored.
 fn unscored(entries: Vec<NotScored>, leg: &str) -> Vec<String> {
-    entries.into_iter().filter(|entry| entry.leg == leg).map(|entry| entry.scenario).collect()
+    entries
+        .into_iter()
+        .filter(|entry| entry.leg == leg)
+        .map(|entry| entry.scenario)
+        .collect()
 }
 
 #[derive(Deserialize)]
@@ -155,10 +203,17 @@ fn read(results: &Path, prefix: &str) -> anyhow::Result<BTreeMap<String, Vec<Che
     let mut scenarios = BTreeMap::new();
     for entry in fs::read_dir(results)? {
         let folder = entry?.path();
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(scenario) = scenario_of(&name, prefix) else { continue };
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let Some(scenario) = scenario_of(&name, prefix) else {
+            continue;
+        };
         let checks = match fs::read(folder.join("checks.json")) {
-            Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{name}: unreadable checks"))?,
+            Ok(json) => serde_json::from_slice(&json)
+                .with_context(|| format!("{name}: unreadable checks"))?,
             // The scenario threw before it could write any.
             Err(_) => Vec::new(),
         };
@@ -180,14 +235,23 @@ mod tests {
 
     #[test]
     fn scenario_is_what_stands_between_prefix_and_time() {
-        assert_eq!(scenario_of("server-tools-list-2026-11-21T03-56-23-272Z", "server-"), Some("tools-list"));
         assert_eq!(
-            scenario_of("server-server-stateless-2026-11-21T03-56-23-272Z", "server-"),
+            scenario_of("server-tools-list-2026-11-21T03-56-23-272Z", "server-"),
+            Some("tools-list")
+        );
+        assert_eq!(
+            scenario_of(
+                "server-server-stateless-2026-11-21T03-56-23-272Z",
+                "server-"
+            ),
             Some("server-stateless")
         );
         assert_eq!(scenario_of("something-else", "server-"), None);
         assert_eq!(scenario_of("server-x", "server-"), None);
-        assert_eq!(scenario_of("initialize-2026-11-21T03-56-23-272Z", ""), Some("initialize"));
+        assert_eq!(
+            scenario_of("initialize-2026-11-21T03-56-23-272Z", ""),
+            Some("initialize")
+        );
     }
 
     #[test]

@@ -6,26 +6,47 @@ use crate::conformance::verdict::{Judgement, Outcome, Row};
 
 /// One requirement set as a table, with the counts below it.
 pub(super) fn render(judgement: &Judgement) -> String {
-    let width = judgement.rows.iter().map(|row| row.scenario.len()).max().unwrap_or(0);
-    let mut text = format!("\n{:width$}  {:12}  {}\n", judgement.revision, "directly", "through weir");
+    let width = judgement
+        .rows
+        .iter()
+        .map(|row| row.scenario.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!(
+        "\n{:width$}  {:12}  {}\n",
+        judgement.revision, "directly", "through weir"
+    );
     for row in &judgement.rows {
-        let weir = row.weir.as_ref().map_or_else(|| "-".to_owned(), |weir| through(row, weir));
+        let weir = row
+            .weir
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |weir| through(row, weir));
         let scored = if row.scored { "" } else { "  (not scored)" };
         let direct = row.direct.as_ref().map_or_else(|| "-".to_owned(), cell);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:width$}  {direct:12}  {weir}{scored}", row.scenario);
     }
     for (scored, name) in [(true, "required"), (false, "not scored")] {
-        let rows: Vec<&Row> = judgement.rows.iter().filter(|row| row.scored == scored).collect();
+        let rows: Vec<&Row> = judgement
+            .rows
+            .iter()
+            .filter(|row| row.scored == scored)
+            .collect();
         let mut counts = Vec::new();
         if judgement.with_direct {
-            let directly = rows.iter().filter(|row| passed(row.direct.as_ref())).count();
+            let directly = rows
+                .iter()
+                .filter(|row| passed(row.direct.as_ref()))
+                .count();
             counts.push(format!("{directly}/{} directly", rows.len()));
         }
         if judgement.with_weir {
             let through = rows.iter().filter(|row| passed(row.weir.as_ref())).count();
             let later = rows.iter().filter(|row| row.waits_for.is_some()).count();
-            counts.push(format!("{through}/{} through weir, {later} wait for later work", rows.len()));
+            counts.push(format!(
+                "{through}/{} through weir, {later} wait for later work",
+                rows.len()
+            ));
         }
         let _ = writeln!(text, "{} {name}: {}", judgement.revision, counts.join(", "));
     }
@@ -34,22 +55,37 @@ pub(super) fn render(judgement: &Judgement) -> String {
 
 /// The scores of servers, one requirement set a line: what passes of what is scored.
 pub(super) fn scores(judgements: &[Judgement]) -> String {
-    let width = judgements.iter().map(|judgement| judgement.revision.len()).max().unwrap_or(0);
-    let mut text = format!("\n{:width$}  {:>8}  {:>12}\n", "", "directly", "through weir");
+    let width = judgements
+        .iter()
+        .map(|judgement| judgement.revision.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!(
+        "\n{:width$}  {:>8}  {:>12}\n",
+        "", "directly", "through weir"
+    );
     for judgement in judgements {
         let rows: Vec<&Row> = judgement.rows.iter().filter(|row| row.scored).collect();
         let score = |outcome: fn(&Row) -> &Option<Outcome>| {
-            let good = rows.iter().filter(|row| passed(outcome(row).as_ref())).count();
+            let good = rows
+                .iter()
+                .filter(|row| passed(outcome(row).as_ref()))
+                .count();
             format!("{good}/{}", rows.len())
         };
         let (directly, through) = (score(|row| &row.direct), score(|row| &row.weir));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{:width$}  {directly:>8}  {through:>12}", judgement.revision);
+        let _ = writeln!(
+            text,
+            "{:width$}  {directly:>8}  {through:>12}",
+            judgement.revision
+        );
     }
     text
 }
 
-/// The last line: how many scenarios of all runs passed, what is wrong, and how many nobody expects to pass.
+/// The last line: how many scenarios of all runs passed, what is wrong, and how many nobody expects
+/// to pass.
 pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     let rows = || judgements.iter().flat_map(|judgement| &judgement.rows);
     // A set that went through weir in two ways was run directly once.
@@ -60,9 +96,14 @@ pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
         .map(|(revision, row)| (revision, &row.scenario))
         .collect();
     let good = directly.len() + rows().filter(|row| passed(row.weir.as_ref())).count();
-    let later = rows().filter(|row| row.weir.is_some() && excused(row) && !passed(row.weir.as_ref())).count();
+    let later = rows()
+        .filter(|row| row.weir.is_some() && excused(row) && !passed(row.weir.as_ref()))
+        .count();
     let not_provided = rows().filter(|row| not_provided(row)).count();
-    format!("conformance: {good} passed, {wrong} failed, {} skipped", later + not_provided)
+    format!(
+        "conformance: {good} passed, {wrong} failed, {} skipped",
+        later + not_provided
+    )
 }
 
 /// Whether the server itself does not have what nobody requires.

@@ -22,22 +22,38 @@ pub(crate) struct Axis {
 impl Axis {
     /// An axis from 0 to at least `most`, in about so many round steps.
     pub(crate) fn upward(most: f64, unit: Unit, steps: f64) -> Self {
-        let most = if most > 0.0 && most.is_finite() { most } else { 1.0 };
+        let most = if most > 0.0 && most.is_finite() {
+            most
+        } else {
+            1.0
+        };
         let step = round_step(most / steps, unit);
-        Self { least: 0.0, most: (most / step).ceil() * step, step, scale: Scale::Even }
+        Self {
+            least: 0.0,
+            most: (most / step).ceil() * step,
+            step,
+            scale: Scale::Even,
+        }
     }
 
     /// An axis from exactly `least` to exactly `most`.
     pub(crate) fn between(least: f64, most: f64, scale: Scale) -> Self {
         let most = if most > least { most } else { least + 1.0 };
-        Self { least, most, step: most - least, scale }
+        Self {
+            least,
+            most,
+            step: most - least,
+            scale,
+        }
     }
 
     /// Where a number is, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Even => (value - self.least) / (self.most - self.least),
-            Scale::Doubling => (value.max(1.0) / self.least.max(1.0)).ln() / (self.most / self.least.max(1.0)).ln(),
+            Scale::Doubling => {
+                (value.max(1.0) / self.least.max(1.0)).ln() / (self.most / self.least.max(1.0)).ln()
+            }
         };
         place.clamp(0.0, 1.0)
     }
@@ -61,7 +77,11 @@ fn round_step(rough: f64, unit: Unit) -> f64 {
     }
     // A time in milliseconds or minutes counts in ones of them.
     let base = 10.0_f64.powf(rough.log10().floor());
-    [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|part| part * base).find(|step| *step >= rough * 0.999).unwrap_or(rough)
+    [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .map(|part| part * base)
+        .find(|step| *step >= rough * 0.999)
+        .unwrap_or(rough)
 }
 
 #[cfg(test)]
@@ -83,7 +103,10 @@ mod tests {
     #[test]
     fn a_number_has_its_place() {
         let even = Axis::between(10.0, 20.0, Scale::Even);
-        assert_eq!([10.0, 15.0, 20.0, 99.0].map(|value| even.place(value)), [0.0, 0.5, 1.0, 1.0]);
+        assert_eq!(
+            [10.0, 15.0, 20.0, 99.0].map(|value| even.place(value)),
+            [0.0, 0.5, 1.0, 1.0]
+        );
         let doubling = Axis::between(1.0, 256.0, Scale::Doubling);
         assert!((doubling.place(16.0) - 0.5).abs() < 1e-9);
     }

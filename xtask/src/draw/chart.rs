@@ -49,60 +49,110 @@ impl Chart<'_> {
     pub(crate) fn draw(&self, picture: &mut Picture, frame: Area) {
         picture.rectangle(frame, "#ffffff", GRID);
         let width = frame.width - 20.0;
-        picture.text((frame.x + 10.0, frame.y + 19.0), self.title, (13.0, INK, "600"), (Anchor::Start, width));
+        picture.text(
+            (frame.x + 10.0, frame.y + 19.0),
+            self.title,
+            (13.0, INK, "600"),
+            (Anchor::Start, width),
+        );
         let rows = self.lines.len().div_ceil(2).min(ROWS);
         #[expect(clippy::cast_precision_loss, reason = "a few rows")]
         let plot = frame.inside([66.0, 32.0, 14.0, 30.0 + ROW * rows as f64]);
         let (across, upward) = self.axes();
         self.frame(picture, plot, &across, &upward);
-        let place =
-            |(x, y): (f64, f64)| (plot.x + across.place(x) * plot.width, plot.bottom() - upward.place(y) * plot.height);
+        let place = |(x, y): (f64, f64)| {
+            (
+                plot.x + across.place(x) * plot.width,
+                plot.bottom() - upward.place(y) * plot.height,
+            )
+        };
         match self.style {
             Style::Stacked => self.stack(picture, place),
             Style::Bars => self.bars(picture, plot, place),
             Style::Lines | Style::Steps => self.strokes(picture, place),
         }
-        self.legend(picture, Area { y: plot.bottom() + 26.0, ..plot.inside([-56.0, 0.0, 0.0, 0.0]) }, rows * 2);
+        self.legend(
+            picture,
+            Area {
+                y: plot.bottom() + 26.0,
+                ..plot.inside([-56.0, 0.0, 0.0, 0.0])
+            },
+            rows * 2,
+        );
     }
 
     fn axes(&self) -> (Axis, Axis) {
         let all = || self.lines.iter().flat_map(|line| &line.points);
         let below = self.below.iter().map(|(at, _)| *at);
-        let (least, last) =
-            all().map(|(x, _)| *x).chain(below).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
+        let (least, last) = all()
+            .map(|(x, _)| *x)
+            .chain(below)
+            .fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
         let highest = if self.style == Style::Stacked {
             self.sums().into_iter().map(|(_, y)| y).fold(0.0, f64::max)
         } else {
-            all().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(0.0, f64::max)
+            all()
+                .map(|(_, y)| *y)
+                .filter(|y| y.is_finite())
+                .fold(0.0, f64::max)
         };
-        let most = self.most.map_or(highest * 1.02, |most| if highest > most { highest } else { most });
-        (Axis::between(least, last, self.scale), Axis::upward(most, self.unit, 4.0))
+        let most = self.most.map_or(
+            highest * 1.02,
+            |most| if highest > most { highest } else { most },
+        );
+        (
+            Axis::between(least, last, self.scale),
+            Axis::upward(most, self.unit, 4.0),
+        )
     }
 
     fn frame(&self, picture: &mut Picture, plot: Area, across: &Axis, upward: &Axis) {
         for tick in upward.ticks() {
             let y = plot.bottom() - upward.place(tick) * plot.height;
             picture.path(&[(plot.x, y), (plot.right(), y)], GRID, 1.0, 0);
-            picture.text((plot.x - 6.0, y + 4.0), &self.unit.say(tick), (10.5, PALE, "400"), (Anchor::End, 62.0));
+            picture.text(
+                (plot.x - 6.0, y + 4.0),
+                &self.unit.say(tick),
+                (10.5, PALE, "400"),
+                (Anchor::End, 62.0),
+            );
         }
         for (at, word) in &self.below {
             let place = across.place(*at);
             // The last must not stick out.
-            let anchor = if place > 0.99 { Anchor::End } else { Anchor::Middle };
+            let anchor = if place > 0.99 {
+                Anchor::End
+            } else {
+                Anchor::Middle
+            };
             let x = plot.x + place * plot.width;
-            picture.text((x, plot.bottom() + 14.0), word, (10.5, PALE, "400"), (anchor, 120.0));
+            picture.text(
+                (x, plot.bottom() + 14.0),
+                word,
+                (10.5, PALE, "400"),
+                (anchor, 120.0),
+            );
         }
         if let Some((at, word)) = self.mark {
             let x = plot.x + across.place(at) * plot.width;
             picture.path(&[(x, plot.y), (x, plot.bottom())], "#d44a3a", 1.0, 4);
-            picture.text((x + 4.0, plot.y + 9.0), word, (9.5, "#d44a3a", "400"), (Anchor::Start, 120.0));
+            picture.text(
+                (x + 4.0, plot.y + 9.0),
+                word,
+                (9.5, "#d44a3a", "400"),
+                (Anchor::Start, 120.0),
+            );
         }
     }
 
     fn strokes(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
         let few = self.lines.iter().all(|line| line.points.len() <= FEW);
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
-            for piece in line.points.split(|(_, y)| !y.is_finite()).filter(|piece| !piece.is_empty()) {
+            for piece in line
+                .points
+                .split(|(_, y)| !y.is_finite())
+                .filter(|piece| !piece.is_empty())
+            {
                 let mut drawn: Vec<(f64, f64)> = Vec::new();
                 for point in piece.iter().map(|point| place(*point)) {
                     if let (Style::Steps, Some(last)) = (self.style, drawn.last()) {
@@ -121,8 +171,21 @@ impl Chart<'_> {
 
     fn bars(&self, picture: &mut Picture, plot: Area, place: impl Fn((f64, f64)) -> (f64, f64)) {
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
-            for (x, y) in line.points.iter().filter(|(_, y)| *y > 0.0).map(|point| place(*point)) {
-                picture.bar(Area { x: x - 1.5, y, width: 3.0, height: plot.bottom() - y }, colour);
+            for (x, y) in line
+                .points
+                .iter()
+                .filter(|(_, y)| *y > 0.0)
+                .map(|point| place(*point))
+            {
+                picture.bar(
+                    Area {
+                        x: x - 1.5,
+                        y,
+                        width: 3.0,
+                        height: plot.bottom() - y,
+                    },
+                    colour,
+                );
             }
         }
     }
@@ -130,23 +193,40 @@ impl Chart<'_> {
     /// The sum of all lines at each point of any.
     fn sums(&self) -> Vec<(f64, f64)> {
         let mut sums = std::collections::BTreeMap::new();
-        for (x, y) in self.lines.iter().flat_map(|line| &line.points).filter(|(_, y)| y.is_finite()) {
+        for (x, y) in self
+            .lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .filter(|(_, y)| y.is_finite())
+        {
             *sums.entry(x.to_bits()).or_insert(0.0) += y;
         }
         // Times are positive, so their bits are in their order.
-        sums.into_iter().map(|(x, y)| (f64::from_bits(x), y)).collect()
+        sums.into_iter()
+            .map(|(x, y)| (f64::from_bits(x), y))
+            .collect()
     }
 
     fn stack(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
         let mut below: Vec<(f64, f64)> = self.sums().into_iter().map(|(x, _)| (x, 0.0)).collect();
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
-            let own: std::collections::BTreeMap<u64, f64> =
-                line.points.iter().filter(|(_, y)| y.is_finite()).map(|(x, y)| (x.to_bits(), *y)).collect();
-            let above: Vec<(f64, f64)> =
-                below.iter().map(|(x, y)| (*x, y + own.get(&x.to_bits()).copied().unwrap_or(0.0))).collect();
+            let own: std::collections::BTreeMap<u64, f64> = line
+                .points
+                .iter()
+                .filter(|(_, y)| y.is_finite())
+                .map(|(x, y)| (x.to_bits(), *y))
+                .collect();
+            let above: Vec<(f64, f64)> = below
+                .iter()
+                .map(|(x, y)| (*x, y + own.get(&x.to_bits()).copied().unwrap_or(0.0)))
+                .collect();
             let edge: Vec<_> = above.iter().map(|point| place(*point)).collect();
             let floor = below.iter().rev().map(|point| place(*point));
-            picture.shape(&edge.iter().copied().chain(floor).collect::<Vec<_>>(), colour, 0.65);
+            picture.shape(
+                &edge.iter().copied().chain(floor).collect::<Vec<_>>(),
+                colour,
+                0.65,
+            );
             picture.path(&edge, colour, 1.0, 0);
             below = above;
         }
@@ -155,16 +235,55 @@ impl Chart<'_> {
     /// Names in two columns, each with its last value and its highest.
     fn legend(&self, picture: &mut Picture, place: Area, most: usize) {
         let half = place.width / 2.0;
-        for (number, (line, colour)) in self.lines.iter().zip(PALETTE.iter().cycle()).take(most).enumerate() {
+        for (number, (line, colour)) in self
+            .lines
+            .iter()
+            .zip(PALETTE.iter().cycle())
+            .take(most)
+            .enumerate()
+        {
             #[expect(clippy::cast_precision_loss, reason = "a few names")]
-            let (x, y) = (place.x + half * (number % 2) as f64, place.y + ROW * (number / 2) as f64 + 8.0);
-            picture.bar(Area { x, y: y - 7.0, width: 9.0, height: 7.0 }, colour);
-            let last = line.points.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
-            let highest = line.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(f64::NAN, f64::max);
-            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest)).replace(" req/s", "/s");
-            picture.text((x + half - 8.0, y), &values, (9.5, PALE, "400"), (Anchor::End, 150.0));
+            let (x, y) = (
+                place.x + half * (number % 2) as f64,
+                place.y + ROW * (number / 2) as f64 + 8.0,
+            );
+            picture.bar(
+                Area {
+                    x,
+                    y: y - 7.0,
+                    width: 9.0,
+                    height: 7.0,
+                },
+                colour,
+            );
+            let last = line
+                .points
+                .iter()
+                .rev()
+                .map(|(_, y)| *y)
+                .find(|y| y.is_finite())
+                .unwrap_or(f64::NAN);
+            let highest = line
+                .points
+                .iter()
+                .map(|(_, y)| *y)
+                .filter(|y| y.is_finite())
+                .fold(f64::NAN, f64::max);
+            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest))
+                .replace(" req/s", "/s");
+            picture.text(
+                (x + half - 8.0, y),
+                &values,
+                (9.5, PALE, "400"),
+                (Anchor::End, 150.0),
+            );
             let left = half - 25.0 - width(&values, 9.5);
-            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, left));
+            picture.text(
+                (x + 13.0, y),
+                &line.name,
+                (10.5, INK, "400"),
+                (Anchor::Start, left),
+            );
         }
     }
 }

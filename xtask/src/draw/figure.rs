@@ -38,16 +38,24 @@ impl Figure<'_> {
         );
         let line = frame.inside([6.0, frame.height - 44.0, 6.0, 6.0]);
         let values: Vec<_> = self.before.iter().filter(|(_, y)| y.is_finite()).collect();
-        let (Some(first), Some(last)) = (values.first(), values.last()) else { return };
+        let (Some(first), Some(last)) = (values.first(), values.last()) else {
+            return;
+        };
         let highest = values.iter().map(|(_, y)| *y).fold(0.0, f64::max);
         if highest <= 0.0 || last.0 <= first.0 {
             return;
         }
         let place = |(x, y): (f64, f64)| {
-            (line.x + (x - first.0) / (last.0 - first.0) * line.width, line.bottom() - y / highest * line.height)
+            (
+                line.x + (x - first.0) / (last.0 - first.0) * line.width,
+                line.bottom() - y / highest * line.height,
+            )
         };
         let edge: Vec<_> = values.iter().map(|point| place(**point)).collect();
-        let closed = edge.iter().copied().chain([(line.right(), line.bottom()), (line.x, line.bottom())]);
+        let closed = edge
+            .iter()
+            .copied()
+            .chain([(line.right(), line.bottom()), (line.x, line.bottom())]);
         picture.shape(&closed.collect::<Vec<_>>(), "#ffffff", 0.22);
     }
 }
@@ -65,7 +73,12 @@ impl Table<'_> {
     pub(crate) fn draw(&self, picture: &mut Picture, frame: Area) {
         picture.rectangle(frame, "#ffffff", GRID);
         let bold = (13.0, INK, "600");
-        picture.text((frame.x + 10.0, frame.y + 19.0), self.title, bold, (Anchor::Start, frame.width - 20.0));
+        picture.text(
+            (frame.x + 10.0, frame.y + 19.0),
+            self.title,
+            bold,
+            (Anchor::Start, frame.width - 20.0),
+        );
         #[expect(clippy::cast_precision_loss, reason = "a few columns")]
         let width = (frame.width - 20.0) / self.heads.len().max(1) as f64;
         let mut y = frame.y + 44.0;
@@ -82,7 +95,12 @@ impl Table<'_> {
             if y > frame.bottom() - 6.0 {
                 break;
             }
-            picture.path(&[(frame.x + 10.0, y - 15.0), (frame.right() - 10.0, y - 15.0)], GRID, 1.0, 0);
+            picture.path(
+                &[(frame.x + 10.0, y - 15.0), (frame.right() - 10.0, y - 15.0)],
+                GRID,
+                1.0,
+                0,
+            );
             line(picture, row, y, (11.0, INK, "400"));
         }
     }

@@ -17,7 +17,12 @@ pub(crate) struct Area {
 impl Area {
     /// The same with so much less on each side: left, top, right, bottom.
     pub(crate) fn inside(self, [left, top, right, bottom]: [f64; 4]) -> Self {
-        Self { x: self.x + left, y: self.y + top, width: self.width - left - right, height: self.height - top - bottom }
+        Self {
+            x: self.x + left,
+            y: self.y + top,
+            width: self.width - left - right,
+            height: self.height - top - bottom,
+        }
     }
 
     pub(crate) fn right(self) -> f64 {
@@ -48,14 +53,24 @@ pub(crate) struct Picture {
 impl Picture {
     /// A white sheet, with a title for those who hear it read.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
-        let body =
-            format!("<title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n", escaped(title));
-        Self { body, width, height }
+        let body = format!(
+            "<title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+            escaped(title)
+        );
+        Self {
+            body,
+            width,
+            height,
+        }
     }
 
     /// The file.
     pub(crate) fn finish(self) -> String {
-        let Self { body, width, height } = self;
+        let Self {
+            body,
+            width,
+            height,
+        } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
              viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"Inter, Helvetica, Arial, sans-serif\">\n{body}</svg>\n"
@@ -64,7 +79,12 @@ impl Picture {
 
     /// A filled rectangle, its corners a little round.
     pub(crate) fn rectangle(&mut self, area: Area, fill: &str, border: &str) {
-        let Area { x, y, width, height } = area;
+        let Area {
+            x,
+            y,
+            width,
+            height,
+        } = area;
         self.line_of(&format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"3\" fill=\"{fill}\" stroke=\"{border}\"/>"
         ));
@@ -72,7 +92,12 @@ impl Picture {
 
     /// A bar: a rectangle without a border.
     pub(crate) fn bar(&mut self, area: Area, fill: &str) {
-        let Area { x, y, width, height } = area;
+        let Area {
+            x,
+            y,
+            width,
+            height,
+        } = area;
         self.line_of(&format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>"
         ));
@@ -80,12 +105,18 @@ impl Picture {
 
     /// A point.
     pub(crate) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
-        self.line_of(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"));
+        self.line_of(&format!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
+        ));
     }
 
     /// A line through these points. `dash` is `0` for a whole one.
     pub(crate) fn path(&mut self, points: &[(f64, f64)], colour: &str, width: f64, dash: u8) {
-        let dashes = if dash == 0 { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
+        let dashes = if dash == 0 {
+            String::new()
+        } else {
+            format!(" stroke-dasharray=\"{dash}\"")
+        };
         let points = joined(points);
         self.line_of(&format!(
             "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dashes}/>"
@@ -95,11 +126,19 @@ impl Picture {
     /// What these points enclose.
     pub(crate) fn shape(&mut self, points: &[(f64, f64)], colour: &str, opacity: f64) {
         let points = joined(points);
-        self.line_of(&format!("<polygon points=\"{points}\" fill=\"{colour}\" fill-opacity=\"{opacity}\"/>"));
+        self.line_of(&format!(
+            "<polygon points=\"{points}\" fill=\"{colour}\" fill-opacity=\"{opacity}\"/>"
+        ));
     }
 
     /// A text at its base line, cut to `most` pixels.
-    pub(crate) fn text(&mut self, at: (f64, f64), text: &str, style: (f64, &str, &str), (anchor, most): (Anchor, f64)) {
+    pub(crate) fn text(
+        &mut self,
+        at: (f64, f64),
+        text: &str,
+        style: (f64, &str, &str),
+        (anchor, most): (Anchor, f64),
+    ) {
         let (size, colour, weight) = style;
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -121,27 +160,44 @@ impl Picture {
 
 /// How wide a text will be, about.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred letters at the most")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a few hundred letters at the most"
+    )]
     let letters = text.chars().count() as f64;
     letters * size * LETTER
 }
 
 fn joined(points: &[(f64, f64)]) -> String {
-    points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+    points
+        .iter()
+        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// So much of a text as fits.
 fn cut(text: &str, size: f64, most: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few hundred letters at the most")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few hundred letters at the most"
+    )]
     let fits = (most / (size * LETTER)).max(1.0) as usize;
     if text.chars().count() <= fits {
         text.to_owned()
     } else {
-        text.chars().take(fits.saturating_sub(1)).chain(['…']).collect()
+        text.chars()
+            .take(fits.saturating_sub(1))
+            .chain(['…'])
+            .collect()
     }
 }
 
@@ -152,9 +208,18 @@ mod tests {
     #[test]
     fn what_is_written_is_words_and_no_markup() {
         let mut picture = Picture::new(10.0, 10.0, "a & b");
-        picture.text((1.0, 2.0), "<script>\"", (10.0, "#000000", "400"), (Anchor::Start, 1000.0));
+        picture.text(
+            (1.0, 2.0),
+            "<script>\"",
+            (10.0, "#000000", "400"),
+            (Anchor::Start, 1000.0),
+        );
         let text = picture.finish();
-        assert!(text.contains("<title>a &amp; b</title>") && text.contains(">&lt;script&gt;&quot;</text>"), "{text}");
+        assert!(
+            text.contains("<title>a &amp; b</title>")
+                && text.contains(">&lt;script&gt;&quot;</text>"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -57,7 +57,11 @@ fn digits(value: f64) -> String {
         _ if size < 10_000.0 => format!("{value:.0}"),
         _ => return format!("{}k", digits(value / 1000.0)),
     };
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 fn seconds(value: f64) -> String {

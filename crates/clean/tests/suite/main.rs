@@ -12,7 +12,9 @@ use weir_clean::{Cleaner, Counts, Document, clean};
 
 /// The text and what was removed of it.
 fn cleaned(document: Document, bytes: &[u8]) -> (Vec<u8>, Counts) {
-    clean(document, bytes).map_or((bytes.to_vec(), Counts::default()), |cleaned| (cleaned.bytes, cleaned.removed))
+    clean(document, bytes).map_or((bytes.to_vec(), Counts::default()), |cleaned| {
+        (cleaned.bytes, cleaned.removed)
+    })
 }
 
 /// The same by a stream in chunks of these sizes, in turn.
@@ -38,7 +40,13 @@ fn result(spelled: &str) -> String {
 /// A character as a JSON escape, or two of a surrogate pair.
 fn escaped(character: char, upper: bool) -> String {
     let units = character.encode_utf16(&mut [0; 2]).to_vec();
-    let hex = |unit: &u16| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
+    let hex = |unit: &u16| {
+        if upper {
+            format!("\\u{unit:04X}")
+        } else {
+            format!("\\u{unit:04x}")
+        }
+    };
     units.iter().map(hex).collect()
 }
 

@@ -1,4 +1,5 @@
-//! Cleaning as the documentation has it: slowly, a rule after another over decoded characters, on a tree of values.
+//! Cleaning as the documentation has it: slowly, a rule after another over decoded characters, on a
+//! tree of values.
 
 use serde_json::Value;
 use weir_clean::{Counts, LONGEST_SEQUENCE, WINDOW};
@@ -20,8 +21,12 @@ pub(crate) fn tool_result(result: &mut Value, counts: &mut Counts) {
 fn values(value: &mut Value, counts: &mut Counts) {
     match value {
         Value::String(text) => *text = string(text, counts),
-        Value::Array(elements) => elements.iter_mut().for_each(|element| values(element, counts)),
-        Value::Object(members) => members.values_mut().for_each(|member| values(member, counts)),
+        Value::Array(elements) => elements
+            .iter_mut()
+            .for_each(|element| values(element, counts)),
+        Value::Object(members) => members
+            .values_mut()
+            .for_each(|member| values(member, counts)),
         _ => {}
     }
 }
@@ -57,7 +62,9 @@ fn sequence(all: &[char]) -> usize {
         ['\u{90}' | '\u{98}' | '\u{9e}' | '\u{9f}', ..] => control_string(all, 1, false),
         ['\u{9d}', ..] => control_string(all, 1, true),
         ['\u{1b}', ..] => {
-            let Some(at) = carried_out(text, 1) else { return text.len() };
+            let Some(at) = carried_out(text, 1) else {
+                return text.len();
+            };
             match text[at] {
                 '\u{18}' | '\u{1a}' => at + 1,
                 '[' => control_sequence(text, at + 1),
@@ -79,7 +86,10 @@ fn longest(text: &[char]) -> &[char] {
 /// Behind controls that terminals carry out in the midst of a sequence.
 fn carried_out(text: &[char], from: usize) -> Option<usize> {
     let controls = |one: &char| matches!(one, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{17}' | '\u{19}' | '\u{1c}'..='\u{1f}' | '\u{7f}');
-    text[from..].iter().position(|one| !controls(one)).map(|len| from + len)
+    text[from..]
+        .iter()
+        .position(|one| !controls(one))
+        .map(|len| from + len)
 }
 
 fn control_sequence(text: &[char], from: usize) -> usize {
@@ -93,7 +103,9 @@ fn ended_by(
     last: std::ops::RangeInclusive<char>,
 ) -> usize {
     loop {
-        let Some(next) = carried_out(text, at) else { return text.len() };
+        let Some(next) = carried_out(text, at) else {
+            return text.len();
+        };
         match &text[next] {
             one if middle.contains(one) => at = next + 1,
             '\u{18}' | '\u{1a}' => return next + 1,
@@ -113,7 +125,9 @@ fn control_string(all: &[char], from: usize, is_osc: bool) -> usize {
             // ESC ends it, and is half of its terminator or begins another.
             '\u{1b}' => {
                 let rest = longest(&all[at..]);
-                let Some(next) = carried_out(rest, 1) else { return at + rest.len() };
+                let Some(next) = carried_out(rest, 1) else {
+                    return at + rest.len();
+                };
                 return match rest[next] {
                     '\\' | '\u{18}' | '\u{1a}' => at + next + 1,
                     ' '..='~' => at,
@@ -153,7 +167,9 @@ fn without_tags(text: &[char], counts: &mut Counts) -> Vec<char> {
             .take(6)
             .map(|one| char::from_u32((*one as u32).wrapping_sub(0xe_0000)).unwrap_or('?'))
             .collect();
-        if text[at] == '\u{1f3f4}' && ["gbeng\x7f", "gbsct\x7f", "gbwls\x7f"].contains(&ascii.as_str()) {
+        if text[at] == '\u{1f3f4}'
+            && ["gbeng\x7f", "gbsct\x7f", "gbwls\x7f"].contains(&ascii.as_str())
+        {
             kept.extend_from_slice(&text[at..at + 7]);
             at += 7;
             continue;
@@ -173,7 +189,10 @@ fn without_bidi(text: &[char], counts: &mut Counts) -> Vec<char> {
     let mut keep = vec![true; text.len()];
     let mut open: Vec<usize> = Vec::new();
     for at in 0..text.len() {
-        while open.first().is_some_and(|opener| at - opener > usize::try_from(WINDOW).unwrap()) {
+        while open
+            .first()
+            .is_some_and(|opener| at - opener > usize::try_from(WINDOW).unwrap())
+        {
             open.remove(0);
         }
         match text[at] {
@@ -200,7 +219,11 @@ fn without_bidi(text: &[char], counts: &mut Counts) -> Vec<char> {
         }
     }
     counts.bidi += keep.iter().filter(|keep| !**keep).count() as u64;
-    text.iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| *one).collect()
+    text.iter()
+        .zip(keep)
+        .filter(|(_, keep)| *keep)
+        .map(|(one, _)| *one)
+        .collect()
 }
 
 fn without_private(text: &[char], counts: &mut Counts) -> String {

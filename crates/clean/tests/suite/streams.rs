@@ -5,7 +5,8 @@ use weir_clean::{Cleaner, Document, HELD_MAX, WINDOW};
 
 use crate::{escaped, result};
 
-/// The most bytes that were held back while the text came byte by byte. Nothing of it may be removed.
+/// The most bytes that were held back while the text came byte by byte. Nothing of it may be
+/// removed.
 fn held(json: &str) -> usize {
     let (mut cleaner, mut out, mut most) = (Cleaner::new(Document::ToolResult), BytesMut::new(), 0);
     for (fed, byte) in json.bytes().enumerate() {
@@ -18,13 +19,23 @@ fn held(json: &str) -> usize {
 }
 
 fn spelled(text: &str) -> String {
-    result(&text.chars().map(|one| escaped(one, false)).collect::<String>())
+    result(
+        &text
+            .chars()
+            .map(|one| escaped(one, false))
+            .collect::<String>(),
+    )
 }
 
 #[test]
 fn at_most_a_bounded_number_of_bytes_is_held() {
-    assert_eq!(held(&result("plain text, é and 😀")), 3, "a character that is not whole");
-    let flag = "\u{e000}\u{e000}\u{e000}\u{1f3f4}\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}";
+    assert_eq!(
+        held(&result("plain text, é and 😀")),
+        3,
+        "a character that is not whole"
+    );
+    let flag =
+        "\u{e000}\u{e000}\u{e000}\u{1f3f4}\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}";
     let most = held(&spelled(flag));
     assert!((60..=72).contains(&most), "{most}");
     let window = usize::try_from(WINDOW).unwrap();
@@ -51,7 +62,9 @@ fn spelled_emoji(count: usize) -> String {
 
 #[test]
 fn what_stays_passes_as_slices_of_its_chunk() {
-    let json = Bytes::from(result("It’s „plain“ text, \\\"quoted\\\"\\n 中文，標點 \\u00e9 \\ud83d\\ude00 🏴 ☺️"));
+    let json = Bytes::from(result(
+        "It’s „plain“ text, \\\"quoted\\\"\\n 中文，標點 \\u00e9 \\ud83d\\ude00 🏴 ☺️",
+    ));
     let (mut cleaner, mut out) = (Cleaner::new(Document::ToolResult), Vec::<Bytes>::new());
     cleaner.feed(&json, &mut out);
     assert_eq!(cleaner.finish(&mut out).total(), 0);

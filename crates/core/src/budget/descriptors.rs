@@ -7,8 +7,9 @@ use opentelemetry::KeyValue;
 
 use crate::telemetry::instruments;
 
-/// The file descriptors of the process. Connections of clients and to upstreams are counted here; everything else that is open
-/// is seen from time to time. Some are kept for operators, reloads and whatever opens a file.
+/// The file descriptors of the process. Connections of clients and to upstreams are counted here;
+/// everything else that is open is seen from time to time. Some are kept for operators, reloads and
+/// whatever opens a file.
 #[derive(Clone, Debug)]
 pub struct Descriptors(Arc<Counts>);
 
@@ -46,7 +47,12 @@ impl Default for Descriptors {
     fn default() -> Self {
         let zero = || AtomicUsize::new(0);
         let limit = AtomicUsize::new(usize::MAX);
-        Self(Arc::new(Counts { limit, others: zero(), clients: zero(), upstreams: zero() }))
+        Self(Arc::new(Counts {
+            limit,
+            others: zero(),
+            clients: zero(),
+            upstreams: zero(),
+        }))
     }
 }
 
@@ -55,21 +61,32 @@ impl Descriptors {
     pub fn observe(&self, limit: usize, open: usize) {
         let counted = self.0.counted();
         self.0.limit.store(limit, Ordering::Relaxed);
-        self.0.others.store(open.saturating_sub(counted), Ordering::Relaxed);
+        self.0
+            .others
+            .store(open.saturating_sub(counted), Ordering::Relaxed);
     }
 
-    /// One for a connection; `None` where the rest is kept for others. Neither side gets all: without the other it is of no use.
+    /// One for a connection; `None` where the rest is kept for others. Neither side gets all:
+    /// without the other it is of no use.
     #[must_use]
     pub fn take(&self, side: Side) -> Option<Descriptor> {
         let counts = &self.0;
         let own = counts.of(side).fetch_add(1, Ordering::Relaxed) + 1;
-        let descriptor = Descriptor { counts: counts.clone(), side };
-        let left = counts.limit.load(Ordering::Relaxed).saturating_sub(counts.others.load(Ordering::Relaxed));
+        let descriptor = Descriptor {
+            counts: counts.clone(),
+            side,
+        };
+        let left = counts
+            .limit
+            .load(Ordering::Relaxed)
+            .saturating_sub(counts.others.load(Ordering::Relaxed));
         let left = left.saturating_sub(RESERVED);
         if counts.counted() <= left && own <= left - side.kept_for_the_other(left) {
             return Some(descriptor);
         }
-        instruments().descriptors_refused.add(1, &[KeyValue::new("side", side.word())]);
+        instruments()
+            .descriptors_refused
+            .add(1, &[KeyValue::new("side", side.word())]);
         None
     }
 }
@@ -88,7 +105,8 @@ impl Counts {
 }
 
 impl Side {
-    /// What the other side has at least: clients are many, and one of them may need no connection to an upstream.
+    /// What the other side has at least: clients are many, and one of them may need no connection
+    /// to an upstream.
     fn kept_for_the_other(self, left: usize) -> usize {
         match self {
             Self::Front => left / 16,
@@ -120,7 +138,11 @@ mod tests {
         descriptors.observe(1000, 136);
         let take = |side| std::iter::from_fn(|| descriptors.take(side)).collect::<Vec<_>>();
         let clients = take(Side::Front);
-        assert_eq!(clients.len(), 750, "of what is left beside 64 and what was open");
+        assert_eq!(
+            clients.len(),
+            750,
+            "of what is left beside 64 and what was open"
+        );
         let upstreams = take(Side::Upstream);
         assert_eq!(upstreams.len(), 50);
         descriptors.observe(1000, 136 + 800);

@@ -1,7 +1,8 @@
-//! Counts lists whose client got a `nextCursor` and never came back: a sign that it reads page one only.
+//! Counts lists whose client got a `nextCursor` and never came back: a sign that it reads page one
+//! only.
 //!
-//! Bounded, and so a lower bound: where too many are outstanding, further ones are not followed. A client that comes
-//! back on another replica counts as gone here.
+//! Bounded, and so a lower bound: where too many are outstanding, further ones are not followed. A
+//! client that comes back on another replica counts as gone here.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,19 +29,25 @@ impl Outstanding {
 
     /// It came back with one.
     pub(super) fn came_back(&self, list: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&list);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&list);
     }
 
     /// Takes out those that are too old, and gives their endpoints.
     pub(super) fn sweep(&self, age: Duration) -> Vec<EndpointId> {
         let mut gone = Vec::new();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (since, endpoint)| {
-            let keep = since.elapsed() < age;
-            if !keep {
-                gone.push(endpoint.clone());
-            }
-            keep
-        });
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|_, (since, endpoint)| {
+                let keep = since.elapsed() < age;
+                if !keep {
+                    gone.push(endpoint.clone());
+                }
+                keep
+            });
         gone
     }
 }
@@ -51,7 +58,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_is_not_read_on_is_counted_once_and_the_book_is_bounded() {
-        let (book, at, age) = (Outstanding::default(), EndpointId::new("/mcp"), Duration::from_secs(600));
+        let (book, at, age) = (
+            Outstanding::default(),
+            EndpointId::new("/mcp"),
+            Duration::from_secs(600),
+        );
         book.gave(1, &at);
         book.gave(2, &at);
         book.came_back(1);

@@ -1,5 +1,5 @@
-//! Building a view of one endpoint for one capability class from the feeds of its upstreams. A pure function of what
-//! the feeds hold, so that every replica shows the same list in the same order.
+//! Building a view of one endpoint for one capability class from the feeds of its upstreams. A pure
+//! function of what the feeds hold, so that every replica shows the same list in the same order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -55,26 +55,46 @@ struct Part {
     feed: Arc<Feed>,
     /// What is shown of it.
     shown: Arc<Snapshot>,
-    /// What clients without sessions are shown of it, where it lists apart for those with: what only they are shown can be called by all.
+    /// What clients without sessions are shown of it, where it lists apart for those with: what
+    /// only they are shown can be called by all.
     sessionless: Option<Arc<Snapshot>>,
     reason: Option<&'static str>,
     walked: bool,
 }
 
 impl Part {
-    fn of(works: &Arc<Works>, source: &Arc<Source>, (kind, class): (ListKind, CapabilityClass)) -> Self {
+    fn of(
+        works: &Arc<Works>,
+        source: &Arc<Source>,
+        (kind, class): (ListKind, CapabilityClass),
+    ) -> Self {
         let feed = source.feed(works, class);
         let own = feed.snapshot();
         let (walked, known) = (own.walked, matches!(own.state, State::Fresh | State::Stale));
         if known || feed.class == CapabilityClass::BASE {
-            let sessionless = feed.class.has(CapabilityClass::SESSIONS).then(|| source.base().snapshot());
-            return Self { feed, reason: own.reason(kind), shown: own, sessionless, walked };
+            let sessionless = feed
+                .class
+                .has(CapabilityClass::SESSIONS)
+                .then(|| source.base().snapshot());
+            return Self {
+                feed,
+                reason: own.reason(kind),
+                shown: own,
+                sessionless,
+                walked,
+            };
         }
         // Until the list for this class is known, the base list is the better half of it.
         let shown = source.base().snapshot();
         let reason = if walked { "stale" } else { "pending" };
         let reason = shown.reason(kind).unwrap_or(reason);
-        Self { feed: source.base().clone(), shown, sessionless: None, reason: Some(reason), walked }
+        Self {
+            feed: source.base().clone(),
+            shown,
+            sessionless: None,
+            reason: Some(reason),
+            walked,
+        }
     }
 }
 
@@ -99,13 +119,21 @@ pub(super) fn build(
         let part = Part::of(works, source, (kind, class));
         status.add(source, &part, (kind, class), works);
         if is_as_it_is {
-            said = Some(Said { class: part.feed.class, times: part.shown.said[kind as usize] });
+            said = Some(Said {
+                class: part.feed.class,
+                times: part.shown.said[kind as usize],
+            });
         }
         used.push(segments.of(endpoint, source, kind, &part));
     }
     let version = version(endpoint, kind, &used);
-    let list = match before.filter(|before| before.version == version && same_terms(before, &used)) {
-        Some(same) => List { items: same.items.clone(), collisions: same.collisions.clone(), body: same.body.clone() },
+    let list = match before.filter(|before| before.version == version && same_terms(before, &used))
+    {
+        Some(same) => List {
+            items: same.items.clone(),
+            collisions: same.collisions.clone(),
+            body: same.body.clone(),
+        },
         None => assemble(&used),
     };
     View {
@@ -120,7 +148,9 @@ pub(super) fn build(
         body: list.body,
         freshness: status.freshness,
         wait_until: status.wait_until,
-        promised: AtomicBool::new(before.is_some_and(|before| before.version == version && before.is_promised())),
+        promised: AtomicBool::new(
+            before.is_some_and(|before| before.version == version && before.is_promised()),
+        ),
         content: std::sync::OnceLock::new(),
         said,
     }
@@ -137,8 +167,19 @@ struct Status {
 
 impl Status {
     fn new(any: bool) -> Self {
-        let freshness = if any { Freshness::OPEN } else { Freshness::NONE };
-        Self { missing: Vec::new(), public: any, settled: true, is_asked_for: true, freshness, wait_until: None }
+        let freshness = if any {
+            Freshness::OPEN
+        } else {
+            Freshness::NONE
+        };
+        Self {
+            missing: Vec::new(),
+            public: any,
+            settled: true,
+            is_asked_for: true,
+            freshness,
+            wait_until: None,
+        }
     }
 
     fn add(
@@ -150,23 +191,39 @@ impl Status {
     ) {
         let (shown, list) = (&part.shown, part.shown.list(kind));
         if let Some(reason) = part.reason {
-            self.missing.push(Missing { upstream: source.id().clone(), reason, since: shown.since });
+            self.missing.push(Missing {
+                upstream: source.id().clone(),
+                reason,
+                since: shown.since,
+            });
         }
         let whole = matches!(part.reason, None | Some("truncated"));
-        for list in std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind))) {
+        for list in
+            std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind)))
+        {
             self.public &= list.public;
-            self.freshness = self.freshness.narrow(if whole { list.freshness } else { Freshness::NONE });
+            self.freshness = self.freshness.narrow(if whole {
+                list.freshness
+            } else {
+                Freshness::NONE
+            });
         }
         self.is_asked_for &= list.is_asked_for;
         if !part.walked {
             self.settled = false;
-            self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));
+            self.wait_until = self
+                .wait_until
+                .max(Some(source.feed(works, class).wait_until));
         }
     }
 
     /// Nothing is shown of an upstream that an operator took out, and nothing waited for.
     fn closed(&mut self, source: &Source, closed: Closed) {
-        self.missing.push(Missing { upstream: source.id().clone(), reason: "disabled", since: closed.since });
+        self.missing.push(Missing {
+            upstream: source.id().clone(),
+            reason: "disabled",
+            since: closed.since,
+        });
         self.freshness = Freshness::NONE;
     }
 }
@@ -175,13 +232,19 @@ impl Segments {
     /// Forgets names that were made by another rule.
     fn follow(&mut self, endpoint: &Endpoint) {
         if self.endpoint.as_ref() != Some(endpoint) {
-            *self = Self { endpoint: Some(endpoint.clone()), known: HashMap::new() };
+            *self = Self {
+                endpoint: Some(endpoint.clone()),
+                known: HashMap::new(),
+            };
         }
     }
 
     fn of(&mut self, endpoint: &Endpoint, source: &Source, kind: ListKind, part: &Part) -> Segment {
         let (tools, rules) = (&part.shown.list(kind).items, source.rules());
-        let sessionless = part.sessionless.as_ref().map(|shown| &shown.list(kind).items);
+        let sessionless = part
+            .sessionless
+            .as_ref()
+            .map(|shown| &shown.list(kind).items);
         let key = (source.id().clone(), part.feed.class, kind);
         if let Some(known) = self.known.get(&key)
             && Arc::ptr_eq(&known.tools, tools)
@@ -190,11 +253,16 @@ impl Segments {
         {
             return known.clone();
         }
-        let own = tools.iter().filter_map(|tool| Entry::new(endpoint, tool, &rules));
+        let own = tools
+            .iter()
+            .filter_map(|tool| Entry::new(endpoint, tool, &rules));
         let only_without_sessions = only_in(sessionless.map_or(&[][..], |tools| tools), tools);
         let bridged = only_without_sessions.filter_map(|tool| {
             let entry = Entry::new(endpoint, tool, &rules)?;
-            Some(Entry { listed_without: CapabilityClass::SESSIONS, ..entry })
+            Some(Entry {
+                listed_without: CapabilityClass::SESSIONS,
+                ..entry
+            })
         });
         let entries: Arc<[Entry]> = own.chain(bridged).collect();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
@@ -205,48 +273,111 @@ impl Segments {
         }
         let digest = Version::of(&parts);
         let (tools, sessionless) = (tools.clone(), sessionless.cloned());
-        let segment = Segment { tools, sessionless, rules, entries, digest };
+        let segment = Segment {
+            tools,
+            sessionless,
+            rules,
+            entries,
+            digest,
+        };
         self.known.insert(key, segment.clone());
         segment
     }
 
     /// Forgets upstreams and classes that are not followed any more.
     pub(super) fn keep(&mut self, sources: &[Arc<Source>]) {
-        let live: Vec<_> =
-            sources.iter().flat_map(|source| source.feeds()).map(|f| (f.upstream.clone(), f.class)).collect();
-        self.known.retain(|(id, class, _), _| live.iter().any(|(known, at)| known == id && at == class));
+        let live: Vec<_> = sources
+            .iter()
+            .flat_map(|source| source.feeds())
+            .map(|f| (f.upstream.clone(), f.class))
+            .collect();
+        self.known
+            .retain(|(id, class, _), _| live.iter().any(|(known, at)| known == id && at == class));
     }
 }
 
 /// The tools of the one list whose names the other does not have.
-fn only_in<'a>(tools: &'a [Arc<Tool>], others: &'a [Arc<Tool>]) -> impl Iterator<Item = &'a Arc<Tool>> {
+fn only_in<'a>(
+    tools: &'a [Arc<Tool>],
+    others: &'a [Arc<Tool>],
+) -> impl Iterator<Item = &'a Arc<Tool>> {
     let others = if tools.is_empty() { &[][..] } else { others };
     let known: HashSet<&str, FastState> = others.iter().map(|tool| &*tool.native).collect();
-    tools.iter().filter(move |tool| !known.contains(&*tool.native))
+    tools
+        .iter()
+        .filter(move |tool| !known.contains(&*tool.native))
 }
 
 impl Entry {
     /// A tool as the endpoint shows it; `None` where it does not.
     pub(super) fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
-        let believed = if rules.given.trusted { tool.hints } else { Hints::default() };
+        let believed = if rules.given.trusted {
+            tool.hints
+        } else {
+            Hints::default()
+        };
         let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
         let (name, otherwise) = names(endpoint, tool);
-        let renames = matches!(endpoint.mode, Mode::Aggregate { prefix: Prefix::Always, .. });
-        let shown = if renames && tool.kind == ListKind::Tools { linked(tool) } else { None };
+        let renames = matches!(
+            endpoint.mode,
+            Mode::Aggregate {
+                prefix: Prefix::Always,
+                ..
+            }
+        );
+        let shown = if renames && tool.kind == ListKind::Tools {
+            linked(tool)
+        } else {
+            None
+        };
         let tool = shown.as_ref().unwrap_or(tool);
-        let Some(set) = endpoint.tools.as_ref().filter(|_| tool.kind == ListKind::Tools) else {
+        let Some(set) = endpoint
+            .tools
+            .as_ref()
+            .filter(|_| tool.kind == ListKind::Tools)
+        else {
             let terms = terms.on(&[], believed);
             let tool = tool.clone();
-            return Some(Self { name, chosen: false, otherwise, tool, terms, listed_without });
+            return Some(Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            });
         };
-        let known: Vec<&str> = std::iter::once(&*name).chain(otherwise.as_deref()).collect();
-        let made = set.make(&Known { names: &known, home: &tool.home() })?;
+        let known: Vec<&str> = std::iter::once(&*name)
+            .chain(otherwise.as_deref())
+            .collect();
+        let made = set.make(&Known {
+            names: &known,
+            home: &tool.home(),
+        })?;
         let terms = terms.on(&made.scopes, made.hints.or(believed));
         let same = made.description.is_none() && made.hints == Hints::default();
-        let tool = if same { tool.clone() } else { dress(tool, made.description.as_deref(), made.hints) };
+        let tool = if same {
+            tool.clone()
+        } else {
+            dress(tool, made.description.as_deref(), made.hints)
+        };
         Some(match made.alias {
-            Some(alias) => Self { name: alias, chosen: true, otherwise: None, tool, terms, listed_without },
-            None => Self { name, chosen: false, otherwise, tool, terms, listed_without },
+            Some(alias) => Self {
+                name: alias,
+                chosen: true,
+                otherwise: None,
+                tool,
+                terms,
+                listed_without,
+            },
+            None => Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            },
         })
     }
 }
@@ -254,13 +385,25 @@ impl Entry {
 impl Entry {
     /// The name that it gets beside others: the first of its names that is not taken.
     pub(super) fn free_name(&self, is_taken: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
-        std::iter::once(&self.name).chain(&self.otherwise).find(|name| !is_taken(name))
+        std::iter::once(&self.name)
+            .chain(&self.otherwise)
+            .find(|name| !is_taken(name))
     }
 
     /// The item under this name.
     pub(super) fn named(self, exposed: Arc<str>) -> Item {
-        let Self { tool, terms, listed_without, .. } = self;
-        Item { exposed, tool, terms, listed_without }
+        let Self {
+            tool,
+            terms,
+            listed_without,
+            ..
+        } = self;
+        Item {
+            exposed,
+            tool,
+            terms,
+            listed_without,
+        }
     }
 }
 
@@ -268,19 +411,30 @@ impl Entry {
 pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
     match &endpoint.mode {
         Mode::Transparent(_) => (tool.native.clone(), None),
-        Mode::Aggregate { prefix, .. } if matches!(tool.kind, ListKind::Resources | ListKind::Templates) => {
+        Mode::Aggregate { prefix, .. }
+            if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
+        {
             let exposed = Arc::from(uri::expose(&tool.upstream, &tool.native));
             match prefix {
                 Prefix::Always => (exposed, None),
                 Prefix::None => (tool.native.clone(), Some(exposed)),
             }
         }
-        Mode::Aggregate { naming, prefix: Prefix::Always, .. } => {
-            (naming.expose(&tool.upstream, &tool.native).into(), None)
-        }
-        Mode::Aggregate { naming, prefix: Prefix::None, .. } => {
+        Mode::Aggregate {
+            naming,
+            prefix: Prefix::Always,
+            ..
+        } => (naming.expose(&tool.upstream, &tool.native).into(), None),
+        Mode::Aggregate {
+            naming,
+            prefix: Prefix::None,
+            ..
+        } => {
             let bare = naming.bare(&tool.upstream, &tool.native).into();
-            (bare, Some(naming.expose(&tool.upstream, &tool.native).into()))
+            (
+                bare,
+                Some(naming.expose(&tool.upstream, &tool.native).into()),
+            )
         }
     }
 }
@@ -288,20 +442,39 @@ pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<s
 fn version(endpoint: &Endpoint, kind: ListKind, used: &[Segment]) -> Version {
     let mode: &[u8] = match &endpoint.mode {
         Mode::Transparent(_) => b"t",
-        Mode::Aggregate { prefix: Prefix::Always, .. } => b"a",
-        Mode::Aggregate { prefix: Prefix::None, .. } => b"n",
+        Mode::Aggregate {
+            prefix: Prefix::Always,
+            ..
+        } => b"a",
+        Mode::Aggregate {
+            prefix: Prefix::None,
+            ..
+        } => b"n",
     };
     // An upstream that shows nothing leaves no trace: the list is the same without it.
-    let shown = used.iter().filter(|segment| !segment.entries.is_empty()).map(|segment| &segment.digest.0[..]);
-    Version::of(&[kind.word().as_bytes(), mode].into_iter().chain(shown).collect::<Vec<_>>())
+    let shown = used
+        .iter()
+        .filter(|segment| !segment.entries.is_empty())
+        .map(|segment| &segment.digest.0[..]);
+    Version::of(
+        &[kind.word().as_bytes(), mode]
+            .into_iter()
+            .chain(shown)
+            .collect::<Vec<_>>(),
+    )
 }
 
-/// Rules are not part of the version, because clients do not see them; items carry them all the same.
+/// Rules are not part of the version, because clients do not see them; items carry them all the
+/// same.
 fn same_terms(before: &View, used: &[Segment]) -> bool {
     let mut entries = used.iter().flat_map(|segment| segment.entries.iter());
     before.items.iter().all(|item| {
-        let known = entries.by_ref().find(|entry| Arc::ptr_eq(&entry.tool, &item.tool));
-        known.is_some_and(|entry| Arc::ptr_eq(&entry.terms, &item.terms) && entry.listed_without == item.listed_without)
+        let known = entries
+            .by_ref()
+            .find(|entry| Arc::ptr_eq(&entry.tool, &item.tool));
+        known.is_some_and(|entry| {
+            Arc::ptr_eq(&entry.terms, &item.terms) && entry.listed_without == item.listed_without
+        })
     })
 }
 
@@ -311,30 +484,60 @@ struct List {
     body: Arc<Body>,
 }
 
-/// Gives every entry its name, first come first served in config order, and reports those that get none. A name that the
-/// operator chose is never another tool's: an upstream could take it otherwise.
+/// Gives every entry its name, first come first served in config order, and reports those that get
+/// none. A name that the operator chose is never another tool's: an upstream could take it
+/// otherwise.
 fn assemble(used: &[Segment]) -> List {
     let entries = || used.iter().flat_map(|segment| segment.entries.iter());
-    let chosen: HashMap<&str, &Tool> =
-        entries().filter(|entry| entry.chosen).map(|entry| (&*entry.name, &*entry.tool)).collect();
+    let chosen: HashMap<&str, &Tool> = entries()
+        .filter(|entry| entry.chosen)
+        .map(|entry| (&*entry.name, &*entry.tool))
+        .collect();
     let count = used.iter().map(|segment| segment.entries.len()).sum();
     let mut items: Vec<Item> = Vec::with_capacity(count);
-    let mut taken: FastMap<Arc<str>, u32> = FastMap::with_capacity_and_hasher(count, FastState::default());
+    let mut taken: FastMap<Arc<str>, u32> =
+        FastMap::with_capacity_and_hasher(count, FastState::default());
     let mut collisions = Vec::new();
     for entry in entries() {
-        let free = |name: &&Arc<str>| !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name));
-        let name = std::iter::once(&entry.name).chain(&entry.otherwise).find(free);
+        let free = |name: &&Arc<str>| {
+            !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name))
+        };
+        let name = std::iter::once(&entry.name)
+            .chain(&entry.otherwise)
+            .find(free);
         let Some(name) = name else {
             let holder = taken.get(&entry.name).map(|at| &*items[*at as usize].tool);
-            let kept = holder.or_else(|| chosen.get(&*entry.name).copied()).unwrap_or(&entry.tool).upstream.clone();
+            let kept = holder
+                .or_else(|| chosen.get(&*entry.name).copied())
+                .unwrap_or(&entry.tool)
+                .upstream
+                .clone();
             let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
-            collisions.push(Collision { exposed: entry.name.clone(), kept, dropped, native });
+            collisions.push(Collision {
+                exposed: entry.name.clone(),
+                kept,
+                dropped,
+                native,
+            });
             continue;
         };
         taken.insert(name.clone(), u32::try_from(items.len()).unwrap_or(u32::MAX));
-        let (tool, terms, listed_without) = (entry.tool.clone(), entry.terms.clone(), entry.listed_without);
-        items.push(Item { exposed: name.clone(), tool, terms, listed_without });
+        let (tool, terms, listed_without) = (
+            entry.tool.clone(),
+            entry.terms.clone(),
+            entry.listed_without,
+        );
+        items.push(Item {
+            exposed: name.clone(),
+            tool,
+            terms,
+            listed_without,
+        });
     }
     let body = Body::index(taken, &items);
-    List { items: items.into(), collisions: collisions.into(), body: Arc::new(body) }
+    List {
+        items: items.into(),
+        collisions: collisions.into(),
+        body: Arc::new(body),
+    }
 }

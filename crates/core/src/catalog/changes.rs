@@ -1,7 +1,8 @@
-//! Being told that a list changed: a counter that many streams wait on, cheap enough for tens of thousands of them.
+//! Being told that a list changed: a counter that many streams wait on, cheap enough for tens of
+//! thousands of them.
 //!
-//! Not a channel: there is no message to lose, only "it moved since you looked". A waiting stream costs one slot with a
-//! waker; it needs no task and allocates nothing.
+//! Not a channel: there is no message to lose, only "it moved since you looked". A waiting stream
+//! costs one slot with a waker; it needs no task and allocates nothing.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +52,11 @@ impl Board {
     }
 
     pub(super) fn watch(self: &Arc<Self>) -> Changes {
-        Changes { board: self.clone(), seen: self.epoch.load(Ordering::Acquire), slot: None }
+        Changes {
+            board: self.clone(),
+            seen: self.epoch.load(Ordering::Acquire),
+            slot: None,
+        }
     }
 
     /// How many look at it now.
@@ -70,7 +75,8 @@ impl Board {
 }
 
 impl Changes {
-    /// Waits for the next announcement since the last one seen. Several in between count as one. Cancel safe.
+    /// Waits for the next announcement since the last one seen. Several in between count as one.
+    /// Cancel safe.
     pub async fn changed(&mut self) -> Change {
         poll_fn(|cx| self.poll_changed(cx)).await
     }
@@ -91,11 +97,18 @@ impl Changes {
             self.seen = epoch;
             return Some(Change::Moved);
         }
-        self.board.gone.load(Ordering::Acquire).then_some(Change::Gone)
+        self.board
+            .gone
+            .load(Ordering::Acquire)
+            .then_some(Change::Gone)
     }
 
     fn register(&mut self, waker: &Waker) {
-        let mut waiters = self.board.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = self
+            .board
+            .waiters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let slot = *self.slot.get_or_insert_with(|| waiters.take_slot());
         match &mut waiters.slots[slot] {
             Some(known) => known.clone_from(waker),
@@ -115,14 +128,22 @@ impl Waiters {
 
 impl Clone for Changes {
     fn clone(&self) -> Self {
-        Self { board: self.board.clone(), seen: self.seen, slot: None }
+        Self {
+            board: self.board.clone(),
+            seen: self.seen,
+            slot: None,
+        }
     }
 }
 
 impl Drop for Changes {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            let mut waiters = self.board.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self
+                .board
+                .waiters
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             waiters.slots[slot] = None;
             waiters.free.push(slot);
         }

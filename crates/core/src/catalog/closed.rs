@@ -1,5 +1,5 @@
-//! Upstreams that an operator took out: their items are in no list and no call of them is made, while they are followed as
-//! ever, so that they are back at once when they are let in again.
+//! Upstreams that an operator took out: their items are in no list and no call of them is made,
+//! while they are followed as ever, so that they are back at once when they are let in again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -32,14 +32,19 @@ pub struct Closed {
     pub since: SystemTime,
 }
 
-/// The upstreams that are taken out. What is asked of it on every call is one load, and nearly always of an empty map.
+/// The upstreams that are taken out. What is asked of it on every call is one load, and nearly
+/// always of an empty map.
 #[derive(Debug, Default)]
 pub(super) struct ClosedOnes(ArcSwap<HashMap<UpstreamId, Closed>>);
 
 impl ClosedOnes {
     pub(super) fn find(&self, id: &UpstreamId) -> Option<Closed> {
         let map = self.0.load();
-        if map.is_empty() { None } else { map.get(id).copied() }
+        if map.is_empty() {
+            None
+        } else {
+            map.get(id).copied()
+        }
     }
 
     fn change(&self, change: impl Fn(&mut HashMap<UpstreamId, Closed>)) {
@@ -52,8 +57,8 @@ impl ClosedOnes {
 }
 
 impl Catalog {
-    /// Takes an upstream out, until [`Self::reopen`], over reloads too; clients whose list is another now are told. Its running calls
-    /// are left alone. False: there is no such upstream.
+    /// Takes an upstream out, until [`Self::reopen`], over reloads too; clients whose list is
+    /// another now are told. Its running calls are left alone. False: there is no such upstream.
     pub fn close(&self, id: &UpstreamId, how: Closing) -> bool {
         let known = self.layout.load().by_id.contains_key(id);
         if known {
@@ -84,27 +89,46 @@ impl Catalog {
         self.works.closed.find(id)
     }
 
-    /// Has all lists of an upstream walked now, or as soon as its pace allows. False: there is no such upstream.
+    /// Has all lists of an upstream walked now, or as soon as its pace allows. False: there is no
+    /// such upstream.
     pub fn walk_now(&self, id: &UpstreamId) -> bool {
         let source = self.layout.load().by_id.get(id).cloned();
-        source.inspect(|source| source.feeds().iter().for_each(|feed| feed.again.notify_one())).is_some()
+        source
+            .inspect(|source| {
+                source
+                    .feeds()
+                    .iter()
+                    .for_each(|feed| feed.again.notify_one())
+            })
+            .is_some()
     }
 
     /// What callers of an upstream that was taken out hear.
     pub(crate) fn refusal(&self, id: &UpstreamId) -> Option<Failure> {
-        self.closed(id).map(|_| Failure::new(FailureKind::Unavailable, DISABLED).at(id))
+        self.closed(id)
+            .map(|_| Failure::new(FailureKind::Unavailable, DISABLED).at(id))
     }
 
     /// The same for a name that the upstream would have on an endpoint, were it let in.
-    pub(crate) fn refusal_of_name(&self, endpoint: &EndpointId, (kind, name): (ListKind, &str)) -> Option<Failure> {
+    pub(crate) fn refusal_of_name(
+        &self,
+        endpoint: &EndpointId,
+        (kind, name): (ListKind, &str),
+    ) -> Option<Failure> {
         let layout = self.layout.load();
         let closed = |source: &&Arc<super::source::Source>| self.closed(source.id()).is_some();
         let mut closed = layout.stands.get(endpoint)?.sources.iter().filter(closed);
         let has = |source: &&Arc<super::source::Source>| {
             let snapshot = source.base().snapshot();
-            snapshot.list(kind).items.iter().any(|item| *item.native == *name)
+            snapshot
+                .list(kind)
+                .items
+                .iter()
+                .any(|item| *item.native == *name)
         };
-        closed.find(has).and_then(|source| self.refusal(source.id()))
+        closed
+            .find(has)
+            .and_then(|source| self.refusal(source.id()))
     }
 
     fn rebuild(&self) {

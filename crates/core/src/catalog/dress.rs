@@ -1,4 +1,5 @@
-//! A tool with the operator's words in place of the upstream's: its bytes are rewritten once, when a view is built.
+//! A tool with the operator's words in place of the upstream's: its bytes are rewritten once, when
+//! a view is built.
 
 use std::sync::Arc;
 
@@ -14,10 +15,16 @@ use crate::toolset::Hints;
 pub(super) fn dress(tool: &Arc<Tool>, description: Option<&str>, hints: Hints) -> Arc<Tool> {
     let mut raw = tool.raw.to_vec();
     if let Some(text) = description {
-        raw = set(&raw, "description", Value::from(text).to_string().as_bytes());
+        raw = set(
+            &raw,
+            "description",
+            Value::from(text).to_string().as_bytes(),
+        );
     }
     if hints != Hints::default() {
-        let own = scan::find(&raw, "annotations").map(|at| &raw[at]).filter(|own| scan::is_object(own));
+        let own = scan::find(&raw, "annotations")
+            .map(|at| &raw[at])
+            .filter(|own| scan::is_object(own));
         let mut annotations = own.unwrap_or(b"{}").to_vec();
         for (name, hint) in hints.named() {
             if let Some(hint) = hint {
@@ -26,15 +33,16 @@ pub(super) fn dress(tool: &Arc<Tool>, description: Option<&str>, hints: Hints) -
         }
         raw = set(&raw, "annotations", &annotations);
     }
-    // What was a tool is one still: only values of members were replaced, or members added. Were it not, the upstream's
-    // own words would stand.
+    // What was a tool is one still: only values of members were replaced, or members added. Were it
+    // not, the upstream's own words would stand.
     match Draft::read(tool.kind, Bytes::from(raw)) {
         Ok(draft) => Arc::new(draft.like(tool)),
         Err(_) => tool.clone(),
     }
 }
 
-/// The tool with its interface (MCP Apps) under the name by which the endpoint's clients read it; `None` where it has none.
+/// The tool with its interface (MCP Apps) under the name by which the endpoint's clients read it;
+/// `None` where it has none.
 pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
     let raw = &tool.raw[..];
     let meta = member(raw, "_meta")?;
@@ -52,12 +60,16 @@ pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
         changed = Some(flat);
     }
     let raw = set(raw, "_meta", &changed?);
-    Draft::read(tool.kind, Bytes::from(raw)).ok().map(|draft| Arc::new(draft.like(tool)))
+    Draft::read(tool.kind, Bytes::from(raw))
+        .ok()
+        .map(|draft| Arc::new(draft.like(tool)))
 }
 
 /// The object that a member is.
 fn member<'a>(object: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    scan::find(object, key).map(|at| &object[at]).filter(|own| scan::is_object(own))
+    scan::find(object, key)
+        .map(|at| &object[at])
+        .filter(|own| scan::is_object(own))
 }
 
 /// An object with one member set to a value: in its place if it is there, else as the last one.
@@ -70,7 +82,14 @@ fn set(object: &[u8], key: &str, value: &[u8]) -> Vec<u8> {
         return out;
     }
     let last = scan::members(object).last().map(|member| member.value.end);
-    let at = last.or_else(|| object.iter().position(|byte| *byte == b'{').map(|brace| brace + 1)).unwrap_or(0);
+    let at = last
+        .or_else(|| {
+            object
+                .iter()
+                .position(|byte| *byte == b'{')
+                .map(|brace| brace + 1)
+        })
+        .unwrap_or(0);
     out.extend_from_slice(&object[..at]);
     if last.is_some() {
         out.push(b',');
@@ -105,7 +124,11 @@ mod tests {
         let plain = tool(
             r#" { "description" : "old", "x":1e400, "name":"a", "annotations": {"title":"T","readOnlyHint":true} } "#,
         );
-        let hints = Hints { read_only: Some(false), destructive: Some(true), ..Hints::default() };
+        let hints = Hints {
+            read_only: Some(false),
+            destructive: Some(true),
+            ..Hints::default()
+        };
         let dressed = dress(&plain, Some("a \"new\" one\n"), hints);
         assert_eq!(
             text(&dressed),
@@ -127,18 +150,26 @@ mod tests {
             r#"{"name":"a","_meta":{"x":1e400,"ui":{"resourceUri" : "ui://u/shop/card","visibility":["app"]},"ui/resourceUri":"ui://u/b"}}"#
         );
         assert_ne!(shown.digest, plain.digest);
-        for same in
-            [r#"{"name":"a"}"#, r#"{"name":"a","_meta":{"ui":{}}}"#, r#"{"name":"a","_meta":{"ui":{"resourceUri":5}}}"#]
-        {
+        for same in [
+            r#"{"name":"a"}"#,
+            r#"{"name":"a","_meta":{"ui":{}}}"#,
+            r#"{"name":"a","_meta":{"ui":{"resourceUri":5}}}"#,
+        ] {
             assert!(linked(&tool(same)).is_none(), "{same}");
         }
     }
 
     #[test]
     fn members_are_added_where_there_are_none() {
-        let hints = Hints { open_world: Some(false), ..Hints::default() };
+        let hints = Hints {
+            open_world: Some(false),
+            ..Hints::default()
+        };
         for (before, after) in [
-            (r#"{"name":"a"}"#, r#"{"name":"a","description":"d","annotations":{"openWorldHint":false}}"#),
+            (
+                r#"{"name":"a"}"#,
+                r#"{"name":"a","description":"d","annotations":{"openWorldHint":false}}"#,
+            ),
             (
                 r#"{"name":"a","annotations":7 }"#,
                 r#"{"name":"a","annotations":{"openWorldHint":false},"description":"d" }"#,

@@ -1,4 +1,5 @@
-//! What is known of one upstream's list in one capability class: written by its watcher alone, read by everybody.
+//! What is known of one upstream's list in one capability class: written by its watcher alone, read
+//! by everybody.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -91,7 +92,9 @@ impl Snapshot {
 
     /// Nothing is promised of any list any more.
     pub(super) fn promise_nothing(&mut self) {
-        self.lists.iter_mut().for_each(|list| list.freshness = Freshness::NONE);
+        self.lists
+            .iter_mut()
+            .for_each(|list| list.freshness = Freshness::NONE);
     }
 
     fn pending(since: SystemTime) -> Self {
@@ -146,8 +149,15 @@ impl Feed {
     ) -> Self {
         let mut snapshot = Snapshot::pending(since);
         if let Some(before) = before.filter(|before| !before.is_empty()) {
-            // A reload that changes a timeout must not make every client see the tools go and come back.
-            snapshot = Snapshot { state: State::Stale, since, walked: false, walks: 0, ..before.clone() };
+            // A reload that changes a timeout must not make every client see the tools go and come
+            // back.
+            snapshot = Snapshot {
+                state: State::Stale,
+                since,
+                walked: false,
+                walks: 0,
+                ..before.clone()
+            };
             snapshot.promise_nothing();
         }
         Self {
@@ -165,7 +175,8 @@ impl Feed {
         self.snapshot.load_full()
     }
 
-    /// Publishes a changed snapshot and says that views have to be built again. Only the feed's own watcher calls this.
+    /// Publishes a changed snapshot and says that views have to be built again. Only the feed's own
+    /// watcher calls this.
     pub(super) fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
         let mut next = Snapshot::clone(&self.snapshot.load());
         change(&mut next);

@@ -34,7 +34,8 @@ pub(super) enum Definitions {
     OfSession,
 }
 
-/// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed, the whole list does.
+/// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed,
+/// the whole list does.
 ///
 /// # Errors
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
@@ -46,9 +47,11 @@ pub(super) async fn ingest(
 ) -> Result<Ingested, Failure> {
     let (works, upstream) = (works.clone(), upstream.clone());
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
-    tokio::task::spawn_blocking(move || make(&works, (&upstream, kind, definitions), items, &before))
-        .await
-        .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
+    tokio::task::spawn_blocking(move || {
+        make(&works, (&upstream, kind, definitions), items, &before)
+    })
+    .await
+    .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
 }
 
 fn make(
@@ -57,7 +60,8 @@ fn make(
     items: Vec<Bytes>,
     before: &Arc<[Arc<Tool>]>,
 ) -> Ingested {
-    let known: HashMap<&str, &Arc<Tool>> = before.iter().map(|tool| (&*tool.native, tool)).collect();
+    let known: HashMap<&str, &Arc<Tool>> =
+        before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
@@ -72,7 +76,12 @@ fn make(
             }
         };
         if !seen.insert(draft.native.clone()) {
-            reject((upstream, kind), "duplicate_item", &draft.native, "the list has this twice; the first one counts");
+            reject(
+                (upstream, kind),
+                "duplicate_item",
+                &draft.native,
+                "the list has this twice; the first one counts",
+            );
             rejected += 1;
             continue;
         }
@@ -83,7 +92,9 @@ fn make(
         }
         if old.is_some() && kind == ListKind::Tools && definitions == Definitions::Shared {
             redefined += 1;
-            instruments().tool_definition_changed.add(1, &[label(upstream)]);
+            instruments()
+                .tool_definition_changed
+                .add(1, &[label(upstream)]);
             tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
         }
         let mut tool = draft.finish(upstream, &works.contracts);
@@ -94,12 +105,22 @@ fn make(
         unchecked(&tool);
         tools.push(Arc::new(tool));
     }
-    let same = tools.len() == before.len() && tools.iter().zip(before.iter()).all(|(new, old)| Arc::ptr_eq(new, old));
-    Ingested { items: if same { before.clone() } else { tools.into() }, redefined, rejected }
+    let same = tools.len() == before.len()
+        && tools
+            .iter()
+            .zip(before.iter())
+            .all(|(new, old)| Arc::ptr_eq(new, old));
+    Ingested {
+        items: if same { before.clone() } else { tools.into() },
+        redefined,
+        rejected,
+    }
 }
 
 fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item: &str, why: &str) {
-    instruments().upstream_protocol_errors.add(1, &[label(upstream), KeyValue::new("reason", reason)]);
+    instruments()
+        .upstream_protocol_errors
+        .add(1, &[label(upstream), KeyValue::new("reason", reason)]);
     tracing::warn!(%upstream, list = kind.word(), item = plain(item, 64), reason, why, "an item of a list was left out");
 }
 
@@ -107,7 +128,11 @@ fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item:
 fn unchecked(tool: &Tool) {
     for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
         if let Contract::Unchecked(why) = contract {
-            let labels = [label(&tool.upstream), KeyValue::new("side", side), KeyValue::new("reason", why.word())];
+            let labels = [
+                label(&tool.upstream),
+                KeyValue::new("side", side),
+                KeyValue::new("reason", why.word()),
+            ];
             instruments().schemas_unchecked.add(1, &labels);
             tracing::warn!(upstream = %tool.upstream, tool = plain(&tool.native, 64), side, reason = why.word(), "a schema is not used for validation: {why}");
         }

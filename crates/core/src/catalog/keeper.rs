@@ -1,5 +1,5 @@
-//! The actor that keeps views up to date: it builds them when a feed has something new, makes held-back announcements
-//! when their time comes, and tidies up.
+//! The actor that keeps views up to date: it builds them when a feed has something new, makes
+//! held-back announcements when their time comes, and tidies up.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,9 @@ pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<Works>) {
             () = works.bell.notified() => {}
             () = sleep_until(due.map_or(tidy, |due: Instant| due.min(tidy))) => {}
         }
-        let Some(catalog) = catalog.upgrade() else { return };
+        let Some(catalog) = catalog.upgrade() else {
+            return;
+        };
         let now = Instant::now();
         due = catalog.renew(now);
         if now >= tidy {
@@ -36,10 +38,17 @@ impl Catalog {
     /// Ends what nobody has asked for in a long time, and counts the lists nobody read on.
     fn tidy(&self) {
         let layout = self.layout.load_full();
-        let used: Vec<_> = layout.stands.values().flat_map(|stand| stand.tidy(&self.works)).collect();
+        let used: Vec<_> = layout
+            .stands
+            .values()
+            .flat_map(|stand| stand.tidy(&self.works))
+            .collect();
         layout.sources.iter().for_each(|source| source.keep(&used));
         for endpoint in self.outstanding.sweep(self.works.settings.abandoned_after) {
-            instruments().cursors_abandoned.add(1, &[KeyValue::new("endpoint", endpoint.as_str().to_owned())]);
+            instruments().cursors_abandoned.add(
+                1,
+                &[KeyValue::new("endpoint", endpoint.as_str().to_owned())],
+            );
         }
     }
 }

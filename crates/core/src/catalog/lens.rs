@@ -1,7 +1,8 @@
 //! What a principal sees of a view: the part its audience may see, as a view of its own.
 //!
-//! Everything that reads a list for a client goes through here, so hiding cannot be forgotten: pages, names of calls and
-//! announcements all work on the part as if it were the whole. Where nothing is hidden, the part is the whole itself.
+//! Everything that reads a list for a client goes through here, so hiding cannot be forgotten:
+//! pages, names of calls and announcements all work on the part as if it were the whole. Where
+//! nothing is hidden, the part is the whole itself.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +22,8 @@ use crate::port::{Audience, Sight};
 use crate::principal::Principal;
 use crate::upstream::ListKind;
 
-/// Parts kept at the same time. One is a few words for each item, and few audiences are awake at once.
+/// Parts kept at the same time. One is a few words for each item, and few audiences are awake at
+/// once.
 const KEPT: usize = 1024;
 
 /// Parts made before, by what they are made of.
@@ -54,10 +56,12 @@ impl Catalog {
         (kind, class): (ListKind, CapabilityClass),
         principal: &Principal,
     ) -> Option<Arc<View>> {
-        self.view(endpoint, kind, class).map(|whole| self.part(endpoint, whole, principal))
+        self.view(endpoint, kind, class)
+            .map(|whole| self.part(endpoint, whole, principal))
     }
 
-    /// Announcements of changes of the list that a principal sees, from now on. What it does not see changes silently.
+    /// Announcements of changes of the list that a principal sees, from now on. What it does not
+    /// see changes silently.
     #[must_use]
     pub fn watch(
         self: &Arc<Self>,
@@ -83,27 +87,53 @@ impl Catalog {
 
     /// The rules about who sees what are others now: whoever sees another list than before is told.
     pub fn reconsider(&self) {
-        self.layout.load().stands.values().for_each(|stand| stand.desks.announce());
+        self.layout
+            .load()
+            .stands
+            .values()
+            .for_each(|stand| stand.desks.announce());
     }
 
     /// For [`crate::cursor::Scope`]: a cursor is good only as long as its owner sees the same.
-    pub(super) fn audience(&self, endpoint: &EndpointId, principal: &Principal) -> Option<Audience> {
+    pub(super) fn audience(
+        &self,
+        endpoint: &EndpointId,
+        principal: &Principal,
+    ) -> Option<Audience> {
         self.works.ports.authorizer.audience(principal, endpoint)
     }
 
     /// The part of `whole` that the principal sees.
-    pub(crate) fn part(&self, endpoint: &EndpointId, whole: Arc<View>, principal: &Principal) -> Arc<View> {
-        let Some(audience) = self.audience(endpoint, principal) else { return whole };
+    pub(crate) fn part(
+        &self,
+        endpoint: &EndpointId,
+        whole: Arc<View>,
+        principal: &Principal,
+    ) -> Arc<View> {
+        let Some(audience) = self.audience(endpoint, principal) else {
+            return whole;
+        };
         let key = (endpoint.clone(), whole.version, audience);
         let seen = match self.lenses.0.get(&key) {
             Some(known) if Arc::ptr_eq(&known.whole, &whole) => return known.seen,
             // Only its state moved: names and items are the same.
-            Some(known) if Arc::ptr_eq(&known.whole.items, &whole.items) => {
-                Arc::new(restated(&whole, (known.seen.version, known.seen.items.clone(), known.seen.body.clone())))
-            }
+            Some(known) if Arc::ptr_eq(&known.whole.items, &whole.items) => Arc::new(restated(
+                &whole,
+                (
+                    known.seen.version,
+                    known.seen.items.clone(),
+                    known.seen.body.clone(),
+                ),
+            )),
             _ => Arc::new(self.look(endpoint, &whole, principal)),
         };
-        self.lenses.0.insert(key, Part { whole, seen: seen.clone() });
+        self.lenses.0.insert(
+            key,
+            Part {
+                whole,
+                seen: seen.clone(),
+            },
+        );
         seen
     }
 
@@ -112,7 +142,10 @@ impl Catalog {
         let seen = |item: &&Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
         let items: Vec<Item> = whole.items.iter().filter(seen).cloned().collect();
         let version = content(&items);
-        let names: FastMap<_, _> = (0u32..).zip(&items).map(|(at, item)| (item.exposed.clone(), at)).collect();
+        let names: FastMap<_, _> = (0u32..)
+            .zip(&items)
+            .map(|(at, item)| (item.exposed.clone(), at))
+            .collect();
         let body = Arc::new(Body::index(names, &items));
         restated(whole, (version, items.into(), body))
     }
@@ -124,7 +157,12 @@ fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Ar
     let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
     // Whoever sees a part of a server's list is told of changes of that part alone.
     let said = whole.said.filter(|_| items.len() == whole.items.len());
-    let missing = whole.missing.iter().filter(|missing| upstreams.contains(&missing.upstream)).cloned().collect();
+    let missing = whole
+        .missing
+        .iter()
+        .filter(|missing| upstreams.contains(&missing.upstream))
+        .cloned()
+        .collect();
     View {
         version,
         missing,
@@ -159,7 +197,8 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// The next change of what the principal sees. For whoever is polled itself, such as a response body.
+    /// The next change of what the principal sees. For whoever is polled itself, such as a response
+    /// body.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<Change> {
         if std::mem::take(&mut self.behind) {
             return Poll::Ready(Change::Moved);
@@ -168,7 +207,8 @@ impl Watching {
             match self.changes.poll_changed(cx) {
                 Poll::Ready(Change::Moved) => {
                     let (version, said) = self.now();
-                    let is_news = Said::is_news_after(said, std::mem::replace(&mut self.said, said));
+                    let is_news =
+                        Said::is_news_after(said, std::mem::replace(&mut self.said, said));
                     if std::mem::replace(&mut self.last, version) != version || is_news {
                         return Poll::Ready(Change::Moved);
                     }
@@ -184,7 +224,8 @@ impl Watching {
         self.last
     }
 
-    /// Goes on from what the client was told of in an earlier watch: if it sees something else now, that is a change.
+    /// Goes on from what the client was told of in an earlier watch: if it sees something else now,
+    /// that is a change.
     pub fn go_on_from(&mut self, told: Version) {
         self.behind = told != self.last;
     }

@@ -1,4 +1,5 @@
-//! When to ask an upstream again: how fast its changes are followed, and how patiently a lost one is tried.
+//! When to ask an upstream again: how fast its changes are followed, and how patiently a lost one
+//! is tried.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use tokio::time::Instant;
 use super::settings::RefreshPace;
 use crate::port::Random;
 
-/// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the last change to one
-/// more; an upstream that never stops changing is walked ever more slowly.
+/// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the
+/// last change to one more; an upstream that never stops changing is walked ever more slowly.
 #[derive(Debug)]
 pub(super) struct Pace {
     rules: RefreshPace,
@@ -18,17 +19,24 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(rules: RefreshPace) -> Self {
-        Self { rules, last: None, row: 0 }
+        Self {
+            rules,
+            last: None,
+            row: 0,
+        }
     }
 
     /// The earliest time for the next walk.
     pub(super) fn gate(&self, now: Instant) -> Instant {
-        self.last.map_or(now, |last| now.max(last + self.interval()))
+        self.last
+            .map_or(now, |last| now.max(last + self.interval()))
     }
 
     /// A walk begins now.
     pub(super) fn begin(&mut self, now: Instant) {
-        let calm = self.last.is_none_or(|last| now.saturating_duration_since(last) >= self.rules.calm);
+        let calm = self
+            .last
+            .is_none_or(|last| now.saturating_duration_since(last) >= self.rules.calm);
         self.row = if calm { 0 } else { self.row.saturating_add(1) };
         self.last = Some(now);
     }
@@ -49,7 +57,11 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, failures: 0 }
+        Self {
+            first,
+            most,
+            failures: 0,
+        }
     }
 
     /// How long to wait now.
@@ -96,9 +108,19 @@ mod tests {
             pace.begin(now);
             starts.push(now - start);
         }
-        assert!(starts.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(500)));
-        let early = starts.iter().filter(|at| **at < Duration::from_secs(10)).count();
-        let late = starts.iter().filter(|at| **at >= Duration::from_secs(40)).count();
+        assert!(
+            starts
+                .windows(2)
+                .all(|two| two[1] - two[0] >= Duration::from_millis(500))
+        );
+        let early = starts
+            .iter()
+            .filter(|at| **at < Duration::from_secs(10))
+            .count();
+        let late = starts
+            .iter()
+            .filter(|at| **at >= Duration::from_secs(40))
+            .count();
         assert!(early >= 20 && late <= 6, "{early} {late}");
         // After a pause the first change is followed at once again.
         let later = now + Duration::from_secs(10);
@@ -110,7 +132,9 @@ mod tests {
     #[test]
     fn e11_waits_are_jittered_doubling_and_bounded() {
         let mut high = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        let waits: Vec<u128> = (0..20).map(|_| high.next(&Fixed(255)).as_millis()).collect();
+        let waits: Vec<u128> = (0..20)
+            .map(|_| high.next(&Fixed(255)).as_millis())
+            .collect();
         assert_eq!(waits[..4], [100, 200, 400, 800]);
         assert_eq!(waits[19], 30_000);
         let mut low = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));

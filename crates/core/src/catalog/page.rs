@@ -42,44 +42,64 @@ pub struct Page {
     pub range: Range<usize>,
     /// Where the next part begins, if there is one.
     pub next_cursor: Option<String>,
-    /// For how long a client may keep this page, in milliseconds; 0 for a page of a superseded view.
+    /// For how long a client may keep this page, in milliseconds; 0 for a page of a superseded
+    /// view.
     pub ttl_ms: u64,
     /// True if everybody may keep it: the view is public, and nobody sees less of it.
     pub public: bool,
 }
 
 impl Catalog {
-    /// One page. From memory: no upstream is asked, but for what it says has changed in the client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
+    /// One page. From memory: no upstream is asked, but for what it says has changed in the
+    /// client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
     ///
     /// # Errors
-    /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone; `Unavailable` if the endpoint
-    /// is gone.
+    /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone;
+    /// `Unavailable` if the endpoint is gone.
     pub async fn page(&self, ask: PageAsk<'_>) -> Result<Page, Failure> {
         let audience = self.audience(ask.endpoint, ask.principal);
-        let scope = Scope { principal: ask.principal, endpoint: ask.endpoint, audience, kind: ask.kind };
+        let scope = Scope {
+            principal: ask.principal,
+            endpoint: ask.endpoint,
+            audience,
+            kind: ask.kind,
+        };
         let Some(text) = ask.cursor else {
             let shared = self.settled(ask.endpoint, ask.kind, ask.class).await;
-            let view = self.of_session((ask.endpoint, shared), (ask.kind, ask.class), ask.session).await;
+            let view = self
+                .of_session((ask.endpoint, shared), (ask.kind, ask.class), ask.session)
+                .await;
             return self.cut(&ask, &scope, view, Start::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
-        // A client of another class sees another list: a cursor into one means nothing in the other. One into the list of clients with
-        // sessions goes on there, whoever has it.
+        // A client of another class sees another list: a cursor into one means nothing in the
+        // other. One into the list of clients with sessions goes on there, whoever has it.
         let of_list = |class: CapabilityClass| class.without(CapabilityClass::SESSIONS);
         if of_list(cursor.class) != of_list(ask.class) {
             return Err(Failure::bad_cursor());
         }
         self.outstanding.came_back(cursor.list);
-        let of_session = ask.session.and_then(|client| self.session_views.find(client, cursor.version));
+        let of_session = ask
+            .session
+            .and_then(|client| self.session_views.find(client, cursor.version));
         let view = match of_session {
             Some(view) => view,
-            None => self.pinned(ask.endpoint, ask.kind, &cursor).await.ok_or_else(Failure::bad_cursor)?,
+            None => self
+                .pinned(ask.endpoint, ask.kind, &cursor)
+                .await
+                .ok_or_else(Failure::bad_cursor)?,
         };
         self.cut(&ask, &scope, view, Start::At(cursor))
     }
 
-    /// The view a cursor points into. Another replica may have made it: this one may have to learn its lists first.
-    async fn pinned(&self, endpoint: &EndpointId, kind: ListKind, cursor: &Cursor) -> Option<Arc<View>> {
+    /// The view a cursor points into. Another replica may have made it: this one may have to learn
+    /// its lists first.
+    async fn pinned(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        cursor: &Cursor,
+    ) -> Option<Arc<View>> {
         let desk = self.desk(endpoint, kind, cursor.class)?;
         let age = self.works.settings.pinned_for;
         if let Some(view) = desk.pinned(cursor.version, Instant::now(), age) {
@@ -89,10 +109,20 @@ impl Catalog {
         desk.pinned(cursor.version, Instant::now(), age)
     }
 
-    fn cut(&self, ask: &PageAsk<'_>, scope: &Scope<'_>, whole: Arc<View>, start: Start) -> Result<Page, Failure> {
+    fn cut(
+        &self,
+        ask: &PageAsk<'_>,
+        scope: &Scope<'_>,
+        whole: Arc<View>,
+        start: Start,
+    ) -> Result<Page, Failure> {
         let size = self.endpoint(ask.endpoint).map(|endpoint| endpoint.page);
-        let size =
-            size.ok_or_else(|| Failure::new(FailureKind::Unavailable, "This endpoint is not served any more"))?;
+        let size = size.ok_or_else(|| {
+            Failure::new(
+                FailureKind::Unavailable,
+                "This endpoint is not served any more",
+            )
+        })?;
         let (from, class) = match &start {
             Start::Beginning => (0, ask.class),
             Start::At(cursor) => (cursor.position as usize, cursor.class),
@@ -114,15 +144,25 @@ impl Catalog {
                 self.session_views.keep(client, &whole);
             }
             self.outstanding.gave(list, ask.endpoint);
-            Cursor { version: whole.version, class, position, list }.seal(
-                &self.sealer,
-                &*self.works.ports.random,
-                scope,
-            )
+            Cursor {
+                version: whole.version,
+                class,
+                position,
+                list,
+            }
+            .seal(&self.sealer, &*self.works.ports.random, scope)
         });
-        let current = self.view(ask.endpoint, ask.kind, class).is_some_and(|now| now.version == whole.version);
+        let current = self
+            .view(ask.endpoint, ask.kind, class)
+            .is_some_and(|now| now.version == whole.version);
         let ttl_ms = if current { view.ttl_ms() } else { 0 };
-        Ok(Page { public: view.public, view, range, next_cursor, ttl_ms })
+        Ok(Page {
+            public: view.public,
+            view,
+            range,
+            next_cursor,
+            ttl_ms,
+        })
     }
 
     fn name(&self) -> u64 {

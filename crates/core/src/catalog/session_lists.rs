@@ -1,8 +1,9 @@
 //! Lists that belong to one session at a server.
 //!
-//! A legacy server may change a list in one session alone: a tool adds tools, a call makes a resource. The client of that session
-//! gets a notification and the session's list; all other clients get the shared list. The catalog keeps the difference between the two
-//! lists only. The upstream's session owns it, so both end together.
+//! A legacy server may change a list in one session alone: a tool adds tools, a call makes a
+//! resource. The client of that session gets a notification and the session's list; all other
+//! clients get the shared list. The catalog keeps the difference between the two lists only. The
+//! upstream's session owns it, so both end together.
 
 mod difference;
 mod pace;
@@ -31,8 +32,8 @@ pub use subscribed::SessionSubscription;
 use subscribed::Subscribed;
 pub use table::SessionListTable;
 
-/// The most client sessions that one upstream session serves. A child process may serve several, all of one principal; further ones
-/// see the shared list.
+/// The most client sessions that one upstream session serves. A child process may serve several,
+/// all of one principal; further ones see the shared list.
 const MOST_CLIENTS: usize = 1024;
 
 /// A session at a server in which lists can be read. Implemented by upstreams.
@@ -50,9 +51,11 @@ pub trait ListSession: Send + Sync {
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>);
 }
 
-/// The lists of one session at a server. The upstream's session owns this and reports notifications to it; the catalog reads it.
+/// The lists of one session at a server. The upstream's session owns this and reports notifications
+/// to it; the catalog reads it.
 pub struct SessionLists {
-    /// A number that no other session has, also not in another process. It is part of the versions of this session's views.
+    /// A number that no other session has, also not in another process. It is part of the versions
+    /// of this session's views.
     id: u64,
     upstream: UpstreamId,
     /// The lists for which the server declares `listChanged`.
@@ -74,7 +77,8 @@ pub struct SessionLists {
     known: [ArcSwapOption<Difference>; 4],
     /// Held during a walk: walks run one after the other.
     walking: tokio::sync::Mutex<()>,
-    /// After a walk that failed: the earliest time for the next one, in milliseconds of [`super::works::Works::millis`].
+    /// After a walk that failed: the earliest time for the next one, in milliseconds of
+    /// [`super::works::Works::millis`].
     not_before: AtomicU64,
     /// True if [`Self::known`] has a difference. The table counts these.
     differs: AtomicBool,
@@ -119,9 +123,13 @@ impl SessionLists {
         }
     }
 
-    /// Sets whether a stream is open for notifications. Notifications before its opening may have been missed.
+    /// Sets whether a stream is open for notifications. Notifications before its opening may have
+    /// been missed.
     pub fn set_heard(&self, is_heard: bool) {
-        if !self.is_heard.swap(is_heard, Ordering::Relaxed) && is_heard && self.calls.load(Ordering::Relaxed) > 0 {
+        if !self.is_heard.swap(is_heard, Ordering::Relaxed)
+            && is_heard
+            && self.calls.load(Ordering::Relaxed) > 0
+        {
             self.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -142,19 +150,34 @@ impl SessionLists {
     fn ring(&self, kinds: Kinds) {
         for client in self.clients().iter() {
             // A client without a stream gets the notification when it opens one.
-            let _unheard = self.table.bells.ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
+            let _unheard = self
+                .table
+                .bells
+                .ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
         }
     }
 
     fn mark(&self, kind: ListKind) -> Mark {
-        let unheard = if self.tells_of.has(kind) { self.unheard.load(Ordering::Relaxed) } else { 0 };
-        let changes = self.said[kind as usize].load(Ordering::Relaxed).wrapping_add(unheard);
-        Mark { changes, calls: self.calls.load(Ordering::Relaxed) }
+        let unheard = if self.tells_of.has(kind) {
+            self.unheard.load(Ordering::Relaxed)
+        } else {
+            0
+        };
+        let changes = self.said[kind as usize]
+            .load(Ordering::Relaxed)
+            .wrapping_add(unheard);
+        Mark {
+            changes,
+            calls: self.calls.load(Ordering::Relaxed),
+        }
     }
 
     /// True if a list has to be walked before it is shown, or before a name counts as unknown.
     fn is_due(&self, kind: ListKind, cause: Cause) -> bool {
-        let (now, walked) = (self.mark(kind), self.known(kind).map(|known| known.mark).unwrap_or_default());
+        let (now, walked) = (
+            self.mark(kind),
+            self.known(kind).map(|known| known.mark).unwrap_or_default(),
+        );
         match cause {
             Cause::Changed => now.changes != walked.changes,
             Cause::Called => now != walked,
@@ -167,7 +190,9 @@ impl SessionLists {
 
     fn learn(&self, kind: ListKind, difference: Difference) {
         self.known[kind as usize].store(Some(Arc::new(difference)));
-        let differs = ListKind::ALL.into_iter().any(|kind| self.known(kind).is_some_and(|known| !known.is_empty()));
+        let differs = ListKind::ALL
+            .into_iter()
+            .any(|kind| self.known(kind).is_some_and(|known| !known.is_empty()));
         if self.differs.swap(differs, Ordering::Relaxed) != differs {
             self.table.count(differs);
         }
@@ -180,25 +205,38 @@ impl SessionLists {
 
 impl Drop for SessionLists {
     fn drop(&mut self) {
-        let clients = std::mem::take(self.clients.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let clients = std::mem::take(
+            self.clients
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         self.table.leave(&clients);
         if !*self.differs.get_mut() {
             return;
         }
         self.table.count(false);
         // The clients see the shared list again.
-        let differing =
-            ListKind::ALL.into_iter().filter(|kind| self.known(*kind).is_some_and(|known| !known.is_empty()));
+        let differing = ListKind::ALL
+            .into_iter()
+            .filter(|kind| self.known(*kind).is_some_and(|known| !known.is_empty()));
         let kinds: Kinds = differing.collect();
         for client in &clients {
-            let _unheard = self.table.bells.ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
+            let _unheard = self
+                .table
+                .bells
+                .ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
         }
     }
 }
 
 impl fmt::Debug for SessionLists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SessionLists({} of {} clients)", self.upstream, self.clients().len())
+        write!(
+            f,
+            "SessionLists({} of {} clients)",
+            self.upstream,
+            self.clients().len()
+        )
     }
 }
 

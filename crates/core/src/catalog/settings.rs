@@ -9,16 +9,18 @@ use crate::port::{Authorizer, Clock, Random};
 /// Settings of a [`super::Catalog`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CatalogSettings {
-    /// How long a list may wait for first walks after a start or a reload. Longer makes a client's start slow; shorter
-    /// shows it a list that changes at once.
+    /// How long a list may wait for first walks after a start or a reload. Longer makes a client's
+    /// start slow; shorter shows it a list that changes at once.
     pub first_list_wait: Duration,
-    /// At most one change is announced to a client in this time; the first at once, the last always.
+    /// At most one change is announced to a client in this time; the first at once, the last
+    /// always.
     pub change_window: Duration,
     /// How many superseded views of an endpoint stay for cursors that point into them.
     pub pinned: usize,
     /// How long they stay: a client that takes longer between two pages starts again.
     pub pinned_for: Duration,
-    /// What weir promises of a list it has from a server without cache hints that tells of its changes.
+    /// What weir promises of a list it has from a server without cache hints that tells of its
+    /// changes.
     pub push_promise: Duration,
     /// Capability classes watched at one upstream at the same time; further ones see the base list.
     pub classes: usize,
@@ -26,7 +28,8 @@ pub struct CatalogSettings {
     pub class_idle: Duration,
     /// How often lists are walked again when the upstream reports changes.
     pub refresh: RefreshPace,
-    /// Waits between attempts to reach an upstream: the first at most this long, doubling, with full jitter.
+    /// Waits between attempts to reach an upstream: the first at most this long, doubling, with
+    /// full jitter.
     pub reopen_first: Duration,
     /// The longest such wait.
     pub reopen_most: Duration,
@@ -47,7 +50,8 @@ pub struct CatalogSettings {
 pub struct RefreshPace {
     /// Least time between the starts of two walks.
     pub least: Duration,
-    /// That many walks in a row without a pause of `calm` are taken for flapping: from there on the time doubles.
+    /// That many walks in a row without a pause of `calm` are taken for flapping: from there on the
+    /// time doubles.
     pub patience: u32,
     /// The pause that ends a row.
     pub calm: Duration,

@@ -1,4 +1,5 @@
-//! One upstream as the catalog follows it: the server, the operator's rules, and a feed for each capability class.
+//! One upstream as the catalog follows it: the server, the operator's rules, and a feed for each
+//! capability class.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +30,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Begins to follow an upstream in the base class. `before` is what is known from its predecessor of the same id.
+    /// Begins to follow an upstream in the base class. `before` is what is known from its
+    /// predecessor of the same id.
     pub(super) fn start(
         works: &Arc<Works>,
         upstream: Arc<dyn Upstream>,
@@ -48,7 +50,11 @@ impl Source {
             others: Mutex::default(),
             stop: stop.clone(),
         });
-        spawn(works, Watcher::new(works.clone(), source.clone(), base), stop);
+        spawn(
+            works,
+            Watcher::new(works.clone(), source.clone(), base),
+            stop,
+        );
         source
     }
 
@@ -69,14 +75,20 @@ impl Source {
 
     /// The lists that the server is asked for although it does not declare them.
     pub(super) fn undeclared(&self) -> Kinds {
-        *self.undeclared.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .undeclared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a list that the server does not declare, with this walk and all that follow, and waits until it was asked for once,
-    /// or cannot be asked.
+    /// Asks for a list that the server does not declare, with this walk and all that follow, and
+    /// waits until it was asked for once, or cannot be asked.
     pub(super) async fn ask_undeclared(&self, kind: ListKind) {
         let is_new = {
-            let mut undeclared = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut undeclared = self
+                .undeclared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let is_new = !undeclared.has(kind);
             *undeclared = undeclared.with(kind);
             is_new
@@ -84,15 +96,18 @@ impl Source {
         if is_new {
             self.feeds().iter().for_each(|feed| feed.again.notify_one());
         }
-        self.base.until(|snapshot| snapshot.list(kind).is_asked_for || snapshot.state != State::Fresh).await;
+        self.base
+            .until(|snapshot| snapshot.list(kind).is_asked_for || snapshot.state != State::Fresh)
+            .await;
     }
 
     pub(super) fn base(&self) -> &Arc<Feed> {
         &self.base
     }
 
-    /// The feed for clients of this class, which is first cut to what weir carries to this upstream. Starts to follow the
-    /// class if need be; where too many are followed already, the base feed serves.
+    /// The feed for clients of this class, which is first cut to what weir carries to this
+    /// upstream. Starts to follow the class if need be; where too many are followed already, the
+    /// base feed serves.
     pub(super) fn feed(self: &Arc<Self>, works: &Arc<Works>, class: CapabilityClass) -> Arc<Feed> {
         let class = class.cut(self.upstream.carries());
         if class == CapabilityClass::BASE || self.stop.is_cancelled() {
@@ -108,14 +123,21 @@ impl Source {
         let feed = feed(works, self.id(), class, None);
         let stop = self.stop.child_token();
         others.push((feed.clone(), stop.clone()));
-        spawn(works, Watcher::new(works.clone(), self.clone(), feed.clone()), stop);
+        spawn(
+            works,
+            Watcher::new(works.clone(), self.clone(), feed.clone()),
+            stop,
+        );
         feed
     }
 
     /// All feeds, the base first.
     pub(super) fn feeds(&self) -> Vec<Arc<Feed>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::once(&self.base).chain(others.iter().map(|(feed, _)| feed)).cloned().collect()
+        std::iter::once(&self.base)
+            .chain(others.iter().map(|(feed, _)| feed))
+            .cloned()
+            .collect()
     }
 
     /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
@@ -137,9 +159,20 @@ impl Source {
     }
 }
 
-fn feed(works: &Works, id: &UpstreamId, class: CapabilityClass, before: Option<&Snapshot>) -> Arc<Feed> {
+fn feed(
+    works: &Works,
+    id: &UpstreamId,
+    class: CapabilityClass,
+    before: Option<&Snapshot>,
+) -> Arc<Feed> {
     let wait = works.settings.first_list_wait;
-    Arc::new(Feed::new((id.clone(), class), wait, works.wall(), before, works.bell.clone()))
+    Arc::new(Feed::new(
+        (id.clone(), class),
+        wait,
+        works.wall(),
+        before,
+        works.bell.clone(),
+    ))
 }
 
 fn spawn(works: &Works, watcher: Watcher, stop: CancellationToken) {

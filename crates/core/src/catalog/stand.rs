@@ -1,4 +1,5 @@
-//! One endpoint in the catalog: its upstreams, and a desk for each list and each capability class that asks.
+//! One endpoint in the catalog: its upstreams, and a desk for each list and each capability class
+//! that asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,8 @@ use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
 use crate::upstream::ListKind;
 
-/// An endpoint as of one reload. What clients hold on to lives in [`Desks`], which outlives reloads.
+/// An endpoint as of one reload. What clients hold on to lives in [`Desks`], which outlives
+/// reloads.
 pub(super) struct Stand {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) sources: Vec<Arc<Source>>,
@@ -32,7 +34,8 @@ pub(super) struct Desks {
     segments: Mutex<Segments>,
 }
 
-/// Where clients of one class look for one list: the current view, older ones for their cursors, and announcements.
+/// Where clients of one class look for one list: the current view, older ones for their cursors,
+/// and announcements.
 pub(super) struct Desk {
     kind: ListKind,
     pub(super) class: CapabilityClass,
@@ -47,7 +50,8 @@ pub(super) struct Desk {
     used: AtomicU64,
 }
 
-/// Holds announcements back so that clients hear of one change in a window: the first at once, the last always.
+/// Holds announcements back so that clients hear of one change in a window: the first at once, the
+/// last always.
 #[derive(Debug, Default)]
 struct Announcer {
     last: Option<Instant>,
@@ -56,7 +60,12 @@ struct Announcer {
 
 impl Stand {
     /// The desk for a class, made if nobody has asked for it before.
-    pub(super) fn desk(&self, works: &Arc<Works>, kind: ListKind, class: CapabilityClass) -> Arc<Desk> {
+    pub(super) fn desk(
+        &self,
+        works: &Arc<Works>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<Desk> {
         let desk = match self.desks.find(kind, class) {
             Some(desk) => desk,
             None => self.open(works, kind, class),
@@ -70,11 +79,21 @@ impl Stand {
     }
 
     fn open(&self, works: &Arc<Works>, kind: ListKind, class: CapabilityClass) -> Arc<Desk> {
-        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self
+            .desks
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = self.desks.find(kind, class) {
             return desk;
         }
-        let view = build(works, (&self.endpoint, &self.sources), (kind, class), &mut segments, None);
+        let view = build(
+            works,
+            (&self.endpoint, &self.sources),
+            (kind, class),
+            &mut segments,
+            None,
+        );
         report(&view, &View::empty());
         let desk = Arc::new(Desk {
             kind,
@@ -94,24 +113,43 @@ impl Stand {
         desk
     }
 
-    /// Builds the views again and announces what changed. Gives the time at which held-back announcements are due.
+    /// Builds the views again and announces what changed. Gives the time at which held-back
+    /// announcements are due.
     pub(super) fn refresh(&self, works: &Arc<Works>, now: Instant) -> Option<Instant> {
-        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self
+            .desks
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let desks = self.desks.all();
         for desk in &desks {
             let before = desk.view();
             let of = (desk.kind, desk.class);
-            let view = build(works, (&self.endpoint, &self.sources), of, &mut segments, Some(&before));
+            let view = build(
+                works,
+                (&self.endpoint, &self.sources),
+                of,
+                &mut segments,
+                Some(&before),
+            );
             desk.show(view, &before, works, now);
         }
         drop(segments);
-        desks.iter().filter_map(|desk| desk.announce(now, works.settings.change_window)).min()
+        desks
+            .iter()
+            .filter_map(|desk| desk.announce(now, works.settings.change_window))
+            .min()
     }
 
-    /// Closes desks nobody has looked at for long, and forgets what nobody needs. Gives the classes still looked at.
+    /// Closes desks nobody has looked at for long, and forgets what nobody needs. Gives the classes
+    /// still looked at.
     pub(super) fn tidy(&self, works: &Works) -> Vec<CapabilityClass> {
         let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
-        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self
+            .desks
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut open = self.desks.all();
         open.retain(|desk| {
             let keep = desk.class == CapabilityClass::BASE || desk.is_used(now, idle);
@@ -140,7 +178,11 @@ impl Desks {
     }
 
     fn find(&self, kind: ListKind, class: CapabilityClass) -> Option<Arc<Desk>> {
-        self.open.load().iter().find(|desk| desk.class == class && desk.kind == kind).cloned()
+        self.open
+            .load()
+            .iter()
+            .find(|desk| desk.class == class && desk.kind == kind)
+            .cloned()
     }
 
     fn all(&self) -> Vec<Arc<Desk>> {
@@ -154,12 +196,20 @@ impl Desk {
     }
 
     /// The view of this version, current or kept.
-    pub(super) fn pinned(&self, version: Version, now: Instant, age: Duration) -> Option<Arc<View>> {
+    pub(super) fn pinned(
+        &self,
+        version: Version,
+        now: Instant,
+        age: Duration,
+    ) -> Option<Arc<View>> {
         let current = self.view();
         if current.version == version {
             return Some(current);
         }
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner).find(version, now, age)
+        self.shelf
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .find(version, now, age)
     }
 
     fn show(&self, view: View, before: &Arc<View>, works: &Works, now: Instant) {
@@ -167,20 +217,29 @@ impl Desk {
         let is_news = moved || Said::is_news_after(view.said, before.said);
         if moved {
             let bounds = (works.settings.pinned, works.settings.pinned_for);
-            self.shelf.lock().unwrap_or_else(PoisonError::into_inner).put(before.clone(), now, bounds);
+            self.shelf
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .put(before.clone(), now, bounds);
             report(&view, before);
         }
         self.current.store(Arc::new(view));
         self.built.announce();
         // Whoever comes later sees the new list anyway.
         if is_news && self.told.watchers() > 0 {
-            self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
+            self.announcer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .dirty = true;
         }
     }
 
     /// Announces a change if there is one and its time has come; else says when it comes.
     fn announce(&self, now: Instant, window: Duration) -> Option<Instant> {
-        let mut announcer = self.announcer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut announcer = self
+            .announcer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if !announcer.dirty {
             return None;
         }
@@ -188,7 +247,10 @@ impl Desk {
         if due > now {
             return Some(due);
         }
-        *announcer = Announcer { last: Some(now), dirty: false };
+        *announcer = Announcer {
+            last: Some(now),
+            dirty: false,
+        };
         drop(announcer);
         self.told.announce();
         None
@@ -206,7 +268,11 @@ impl Desk {
 
 /// Says of new collisions, once.
 fn report(view: &View, before: &View) {
-    for collision in view.collisions.iter().filter(|collision| !before.collisions.contains(collision)) {
+    for collision in view
+        .collisions
+        .iter()
+        .filter(|collision| !before.collisions.contains(collision))
+    {
         tracing::warn!(
             exposed = &*collision.exposed, kept = %collision.kept, dropped = %collision.dropped,
             native = super::tool::plain(&collision.native, 64),

@@ -83,7 +83,8 @@ impl UpstreamStatus {
         }
     }
 
-    /// The cause why its list of tools cannot be read, or else the cause of its last failure, which may be past. For operators.
+    /// The cause why its list of tools cannot be read, or else the cause of its last failure, which
+    /// may be past. For operators.
     #[must_use]
     pub fn cause(&self) -> Option<&str> {
         let list = self.lists.first().and_then(|list| list.error.as_deref());
@@ -110,7 +111,9 @@ impl Catalog {
 
 fn list(feed: &Feed) -> ListStatus {
     let snapshot = feed.snapshot();
-    let (tools, count) = (snapshot.list(ListKind::Tools), |kind| snapshot.list(kind).items.len());
+    let (tools, count) = (snapshot.list(ListKind::Tools), |kind| {
+        snapshot.list(kind).items.len()
+    });
     let is_unchecked = |contract: &Contract| matches!(contract, Contract::Unchecked(_));
     ListStatus {
         class: feed.class,
@@ -124,7 +127,11 @@ fn list(feed: &Feed) -> ListStatus {
         tools: tools.items.len(),
         prompts: count(ListKind::Prompts),
         resources: count(ListKind::Resources) + count(ListKind::Templates),
-        unchecked: tools.items.iter().filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output)).count(),
+        unchecked: tools
+            .items
+            .iter()
+            .filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output))
+            .count(),
         rejected: snapshot.lists.iter().map(|list| list.rejected).sum(),
         redefined: snapshot.redefined,
         truncated: snapshot.lists.iter().find_map(|list| list.truncated),

@@ -18,11 +18,13 @@ pub struct Terms {
     pub validation: Validation,
     /// Scopes a caller has to have, beside the endpoint's own; sorted, each once.
     pub scopes: Arc<[Arc<str>]>,
-    /// What rules may believe of what the tool does: the operator's own word, and of a trusted upstream the tool's.
+    /// What rules may believe of what the tool does: the operator's own word, and of a trusted
+    /// upstream the tool's.
     pub hints: Hints,
     /// Whether hidden characters are removed from its results; `None`: as the endpoint says.
     pub clean: Option<bool>,
-    /// The operator's word that a call may be made a second time where the connection broke during the first.
+    /// The operator's word that a call may be made a second time where the connection broke during
+    /// the first.
     pub safe_to_repeat: bool,
     /// The search for secrets.
     pub secrets: Option<Arc<Secrets>>,
@@ -46,7 +48,16 @@ impl Rules {
         let (scopes, hints) = (Arc::new([]) as Arc<[_]>, Hints::default());
         let (secrets, results) = (given.secrets.clone(), given.results);
         let (clean, safe_to_repeat) = (None, false);
-        let common = Terms { deadlines, validation, scopes, hints, clean, safe_to_repeat, secrets, results };
+        let common = Terms {
+            deadlines,
+            validation,
+            scopes,
+            hints,
+            clean,
+            safe_to_repeat,
+            secrets,
+            results,
+        };
         let exceptions = given
             .tools
             .iter()
@@ -54,13 +65,28 @@ impl Rules {
                 let deadlines = rules.deadlines.unwrap_or(common.deadlines);
                 let validation = rules.validation.unwrap_or(common.validation);
                 let (clean, safe_to_repeat) = (rules.clean, rules.safe_to_repeat);
-                let terms = Terms { deadlines, validation, clean, safe_to_repeat, ..common.clone() };
+                let terms = Terms {
+                    deadlines,
+                    validation,
+                    clean,
+                    safe_to_repeat,
+                    ..common.clone()
+                };
                 (native.clone(), Arc::new(terms.taking(&rules.scopes)))
             })
             .collect();
-        let all: Vec<_> = given.tools.iter().flat_map(|(_, rules)| rules.scopes.iter().cloned()).collect();
+        let all: Vec<_> = given
+            .tools
+            .iter()
+            .flat_map(|(_, rules)| rules.scopes.iter().cloned())
+            .collect();
         let methods = Arc::new(common.clone().taking(&all));
-        Self { given, common: Arc::new(common), methods, exceptions }
+        Self {
+            given,
+            common: Arc::new(common),
+            methods,
+            exceptions,
+        }
     }
 
     /// The tools that the operator speaks of and the server does not list.
@@ -96,6 +122,9 @@ impl Terms {
         if scopes.is_empty() && hints == self.hints {
             return self;
         }
-        Arc::new(Self { hints, ..Self::clone(&self).taking(scopes) })
+        Arc::new(Self {
+            hints,
+            ..Self::clone(&self).taking(scopes)
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! How calls of one upstream went in the last minute or two, for whoever looks at it now. It is no metric: those have histories.
+//! How calls of one upstream went in the last minute or two, for whoever looks at it now. It is no
+//! metric: those have histories.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,7 +44,12 @@ pub struct Recent {
 
 impl Default for Timings {
     fn default() -> Self {
-        Self { begun: Instant::now(), window: AtomicU64::new(0), now: Counts::default(), before: Counts::default() }
+        Self {
+            begun: Instant::now(),
+            window: AtomicU64::new(0),
+            now: Counts::default(),
+            before: Counts::default(),
+        }
     }
 }
 
@@ -73,10 +79,13 @@ impl Timings {
     pub(crate) fn recent(&self) -> Recent {
         self.turn();
         let both = |of: fn(&Counts) -> &AtomicU32| {
-            u64::from(of(&self.now).load(Ordering::Relaxed)) + u64::from(of(&self.before).load(Ordering::Relaxed))
+            u64::from(of(&self.now).load(Ordering::Relaxed))
+                + u64::from(of(&self.before).load(Ordering::Relaxed))
         };
         let took: Vec<u64> = (self.now.took.iter().zip(&self.before.took))
-            .map(|(now, before)| u64::from(now.load(Ordering::Relaxed)) + u64::from(before.load(Ordering::Relaxed)))
+            .map(|(now, before)| {
+                u64::from(now.load(Ordering::Relaxed)) + u64::from(before.load(Ordering::Relaxed))
+            })
             .collect();
         let calls: u64 = took.iter().sum();
         let share = |percent: u64| {
@@ -97,11 +106,17 @@ impl Timings {
         }
     }
 
-    /// Begins a new window where the last is over. Calls that end in this very moment may count in either.
+    /// Begins a new window where the last is over. Calls that end in this very moment may count in
+    /// either.
     fn turn(&self) {
         let window = self.begun.elapsed().as_secs() / WINDOW.as_secs();
         let last = self.window.load(Ordering::Relaxed);
-        if window == last || self.window.compare_exchange(last, window, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if window == last
+            || self
+                .window
+                .compare_exchange(last, window, Ordering::AcqRel, Ordering::Relaxed)
+                .is_err()
+        {
             return;
         }
         let next = window == last + 1;
@@ -143,7 +158,10 @@ mod tests {
         for micros in [4, 5, 7, 8, 100, 999, 1000, 65_537, 1_000_000, 3_600_000_000] {
             let took = Duration::from_micros(micros);
             let shown = end(bucket(took));
-            assert!(shown > took && shown <= took.mul_f64(1.25) + Duration::from_micros(1), "{took:?} {shown:?}");
+            assert!(
+                shown > took && shown <= took.mul_f64(1.25) + Duration::from_micros(1),
+                "{took:?} {shown:?}"
+            );
         }
         assert_eq!(bucket(Duration::ZERO), 0);
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
@@ -160,11 +178,24 @@ mod tests {
         timings.note("timed_out", Duration::from_secs(10));
         timings.note("unavailable", Duration::from_secs(10));
         let recent = timings.recent();
-        assert_eq!((recent.calls, recent.failed, recent.tool_errors), (101, 2, 1));
-        let (median, p99) = (recent.median.unwrap_or_default(), recent.p99.unwrap_or_default());
-        assert!(median < Duration::from_millis(13) && p99 >= Duration::from_secs(10), "{median:?} {p99:?}");
+        assert_eq!(
+            (recent.calls, recent.failed, recent.tool_errors),
+            (101, 2, 1)
+        );
+        let (median, p99) = (
+            recent.median.unwrap_or_default(),
+            recent.p99.unwrap_or_default(),
+        );
+        assert!(
+            median < Duration::from_millis(13) && p99 >= Duration::from_secs(10),
+            "{median:?} {p99:?}"
+        );
         tokio::time::advance(WINDOW).await;
-        assert_eq!(timings.recent().calls, 101, "the window before is shown too");
+        assert_eq!(
+            timings.recent().calls,
+            101,
+            "the window before is shown too"
+        );
         timings.note("complete", Duration::from_millis(1));
         assert_eq!(timings.recent().calls, 102);
         tokio::time::advance(WINDOW).await;

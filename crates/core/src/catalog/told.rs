@@ -1,4 +1,5 @@
-//! A walk over an upstream's lists that is told of: one span for all of it, and one for each page that was asked for.
+//! A walk over an upstream's lists that is told of: one span for all of it, and one for each page
+//! that was asked for.
 
 use tokio::time::Instant;
 
@@ -28,11 +29,20 @@ impl Walking {
         upstream: &'a UpstreamId,
         watch: &'a mut dyn Watch,
     ) -> Pages<'a> {
-        Pages { span: self.0.as_ref(), works, upstream, watch }
+        Pages {
+            span: self.0.as_ref(),
+            works,
+            upstream,
+            watch,
+        }
     }
 
     /// It is over.
-    pub(super) fn end(self, (upstream, class): (&UpstreamId, CapabilityClass), result: &Result<(), Failure>) {
+    pub(super) fn end(
+        self,
+        (upstream, class): (&UpstreamId, CapabilityClass),
+        result: &Result<(), Failure>,
+    ) {
         let Some(span) = self.0 else { return };
         let attributes = vec![
             ("weir.upstream", Value::Text(upstream.as_str().into())),
@@ -55,8 +65,14 @@ impl Watch for Pages<'_> {
         self.watch.about()
     }
 
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
-        let Some(span) = self.span else { return self.watch.list(kind, cursor) };
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        let Some(span) = self.span else {
+            return self.watch.list(kind, cursor);
+        };
         Box::pin(async move {
             let began = Instant::now();
             let page = self.watch.list(kind, cursor).await;
@@ -66,7 +82,13 @@ impl Watch for Pages<'_> {
                 ("weir.upstream", Value::Text(self.upstream.as_str().into())),
             ];
             let (outcome, failed) = (outcome(&page), page.is_err());
-            let asked = Asked { method, took: began.elapsed(), outcome, failed, attributes };
+            let asked = Asked {
+                method,
+                took: began.elapsed(),
+                outcome,
+                failed,
+                attributes,
+            };
             span.asked(&*self.works.ports.random, asked);
             page
         })

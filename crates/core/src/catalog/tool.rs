@@ -1,5 +1,5 @@
-//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once. Prompts, resources and
-//! resource templates are kept the same way; they have no schemas.
+//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once.
+//! Prompts, resources and resource templates are kept the same way; they have no schemas.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +19,8 @@ use crate::upstream::ListKind;
 /// Characters of a tool's name that a metric label keeps.
 const LABEL_LENGTH: usize = 64;
 
-/// One tool, or another listed thing, of one upstream. Immutable; an unchanged one keeps its `Arc` over every walk.
+/// One tool, or another listed thing, of one upstream. Immutable; an unchanged one keeps its `Arc`
+/// over every walk.
 pub struct Tool {
     /// Which list it stands in.
     pub kind: ListKind,
@@ -29,13 +30,16 @@ pub struct Tool {
     pub native: Arc<str>,
     /// The tool object, as the upstream wrote it.
     pub raw: Bytes,
-    /// Where the value of its key ([`ListKind::key`]) stands in [`Self::raw`], so that it can be replaced without parsing.
+    /// Where the value of its key ([`ListKind::key`]) stands in [`Self::raw`], so that it can be
+    /// replaced without parsing.
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
     pub digest: Version,
-    /// What it says of itself. Not to be believed, unless the operator trusts its upstream: see [`super::Terms::hints`].
+    /// What it says of itself. Not to be believed, unless the operator trusts its upstream: see
+    /// [`super::Terms::hints`].
     pub hints: Hints,
-    /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header` somewhere.
+    /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header`
+    /// somewhere.
     pub mirrored: bool,
     /// Whether calls of it can become tasks.
     pub tasks: TaskSupport,
@@ -45,7 +49,8 @@ pub struct Tool {
     pub(crate) meter: Arc<ItemMeter>,
 }
 
-/// `execution.taskSupport` of a tool (2025-11-25). Tools of servers that know no tasks come without one.
+/// `execution.taskSupport` of a tool (2025-11-25). Tools of servers that know no tasks come without
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskSupport {
     /// Its calls never become tasks.
@@ -121,16 +126,33 @@ impl Draft {
             }
         }
         let name = name.ok_or(NotATool::Name)?;
-        let native = scan::string(&raw[name.clone()]).ok_or(NotATool::Name)?.into_owned();
+        let native = scan::string(&raw[name.clone()])
+            .ok_or(NotATool::Name)?
+            .into_owned();
         let digest = Version::of(&[&raw]);
-        Ok(Self { kind, native, raw, digest, name, input, output, annotations, tasks })
+        Ok(Self {
+            kind,
+            native,
+            raw,
+            digest,
+            name,
+            input,
+            output,
+            annotations,
+            tasks,
+        })
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
     pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &Contracts) -> Tool {
-        let contract = |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
+        let contract =
+            |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
         let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
-        let meter = ItemMeter::new(UpstreamMeter::of(upstream), self.kind, plain(&self.native, LABEL_LENGTH));
+        let meter = ItemMeter::new(
+            UpstreamMeter::of(upstream),
+            self.kind,
+            plain(&self.native, LABEL_LENGTH),
+        );
         Tool {
             kind: self.kind,
             hints: self.hints(),
@@ -166,12 +188,18 @@ impl Draft {
     }
 
     fn mirrored(&self) -> bool {
-        let schema = self.input.clone().map(|at| &self.raw[at]).unwrap_or_default();
+        let schema = self
+            .input
+            .clone()
+            .map(|at| &self.raw[at])
+            .unwrap_or_default();
         scan::contains(schema, b"x-mcp-header")
     }
 
     fn hints(&self) -> Hints {
-        let Some(annotations) = self.annotations.clone().map(|at| &self.raw[at]) else { return Hints::default() };
+        let Some(annotations) = self.annotations.clone().map(|at| &self.raw[at]) else {
+            return Hints::default();
+        };
         let hint = |name: &str| match scan::find(annotations, name).map(|at| &annotations[at]) {
             Some(b"true") => Some(true),
             Some(b"false") => Some(false),
@@ -193,11 +221,18 @@ impl Tool {
         self.input.usable()
     }
 
-    /// Whether its input schema names the argument that a JSON pointer (RFC 6901) leads to. A schema that cannot be used names none.
+    /// Whether its input schema names the argument that a JSON pointer (RFC 6901) leads to. A
+    /// schema that cannot be used names none.
     #[must_use]
     pub fn names_argument(&self, pointer: &str) -> bool {
-        let Contract::Checked(schema) = &self.input else { return false };
-        let steps: Vec<_> = pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        let Contract::Checked(schema) = &self.input else {
+            return false;
+        };
+        let steps: Vec<_> = pointer
+            .split('/')
+            .skip(1)
+            .map(|step| step.replace("~1", "/").replace("~0", "~"))
+            .collect();
         schema.names(&steps.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
@@ -211,7 +246,11 @@ impl Tool {
     pub(crate) fn unlisted(upstream: &UpstreamId, uri: &str) -> Self {
         let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
         let name = scan::find(&raw, "uri").unwrap_or_default();
-        let meter = ItemMeter::new(UpstreamMeter::of(upstream), ListKind::Resources, String::new());
+        let meter = ItemMeter::new(
+            UpstreamMeter::of(upstream),
+            ListKind::Resources,
+            String::new(),
+        );
         Self {
             hints: Hints::default(),
             mirrored: false,
@@ -230,18 +269,28 @@ impl Tool {
 
     /// Stands for a method that no revision knows.
     pub(crate) fn of_method(upstream: &UpstreamId, name: &str) -> Self {
-        Self { meter: ItemMeter::of_method(UpstreamMeter::of(upstream), name), ..Self::unlisted(upstream, name) }
+        Self {
+            meter: ItemMeter::of_method(UpstreamMeter::of(upstream), name),
+            ..Self::unlisted(upstream, name)
+        }
     }
 }
 
 impl fmt::Debug for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tool({} of {}, {} bytes)", plain(&self.native, LABEL_LENGTH), self.upstream, self.raw.len())
+        write!(
+            f,
+            "Tool({} of {}, {} bytes)",
+            plain(&self.native, LABEL_LENGTH),
+            self.upstream,
+            self.raw.len()
+        )
     }
 }
 
 impl Version {
-    /// The digest of parts, each with its length, so that moving a byte from one to the next changes it.
+    /// The digest of parts, each with its length, so that moving a byte from one to the next
+    /// changes it.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -255,15 +304,18 @@ impl Version {
     }
 }
 
-/// A text of an upstream's for logs and labels: cut, and without control, formatting or direction characters, which
-/// could forge lines or hide text from whoever reads them (fault B25).
+/// A text of an upstream's for logs and labels: cut, and without control, formatting or direction
+/// characters, which could forge lines or hide text from whoever reads them (fault B25).
 #[must_use]
 pub fn plain(text: &str, most: usize) -> String {
     let unseen = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
     };
-    text.chars().map(|c| if unseen(c) { '\u{fffd}' } else { c }).take(most).collect()
+    text.chars()
+        .map(|c| if unseen(c) { '\u{fffd}' } else { c })
+        .take(most)
+        .collect()
 }
 
 #[cfg(test)]
@@ -278,7 +330,9 @@ mod tests {
     #[test]
     fn r119_a_tool_keeps_the_bytes_of_its_upstream() {
         let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "_meta":{"k":12345678901234567890}} "#;
-        let tool = draft(text).unwrap().finish(&UpstreamId::new("u").unwrap(), &Contracts::default());
+        let tool = draft(text)
+            .unwrap()
+            .finish(&UpstreamId::new("u").unwrap(), &Contracts::default());
         assert_eq!(&tool.raw[..], text.as_bytes());
         assert_eq!(&*tool.native, "a/b");
         assert_eq!(&tool.raw[tool.name.clone()], br#""a\u002fb""#);
@@ -286,17 +340,33 @@ mod tests {
 
     #[test]
     fn b18_items_that_are_no_tools_are_told_apart() {
-        for bad in ["", "1", "[]", "{", "nonsense", "{\"name\":\"a\",\"name\":\"b\"}"] {
+        for bad in [
+            "",
+            "1",
+            "[]",
+            "{",
+            "nonsense",
+            "{\"name\":\"a\",\"name\":\"b\"}",
+        ] {
             assert_eq!(draft(bad).err(), Some(NotATool::Malformed), "{bad}");
         }
-        for bad in ["{}", r#"{"name":1}"#, r#"{"name":null}"#, r#"{"Name":"a"}"#, r#"{"name":"\ud800"}"#] {
+        for bad in [
+            "{}",
+            r#"{"name":1}"#,
+            r#"{"name":null}"#,
+            r#"{"Name":"a"}"#,
+            r#"{"name":"\ud800"}"#,
+        ] {
             assert_eq!(draft(bad).err(), Some(NotATool::Name), "{bad}");
         }
     }
 
     #[test]
     fn b25_texts_for_logs_and_labels_cannot_forge_or_hide() {
-        assert_eq!(plain("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}");
+        assert_eq!(
+            plain("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64),
+            "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}"
+        );
         assert_eq!(plain(&"x".repeat(1_000_000), 64).len(), 64);
     }
 }

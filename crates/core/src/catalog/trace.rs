@@ -1,7 +1,8 @@
-//! Where a tool of a name is on an endpoint, and where it was lost: for operators who ask why somebody cannot use it.
+//! Where a tool of a name is on an endpoint, and where it was lost: for operators who ask why
+//! somebody cannot use it.
 //!
-//! This looks at what the views were built of, again and slowly, and as clients see it that can be asked for nothing
-//! (the base class). No request comes here.
+//! This looks at what the views were built of, again and slowly, and as clients see it that can be
+//! asked for nothing (the base class). No request comes here.
 
 use std::sync::Arc;
 
@@ -16,7 +17,9 @@ use super::{Catalog, Terms};
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix, UpstreamRules};
 use crate::names::{EndpointId, UpstreamId};
-use crate::schema::{Check, Contract, Contracts, Mismatch, TOO_COSTLY, Unusable, Verdict, verdict_of_arguments};
+use crate::schema::{
+    Check, Contract, Contracts, Mismatch, TOO_COSTLY, Unusable, Verdict, verdict_of_arguments,
+};
 use crate::secrets::ArgumentSecret;
 use crate::upstream::ListKind;
 
@@ -31,7 +34,8 @@ pub struct Traced {
     pub name: Arc<str>,
     /// What became of it.
     pub place: Place,
-    /// What the operator says of its calls; of one that is not selected, what the upstream's rules say.
+    /// What the operator says of its calls; of one that is not selected, what the upstream's rules
+    /// say.
     pub terms: Arc<Terms>,
     /// Why its input or output schema is not used.
     pub unchecked: Option<Unusable>,
@@ -56,20 +60,24 @@ impl Traced {
         &self.tool
     }
 
-    /// Where arguments, a JSON object, do not match the tool's schema or cannot be checked; nothing where the operator wants no refusals
-    /// for that.
+    /// Where arguments, a JSON object, do not match the tool's schema or cannot be checked; nothing
+    /// where the operator wants no refusals for that.
     #[must_use]
     pub fn mismatches(&self, arguments: &[u8]) -> Vec<Mismatch> {
-        if let (Contract::Unchecked(why), Check::Enforce) = (&self.tool.output, self.terms.validation.output) {
+        if let (Contract::Unchecked(why), Check::Enforce) =
+            (&self.tool.output, self.terms.validation.output)
+        {
             return vec![Mismatch::whole(&format!("its output schema: {why}"))];
         }
         match (&self.tool.input, self.terms.validation.input) {
-            (Contract::Checked(schema), mode) if mode.refuses() => match verdict_of_arguments(schema, arguments) {
-                Verdict::Fails(mismatches) => mismatches,
-                Verdict::Unreadable(place) => vec![place],
-                Verdict::Unknown => vec![Mismatch::whole(TOO_COSTLY)],
-                Verdict::Fits => Vec::new(),
-            },
+            (Contract::Checked(schema), mode) if mode.refuses() => {
+                match verdict_of_arguments(schema, arguments) {
+                    Verdict::Fails(mismatches) => mismatches,
+                    Verdict::Unreadable(place) => vec![place],
+                    Verdict::Unknown => vec![Mismatch::whole(TOO_COSTLY)],
+                    Verdict::Fits => Vec::new(),
+                }
+            }
             (Contract::Unchecked(why), Check::Enforce) => vec![Mismatch::whole(&why.to_string())],
             _ => Vec::new(),
         }
@@ -78,7 +86,10 @@ impl Traced {
     /// The secret in arguments, a JSON object, for which its calls are refused.
     #[must_use]
     pub fn secret(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {
-        self.terms.secrets.as_ref().and_then(|secrets| secrets.in_arguments(arguments))
+        self.terms
+            .secrets
+            .as_ref()
+            .and_then(|secrets| secrets.in_arguments(arguments))
     }
 
     /// `shown` is the tool on the endpoint, where it is there.
@@ -90,17 +101,23 @@ impl Traced {
             (Some(_), None) => Place::Collided,
         };
         let own = |entry: &Entry| entry.name.clone();
-        let name = shown.map(|item| item.exposed.clone()).or_else(|| entry.as_ref().map(own));
+        let name = shown
+            .map(|item| item.exposed.clone())
+            .or_else(|| entry.as_ref().map(own));
         Self {
             upstream: tool.upstream.clone(),
             native: tool.native.clone(),
             name: name.unwrap_or_else(|| names(endpoint, tool).0),
             place,
-            terms: entry.as_ref().map_or_else(|| rules.of(&tool.native), |entry| entry.terms.clone()),
-            unchecked: [&tool.input, &tool.output].into_iter().find_map(|contract| match contract {
-                Contract::Unchecked(why) => Some(*why),
-                Contract::None | Contract::Checked(_) => None,
-            }),
+            terms: entry
+                .as_ref()
+                .map_or_else(|| rules.of(&tool.native), |entry| entry.terms.clone()),
+            unchecked: [&tool.input, &tool.output].into_iter().find_map(
+                |contract| match contract {
+                    Contract::Unchecked(why) => Some(*why),
+                    Contract::None | Contract::Checked(_) => None,
+                },
+            ),
             tool: tool.clone(),
         }
     }
@@ -119,20 +136,28 @@ impl Traced {
 }
 
 impl Catalog {
-    /// The tools that `name` could mean on an endpoint: the name they have there, would have without an alias, have at home,
-    /// or `upstream/tool`. What fits best comes first.
+    /// The tools that `name` could mean on an endpoint: the name they have there, would have
+    /// without an alias, have at home, or `upstream/tool`. What fits best comes first.
     #[must_use]
     pub fn trace(&self, endpoint: &EndpointId, name: &str) -> Vec<Traced> {
         let layout = self.layout.load();
-        let Some(stand) = layout.stands.get(endpoint) else { return Vec::new() };
-        let Some(view) = self.view(endpoint, ListKind::Tools, CapabilityClass::BASE) else { return Vec::new() };
+        let Some(stand) = layout.stands.get(endpoint) else {
+            return Vec::new();
+        };
+        let Some(view) = self.view(endpoint, ListKind::Tools, CapabilityClass::BASE) else {
+            return Vec::new();
+        };
         let mut found: Vec<(u8, Traced)> = Vec::new();
         for source in &stand.sources {
             let (rules, snapshot) = (source.rules(), source.base().snapshot());
-            let ranked = snapshot.list(ListKind::Tools).items.iter().filter_map(|tool| {
-                let traced = Traced::new(&stand.endpoint, tool, &rules, shown(&view, tool));
-                Some((traced.rank(&stand.endpoint, name)?, traced))
-            });
+            let ranked = snapshot
+                .list(ListKind::Tools)
+                .items
+                .iter()
+                .filter_map(|tool| {
+                    let traced = Traced::new(&stand.endpoint, tool, &rules, shown(&view, tool));
+                    Some((traced.rank(&stand.endpoint, name)?, traced))
+                });
             found.extend(ranked);
         }
         found.sort_by_key(|(rank, _)| *rank);
@@ -140,18 +165,29 @@ impl Catalog {
     }
 }
 
-/// The tools that `name` would mean on an endpoint if its upstreams had them: what they really have is not looked at.
+/// The tools that `name` would mean on an endpoint if its upstreams had them: what they really have
+/// is not looked at.
 #[must_use]
-pub fn supposed(endpoint: &Endpoint, upstreams: &[(UpstreamId, UpstreamRules)], name: &str) -> Vec<Traced> {
+pub fn supposed(
+    endpoint: &Endpoint,
+    upstreams: &[(UpstreamId, UpstreamRules)],
+    name: &str,
+) -> Vec<Traced> {
     let alias = |set: &Arc<crate::toolset::Toolset>| {
         let found = set.aliases.iter().find(|(_, alias)| **alias == *name);
         found.map(|(pattern, _)| pattern.as_str().to_owned())
     };
-    let name = endpoint.tools.as_ref().and_then(alias).unwrap_or_else(|| name.to_owned());
+    let name = endpoint
+        .tools
+        .as_ref()
+        .and_then(alias)
+        .unwrap_or_else(|| name.to_owned());
     let one = |(id, rules): &(UpstreamId, UpstreamRules)| {
         let native = native(endpoint, id, &name)?;
         let raw = Bytes::from(serde_json::json!({ "name": native }).to_string());
-        let tool = Draft::read(ListKind::Tools, raw).ok()?.finish(id, &Contracts::default());
+        let tool = Draft::read(ListKind::Tools, raw)
+            .ok()?
+            .finish(id, &Contracts::default());
         let mut traced = Traced::new(endpoint, &Arc::new(tool), &Rules::new(rules.clone()), None);
         // What else is there is not known, so nothing takes its name away.
         if traced.place == Place::Collided {
@@ -174,14 +210,18 @@ fn native<'a>(endpoint: &Endpoint, id: &UpstreamId, name: &'a str) -> Option<&'a
         Mode::Aggregate { naming, prefix, .. } => {
             let rest = rest.unwrap_or_default();
             let ends = rest.char_indices().map(|(at, _)| &rest[at..]);
-            let native = ends.skip(1).find(|native| naming.expose(id, native) == name);
+            let native = ends
+                .skip(1)
+                .find(|native| naming.expose(id, native) == name);
             native.or((*prefix == Prefix::None).then_some(name))
         }
     }
 }
 
 fn shown<'a>(view: &'a View, tool: &Tool) -> Option<&'a Item> {
-    view.items.iter().find(|item| item.tool.upstream == tool.upstream && item.tool.native == tool.native)
+    view.items
+        .iter()
+        .find(|item| item.tool.upstream == tool.upstream && item.tool.native == tool.native)
 }
 
 #[cfg(test)]
@@ -193,10 +233,16 @@ mod tests {
     use crate::toolset::{Pattern, Toolset};
 
     fn endpoint(prefix: Prefix, tools: Toolset) -> Endpoint {
-        let upstreams = ["files", "web"].map(|id| UpstreamId::new(id).unwrap()).to_vec();
+        let upstreams = ["files", "web"]
+            .map(|id| UpstreamId::new(id).unwrap())
+            .to_vec();
         Endpoint {
             id: EndpointId::new("/mcp"),
-            mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
+            mode: Mode::Aggregate {
+                upstreams,
+                naming: Naming::default(),
+                prefix,
+            },
             page: PageSize::default(),
             deadlines: None,
             clean: true,
@@ -206,8 +252,20 @@ mod tests {
 
     fn found(endpoint: &Endpoint, name: &str) -> Vec<String> {
         let rules = |id| (UpstreamId::new(id).unwrap(), UpstreamRules::default());
-        let traced = supposed(endpoint, &[rules("files"), rules("web"), rules("other")], name);
-        traced.iter().map(|it| format!("{}/{} as {} {:?}", it.upstream, it.native, it.name, it.place)).collect()
+        let traced = supposed(
+            endpoint,
+            &[rules("files"), rules("web"), rules("other")],
+            name,
+        );
+        traced
+            .iter()
+            .map(|it| {
+                format!(
+                    "{}/{} as {} {:?}",
+                    it.upstream, it.native, it.name, it.place
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -218,15 +276,27 @@ mod tests {
             ..Toolset::default()
         };
         let always = endpoint(Prefix::Always, tools.clone());
-        assert_eq!(found(&always, "files__write"), ["files/write as files__write Shown"]);
-        assert_eq!(found(&always, "files/write"), ["files/write as files__write Shown"]);
+        assert_eq!(
+            found(&always, "files__write"),
+            ["files/write as files__write Shown"]
+        );
+        assert_eq!(
+            found(&always, "files/write"),
+            ["files/write as files__write Shown"]
+        );
         assert_eq!(found(&always, "look"), ["files/read as look Shown"]);
         assert_eq!(found(&always, "files__read"), ["files/read as look Shown"]);
-        assert_eq!(found(&always, "web__delete_all"), ["web/delete_all as web__delete_all NotSelected"]);
+        assert_eq!(
+            found(&always, "web__delete_all"),
+            ["web/delete_all as web__delete_all NotSelected"]
+        );
         for nobodys in ["write", "other__write", "other/write", "files_write", ""] {
             assert!(found(&always, nobodys).is_empty(), "{nobodys}");
         }
         let none = endpoint(Prefix::None, tools);
-        assert_eq!(found(&none, "write"), ["files/write as write Shown", "web/write as write Shown"]);
+        assert_eq!(
+            found(&none, "write"),
+            ["files/write as write Shown", "web/write as write Shown"]
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Who is told of updates of single resources: one table for each upstream, in which many clients of one resource are one
-//! subscription at the server.
+//! Who is told of updates of single resources: one table for each upstream, in which many clients
+//! of one resource are one subscription at the server.
 //!
-//! A table has a task as long as anybody is in it. What a client is told waits in its [`Inbox`], a resource at most once: a
-//! slow reader costs one entry for each of its resources, whatever the server does.
+//! A table has a task as long as anybody is in it. What a client is told waits in its [`Inbox`], a
+//! resource at most once: a slow reader costs one entry for each of its resources, whatever the
+//! server does.
 
 mod follow;
 mod inbox;
@@ -38,7 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct Tables(Mutex<HashMap<UpstreamId, Arc<Table>>>);
 
-/// A client's place in a table. Dropping it takes the client out; the last one out ends the subscription at the server.
+/// A client's place in a table. Dropping it takes the client out; the last one out ends the
+/// subscription at the server.
 pub struct Subscription(Kept);
 
 enum Kept {
@@ -55,7 +57,8 @@ struct Entry {
 }
 
 impl Catalog {
-    /// Has `inbox` told of updates of a resource that the principal sees, from the server's consent on. Cancel safe.
+    /// Has `inbox` told of updates of a resource that the principal sees, from the server's consent
+    /// on. Cancel safe.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or tells of no updates.
@@ -68,16 +71,25 @@ impl Catalog {
     ) -> Result<Subscription, Failure> {
         let upstream = item.tool.upstream.clone();
         self.may_subscribe(&upstream)?;
-        let subscriber =
-            Subscriber { principal: principal.clone(), endpoint: endpoint.clone(), item, inbox: inbox.clone() };
+        let subscriber = Subscriber {
+            principal: principal.clone(),
+            endpoint: endpoint.clone(),
+            item,
+            inbox: inbox.clone(),
+        };
         if let Some(client) = client
             && let Some(subscribed) = self.subscribe_in_session(client, subscriber.clone()).await
         {
             return subscribed.map(|subscription| Subscription(Kept::OfSession(subscription)));
         }
         let (subscription, consent) = self.enter(&upstream, subscriber)?;
-        let late =
-            || Failure::new(FailureKind::TimedOut, "The server did not take the subscription in time").at(&upstream);
+        let late = || {
+            Failure::new(
+                FailureKind::TimedOut,
+                "The server did not take the subscription in time",
+            )
+            .at(&upstream)
+        };
         match consent {
             None => Ok(subscription),
             Some(consent) => match timeout(PATIENCE, consent).await {
@@ -90,11 +102,17 @@ impl Catalog {
 
     fn may_subscribe(&self, upstream: &UpstreamId) -> Result<(), Failure> {
         let layout = self.layout.load();
-        let about = layout.by_id.get(upstream).and_then(|source| source.base().snapshot().about.clone());
+        let about = layout
+            .by_id
+            .get(upstream)
+            .and_then(|source| source.base().snapshot().about.clone());
         if about.is_none_or(|about| about.subscribes) {
             return Ok(());
         }
-        Err(Failure::invalid_params("The server of this resource does not tell of its updates").at(upstream))
+        Err(
+            Failure::invalid_params("The server of this resource does not tell of its updates")
+                .at(upstream),
+        )
     }
 
     /// Puts a client in its table, which is made and followed if it is not there.
@@ -104,7 +122,10 @@ impl Catalog {
         subscriber: Subscriber,
     ) -> Result<(Subscription, Consent), Failure> {
         if self.works.stop.is_cancelled() {
-            return Err(Failure::new(FailureKind::Overloaded, "The service is shutting down"));
+            return Err(Failure::new(
+                FailureKind::Overloaded,
+                "The service is shutting down",
+            ));
         }
         let mut tables = self.tables.lock();
         let table = match tables.get(upstream) {
@@ -112,25 +133,41 @@ impl Catalog {
             None => {
                 let table = Arc::new(Table::new(upstream.clone()));
                 tables.insert(upstream.clone(), table.clone());
-                let following =
-                    follow::run(Arc::downgrade(self), self.works.clone(), self.tables.clone(), table.clone());
-                self.works.tasks.spawn(self.works.stop.clone().run_until_cancelled_owned(following));
+                let following = follow::run(
+                    Arc::downgrade(self),
+                    self.works.clone(),
+                    self.tables.clone(),
+                    table.clone(),
+                );
+                self.works
+                    .tasks
+                    .spawn(self.works.stop.clone().run_until_cancelled_owned(following));
                 table
             }
         };
         let native = subscriber.item.tool.native.clone();
         let (nth, consent) = table.enter(subscriber);
         drop(tables);
-        Ok((Subscription(Kept::Shared(Entry { table, native, nth })), consent))
+        Ok((
+            Subscription(Kept::Shared(Entry { table, native, nth })),
+            consent,
+        ))
     }
 
     /// The name under which a subscriber is told of an updated resource, if it may be.
     pub(super) fn told_as(&self, subscriber: &Subscriber, native: &Arc<str>) -> Option<Arc<str>> {
-        let Subscriber { principal, endpoint, item, .. } = subscriber;
+        let Subscriber {
+            principal,
+            endpoint,
+            item,
+            ..
+        } = subscriber;
         let authorizer = &*self.works.ports.authorizer;
         let sees = |item: &Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
         // Rules may be others than when it subscribed, and the endpoint may be gone.
-        let stand = self.endpoint(endpoint).filter(|stand| members(stand).contains(&item.tool.upstream))?;
+        let stand = self
+            .endpoint(endpoint)
+            .filter(|stand| members(stand).contains(&item.tool.upstream))?;
         if !sees(item) {
             return None;
         }
@@ -138,14 +175,19 @@ impl Catalog {
             return Some(item.exposed.clone());
         }
         let exposed = match &stand.mode {
-            Mode::Aggregate { .. } if item.exposed != item.tool.native => uri::expose(&item.tool.upstream, native),
+            Mode::Aggregate { .. } if item.exposed != item.tool.native => {
+                uri::expose(&item.tool.upstream, native)
+            }
             _ => native.to_string(),
         };
         let listed = self.view(endpoint, ListKind::Resources, crate::CapabilityClass::BASE);
         let listed = listed.and_then(|view| view.find(&exposed).item().cloned());
         let part = listed.or_else(|| self.unlisted(&item.tool.upstream, &exposed, native));
         // A part that it may not see is told of as the whole, which it may.
-        Some(part.filter(sees).map_or_else(|| item.exposed.clone(), |_| exposed.into()))
+        Some(
+            part.filter(sees)
+                .map_or_else(|| item.exposed.clone(), |_| exposed.into()),
+        )
     }
 }
 
@@ -161,7 +203,11 @@ impl Tables {
     fn close(&self, table: &Arc<Table>) -> bool {
         let mut tables = self.lock();
         let empty = table.is_empty();
-        if empty && tables.get(&table.upstream).is_some_and(|known| Arc::ptr_eq(known, table)) {
+        if empty
+            && tables
+                .get(&table.upstream)
+                .is_some_and(|known| Arc::ptr_eq(known, table))
+        {
             tables.remove(&table.upstream);
         }
         empty
@@ -177,7 +223,11 @@ impl Drop for Entry {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kept::Shared(entry) => write!(f, "Subscription({} of {})", entry.native, entry.table.upstream),
+            Kept::Shared(entry) => write!(
+                f,
+                "Subscription({} of {})",
+                entry.native, entry.table.upstream
+            ),
             Kept::OfSession(own) => own.fmt(f),
         }
     }

@@ -35,7 +35,8 @@ pub struct Item {
     pub tool: Arc<Tool>,
     /// What the operator says about its calls.
     pub terms: Arc<Terms>,
-    /// The part of its callers' class for which its server does not list it: calls of it are made without that part.
+    /// The part of its callers' class for which its server does not list it: calls of it are made
+    /// without that part.
     pub listed_without: CapabilityClass,
 }
 
@@ -44,8 +45,9 @@ pub struct Item {
 pub struct Missing {
     /// Which.
     pub upstream: UpstreamId,
-    /// `pending` (its first walk has not ended), `down` (nothing of it is shown), `stale` (its last good items are shown)
-    /// or `truncated` (a guard cut its list), or `disabled` (an operator took it out).
+    /// `pending` (its first walk has not ended), `down` (nothing of it is shown), `stale` (its last
+    /// good items are shown) or `truncated` (a guard cut its list), or `disabled` (an operator took
+    /// it out).
     pub reason: &'static str,
     /// Since when.
     pub since: SystemTime,
@@ -64,8 +66,8 @@ pub struct Collision {
     pub native: Arc<str>,
 }
 
-/// A list as clients of one capability class see it on one endpoint. Items stand in config order, then in the order of
-/// the upstream.
+/// A list as clients of one capability class see it on one endpoint. Items stand in config order,
+/// then in the order of the upstream.
 pub struct View {
     /// Digest of names and items.
     pub version: Version,
@@ -103,9 +105,11 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Whether the server has said so since `before`. What it says to clients of another class is no news.
+    /// Whether the server has said so since `before`. What it says to clients of another class is
+    /// no news.
     pub(super) fn is_news_after(said: Option<Self>, before: Option<Self>) -> bool {
-        said.zip(before).is_some_and(|(now, before)| now.class == before.class && now.times > before.times)
+        said.zip(before)
+            .is_some_and(|(now, before)| now.class == before.class && now.times > before.times)
     }
 }
 
@@ -152,17 +156,23 @@ impl View {
         self.body.exposed.contains_key(name)
     }
 
-    /// Whether some item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have one.
+    /// Whether some item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have
+    /// one.
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
         self.body.mirrored
     }
 
-    /// For how many milliseconds from now a client may keep the list: the smallest of what is left of the upstreams' own
-    /// promises and of weir's, and 0 where anything is pending, down or stale.
+    /// For how many milliseconds from now a client may keep the list: the smallest of what is left
+    /// of the upstreams' own promises and of weir's, and 0 where anything is pending, down or
+    /// stale.
     #[must_use]
     pub fn ttl_ms(&self) -> u64 {
-        self.freshness.left(Instant::now()).as_millis().try_into().unwrap_or(0)
+        self.freshness
+            .left(Instant::now())
+            .as_millis()
+            .try_into()
+            .unwrap_or(0)
     }
 }
 
@@ -191,10 +201,17 @@ impl Body {
         let mut native: FastMap<Arc<str>, Option<u32>> =
             FastMap::with_capacity_and_hasher(items.len(), FastState::default());
         for (at, item) in (0u32..).zip(items) {
-            native.entry(item.tool.native.clone()).and_modify(|at| *at = None).or_insert(Some(at));
+            native
+                .entry(item.tool.native.clone())
+                .and_modify(|at| *at = None)
+                .or_insert(Some(at));
         }
         let mirrored = items.iter().any(|item| item.tool.mirrored);
-        Self { exposed, native, mirrored }
+        Self {
+            exposed,
+            native,
+            mirrored,
+        }
     }
 }
 
@@ -209,9 +226,15 @@ pub(super) struct Freshness {
 
 impl Freshness {
     /// Nothing limits it yet.
-    pub(super) const OPEN: Self = Self { until: None, promise: LONGEST_TTL };
+    pub(super) const OPEN: Self = Self {
+        until: None,
+        promise: LONGEST_TTL,
+    };
     /// Not to be kept.
-    pub(super) const NONE: Self = Self { until: None, promise: Duration::ZERO };
+    pub(super) const NONE: Self = Self {
+        until: None,
+        promise: Duration::ZERO,
+    };
 
     /// The narrower of both.
     pub(super) fn narrow(self, other: Self) -> Self {
@@ -219,11 +242,16 @@ impl Freshness {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Self { until, promise: self.promise.min(other.promise) }
+        Self {
+            until,
+            promise: self.promise.min(other.promise),
+        }
     }
 
     fn left(self, now: Instant) -> Duration {
-        let own = self.until.map_or(LONGEST_TTL, |until| until.saturating_duration_since(now));
+        let own = self
+            .until
+            .map_or(LONGEST_TTL, |until| until.saturating_duration_since(now));
         own.min(self.promise).min(LONGEST_TTL)
     }
 }
@@ -249,7 +277,8 @@ impl View {
         }
     }
 
-    /// A digest of what clients see, whatever view shows it: a part that has all the items of the whole has its digest.
+    /// A digest of what clients see, whatever view shows it: a part that has all the items of the
+    /// whole has its digest.
     pub(super) fn content(&self) -> Version {
         *self.content.get_or_init(|| content(&self.items))
     }

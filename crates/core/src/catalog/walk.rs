@@ -1,4 +1,5 @@
-//! One walk over all pages of an upstream's list, behind guards against lists without end (fault B18).
+//! One walk over all pages of an upstream's list, behind guards against lists without end (fault
+//! B18).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::endpoint::WalkLimits;
 use crate::failure::{Failure, FailureKind};
 use crate::upstream::{ListKind, Watch};
 
-/// Bytes of one walk, whatever the number of items: what the largest honest federation needs, many times over.
+/// Bytes of one walk, whatever the number of items: what the largest honest federation needs, many
+/// times over.
 const MOST_BYTES: usize = 64 << 20;
 
 /// What a walk brought.
@@ -32,8 +34,15 @@ pub(super) struct Walked {
 ///
 /// # Errors
 /// The failure of any page: a part of a list never stands for the whole.
-pub(super) async fn walk(watch: &mut dyn Watch, kind: ListKind, limits: &WalkLimits) -> Result<Walked, Failure> {
-    let mut walked = Walked { is_known: true, ..Walked::nothing() };
+pub(super) async fn walk(
+    watch: &mut dyn Watch,
+    kind: ListKind,
+    limits: &WalkLimits,
+) -> Result<Walked, Failure> {
+    let mut walked = Walked {
+        is_known: true,
+        ..Walked::nothing()
+    };
     let mut hinted = true;
     let mut ttl_ms = u64::MAX;
     let mut bytes = 0;
@@ -78,7 +87,13 @@ fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
 impl Walked {
     /// What a list brings that a server does not offer.
     pub(super) fn nothing() -> Self {
-        Self { items: Vec::new(), truncated: None, ttl: None, public: true, is_known: false }
+        Self {
+            items: Vec::new(),
+            truncated: None,
+            ttl: None,
+            public: true,
+            is_known: false,
+        }
     }
 }
 
@@ -88,7 +103,10 @@ impl Walked {
 /// Any other failure.
 pub(super) fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
     match walked {
-        Err(failure) if matches!(failure.kind(), FailureKind::MethodNotFound) || failure.is_unknown_method() => {
+        Err(failure)
+            if matches!(failure.kind(), FailureKind::MethodNotFound)
+                || failure.is_unknown_method() =>
+        {
             Ok(Walked::nothing())
         }
         other => other,

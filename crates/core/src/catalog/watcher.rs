@@ -1,7 +1,8 @@
-//! The actor that follows one upstream's list in one capability class: open a watch, walk, wait for a change, walk
-//! again; when the watch is lost, open another.
+//! The actor that follows one upstream's list in one capability class: open a watch, walk, wait for
+//! a change, walk again; when the watch is lost, open another.
 //!
-//! It alone writes its feed. Whatever the upstream does, the feed keeps the last good items until they are too old.
+//! It alone writes its feed. Whatever the upstream does, the feed keeps the last good items until
+//! they are too old.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -46,7 +47,16 @@ impl Watcher {
         let pace = Pace::new(settings.refresh);
         let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
         let (expiry, said, absent) = (None, Kinds::default(), Vec::new());
-        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry, said, absent };
+        let mut watcher = Self {
+            works: works.clone(),
+            source,
+            feed,
+            pace,
+            backoff,
+            expiry,
+            said,
+            absent,
+        };
         if watcher.feed.snapshot().state == State::Stale {
             watcher.start_grace();
         }
@@ -79,13 +89,17 @@ impl Watcher {
     }
 
     async fn open(&mut self) -> Result<Box<dyn Watch>, Failure> {
-        let time = self.source.upstream.open_time(self.works.settings.open_time);
+        let time = self
+            .source
+            .upstream
+            .open_time(self.works.settings.open_time);
         let opening = timeout(time, self.source.upstream.clone().watch(self.feed.class));
         match self.expiring(opening).await {
             Ok(opened) => opened,
-            Err(_) => {
-                Err(Failure::new(FailureKind::TimedOut, "the server did not open a connection for lists in time"))
-            }
+            Err(_) => Err(Failure::new(
+                FailureKind::TimedOut,
+                "the server did not open a connection for lists in time",
+            )),
         }
     }
 
@@ -108,14 +122,18 @@ impl Watcher {
     async fn refresh(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let walking = Walking::begin(&self.works);
         let (works, feed) = (self.works.clone(), self.feed.clone());
-        let walked = self.walk(&mut walking.over(&works, &feed.upstream, watch)).await;
+        let walked = self
+            .walk(&mut walking.over(&works, &feed.upstream, watch))
+            .await;
         walking.end((&feed.upstream, feed.class), &walked);
         walked
     }
 
     async fn walk(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let mut about = watch.about().clone();
-        about.instructions = about.instructions.map(|text| clean::instructions(&self.feed.upstream, text));
+        about.instructions = about
+            .instructions
+            .map(|text| clean::instructions(&self.feed.upstream, text));
         let about = Arc::new(about);
         let mut lists: [Listing; 4] = Default::default();
         let mut redefined = 0;
@@ -150,21 +168,36 @@ impl Watcher {
             snapshot.walked_at = Some(since);
         });
         if self.feed.class == crate::CapabilityClass::BASE {
-            instruments().catalog_last_walk.record(unix_seconds(since), &[self.label()]);
+            instruments()
+                .catalog_last_walk
+                .record(unix_seconds(since), &[self.label()]);
         }
         Ok(())
     }
 
     /// Walks one list. Gives it, and how many of its items are defined otherwise than before.
-    async fn list(&mut self, watch: &mut dyn Watch, about: &About, kind: ListKind) -> Result<(Listing, u64), Failure> {
+    async fn list(
+        &mut self,
+        watch: &mut dyn Watch,
+        about: &About,
+        kind: ListKind,
+    ) -> Result<(Listing, u64), Failure> {
         let declares = about.offers.has(kind);
         let is_asked_for = declares || self.source.undeclared().has(kind);
         let walked = if is_asked_for {
             let rules = self.source.rules();
-            let walking = timeout(self.works.settings.walk_time, walk(watch, kind, &rules.given.walk));
+            let walking = timeout(
+                self.works.settings.walk_time,
+                walk(watch, kind, &rules.given.walk),
+            );
             match self.expiring(walking).await {
                 Ok(walked) => or_none(walked)?,
-                Err(_) => return Err(Failure::new(FailureKind::TimedOut, "the server did not give its lists in time")),
+                Err(_) => {
+                    return Err(Failure::new(
+                        FailureKind::TimedOut,
+                        "the server did not give its lists in time",
+                    ));
+                }
             }
         } else {
             Walked::nothing()
@@ -173,22 +206,43 @@ impl Watcher {
         let offers = declares || walked.is_known;
         let freshness = self.freshness(walked.ttl, !offers || about.pushes.has(kind));
         let before = self.feed.snapshot().list(kind).items.clone();
-        let ingested =
-            ingest(&self.works, (&self.feed.upstream, kind, Definitions::Shared), walked.items, before).await?;
+        let ingested = ingest(
+            &self.works,
+            (&self.feed.upstream, kind, Definitions::Shared),
+            walked.items,
+            before,
+        )
+        .await?;
         let (items, rejected) = (ingested.items, ingested.rejected);
-        let listing = Listing { items, truncated, freshness, public, offers, is_asked_for, rejected };
+        let listing = Listing {
+            items,
+            truncated,
+            freshness,
+            public,
+            offers,
+            is_asked_for,
+            rejected,
+        };
         Ok((listing, ingested.redefined))
     }
 
-    /// Waits for a reason to walk again: the upstream says so, of the list that is given, or it is time to look.
+    /// Waits for a reason to walk again: the upstream says so, of the list that is given, or it is
+    /// time to look.
     async fn cause(&self, watch: &mut dyn Watch) -> Result<Kinds, Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
         let snapshot = self.feed.snapshot();
         // A list that the server has without declaring it is one of which it does not tell.
-        let offers: Kinds = ListKind::ALL.into_iter().filter(|kind| snapshot.list(*kind).offers).collect();
+        let offers: Kinds = ListKind::ALL
+            .into_iter()
+            .filter(|kind| snapshot.list(*kind).offers)
+            .collect();
         let told = offers.and(about.pushes) == offers && !about.pushes.is_empty();
-        let until = snapshot.lists.iter().filter_map(|list| list.freshness.until).min();
+        let until = snapshot
+            .lists
+            .iter()
+            .filter_map(|list| list.freshness.until)
+            .min();
         let look = match (told, until) {
             (false, _) => Some(jittered(poll, &*self.works.ports.random)),
             // A promise that runs out is renewed, so that clients may go on keeping the list.
@@ -229,10 +283,15 @@ impl Watcher {
             self.feed.publish(|snapshot| {
                 snapshot.state = State::Down;
                 snapshot.since = since;
-                snapshot.lists.iter_mut().for_each(|list| list.items = Arc::new([]));
+                snapshot
+                    .lists
+                    .iter_mut()
+                    .for_each(|list| list.items = Arc::new([]));
             });
             tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "what an unreachable upstream has is no longer listed");
-            ListKind::ALL.into_iter().for_each(|kind| self.report(kind, &[], None));
+            ListKind::ALL
+                .into_iter()
+                .for_each(|kind| self.report(kind, &[], None));
         }
         work.await
     }
@@ -246,7 +305,12 @@ impl Watcher {
         }
         let state = if empty { State::Down } else { State::Stale };
         let cause = failure.cause();
-        if before.state != state || !before.error.as_deref().is_some_and(|before| is_same_cause(before, &cause)) {
+        if before.state != state
+            || !before
+                .error
+                .as_deref()
+                .is_some_and(|before| is_same_cause(before, &cause))
+        {
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, error = cause,
                 "cannot follow the lists of an upstream"
@@ -272,13 +336,20 @@ impl Watcher {
 
     fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
         match ttl {
-            Some(ttl) => Freshness { until: Some(Instant::now() + ttl.min(LONGEST_HINT)), ..Freshness::OPEN },
-            None if pushes => Freshness { until: None, promise: self.works.settings.push_promise },
+            Some(ttl) => Freshness {
+                until: Some(Instant::now() + ttl.min(LONGEST_HINT)),
+                ..Freshness::OPEN
+            },
+            None if pushes => Freshness {
+                until: None,
+                promise: self.works.settings.push_promise,
+            },
             None => Freshness::NONE,
         }
     }
 
-    /// Says, once, which tools of the config the server does not list: what is written for them has no effect.
+    /// Says, once, which tools of the config the server does not list: what is written for them has
+    /// no effect.
     fn warn_of_absent(&mut self, tools: &Listing) {
         if self.feed.class != crate::CapabilityClass::BASE || tools.truncated.is_some() {
             return;
@@ -298,12 +369,18 @@ impl Watcher {
             return;
         }
         let label = KeyValue::new("kind", kind.word());
-        instruments().catalog_items.record(items.len() as u64, &[self.label(), label]);
+        instruments()
+            .catalog_items
+            .record(items.len() as u64, &[self.label(), label]);
         if kind == ListKind::Tools {
-            instruments().catalog_complete.record(u64::from(truncated.is_none()), &[self.label()]);
+            instruments()
+                .catalog_complete
+                .record(u64::from(truncated.is_none()), &[self.label()]);
         }
         if let Some(guard) = truncated {
-            instruments().catalog_truncated.add(1, &[self.label(), KeyValue::new("guard", guard)]);
+            instruments()
+                .catalog_truncated
+                .add(1, &[self.label(), KeyValue::new("guard", guard)]);
             tracing::warn!(upstream = %self.feed.upstream, list = kind.word(), guard, "a list of an upstream was cut by a guard");
         }
     }
@@ -313,9 +390,14 @@ impl Watcher {
     }
 }
 
-/// Whether two causes are the same but for numbers: times, ports and process ids are another in each attempt.
+/// Whether two causes are the same but for numbers: times, ports and process ids are another in
+/// each attempt.
 fn is_same_cause(one: &str, other: &str) -> bool {
-    let without_numbers = |text: &'_ str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    let without_numbers = |text: &'_ str| {
+        text.chars()
+            .filter(|c| !c.is_ascii_digit())
+            .collect::<String>()
+    };
     without_numbers(one) == without_numbers(other)
 }
 

@@ -17,20 +17,39 @@ fn who(subject: &str) -> Principal {
 }
 
 fn cursor() -> Cursor {
-    Cursor { version: Version([3; 16]), class: CapabilityClass::ROOTS, position: 1000, list: 42 }
+    Cursor {
+        version: Version([3; 16]),
+        class: CapabilityClass::ROOTS,
+        position: 1000,
+        list: 42,
+    }
 }
 
 #[test]
 fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
-    let scope = Scope { principal: &alice, endpoint: &here, audience: Some(Audience([5; 16])), kind: ListKind::Tools };
+    let scope = Scope {
+        principal: &alice,
+        endpoint: &here,
+        audience: Some(Audience([5; 16])),
+        kind: ListKind::Tools,
+    };
     let text = cursor().seal(&sealer(), &Sevens, &scope);
     assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
     for other in [
-        Scope { principal: &bob, ..scope },
-        Scope { endpoint: &there, ..scope },
-        Scope { audience: Some(Audience([6; 16])), ..scope },
+        Scope {
+            principal: &bob,
+            ..scope
+        },
+        Scope {
+            endpoint: &there,
+            ..scope
+        },
+        Scope {
+            audience: Some(Audience([6; 16])),
+            ..scope
+        },
     ] {
         let refused = Cursor::open(&sealer(), &other, &text).unwrap_err();
         assert_eq!(refused.kind(), &FailureKind::InvalidParams);
@@ -42,15 +61,29 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
 fn b16_texts_that_are_no_cursors_are_refused_alike() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
+    let scope = Scope {
+        principal: &alice,
+        endpoint: &here,
+        audience: None,
+        kind: ListKind::Tools,
+    };
     let good = cursor().seal(&sealer(), &Sevens, &scope);
     let long = "A".repeat(10_000);
     let foreign = sealer().seal(&Sevens, b"another purpose", &[1; LENGTH]);
     let short = sealer().seal(&Sevens, &scope.purpose(), &[1; LENGTH - 1]);
     let newer = sealer().seal(&Sevens, &scope.purpose(), &[2; LENGTH]);
-    for bad in
-        ["", "next", "1", &long, &foreign, &short, &newer, &good[..good.len() - 1], &good[1..], &format!("{good}=")]
-    {
+    for bad in [
+        "",
+        "next",
+        "1",
+        &long,
+        &foreign,
+        &short,
+        &newer,
+        &good[..good.len() - 1],
+        &good[1..],
+        &format!("{good}="),
+    ] {
         let refused = Cursor::open(&sealer(), &scope, bad).unwrap_err();
         assert_eq!(refused.message(), Failure::bad_cursor().message(), "{bad}");
     }
@@ -60,8 +93,17 @@ fn b16_texts_that_are_no_cursors_are_refused_alike() {
 fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
-    let text = cursor().seal(&Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]), &Sevens, &scope);
+    let scope = Scope {
+        principal: &alice,
+        endpoint: &here,
+        audience: None,
+        kind: ListKind::Tools,
+    };
+    let text = cursor().seal(
+        &Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]),
+        &Sevens,
+        &scope,
+    );
     assert!(Cursor::open(&sealer(), &scope, &text).is_err());
     let both = Sealer::new(vec![Key::new(1, &[9; 32]), Key::new(2, &[8; 32])]);
     assert_eq!(Cursor::open(&both, &scope, &text).unwrap(), cursor());

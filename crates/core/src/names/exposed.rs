@@ -1,8 +1,9 @@
-//! Exposed tool names: a pure, injective function of (upstream, native name) that no other upstream changes.
+//! Exposed tool names: a pure, injective function of (upstream, native name) that no other upstream
+//! changes.
 //!
-//! `u__t` where that fits; else a slug of it, cut, and `_` with 8 base32 characters of SHA-256(u, t).
-//! Source: server/tools ("aggregators should disambiguate by a server identifier"); names as large language model
-//! hosts accept them.
+//! `u__t` where that fits; else a slug of it, cut, and `_` with 8 base32 characters of SHA-256(u,
+//! t). Source: server/tools ("aggregators should disambiguate by a server identifier"); names as
+//! large language model hosts accept them.
 
 use std::borrow::Cow;
 
@@ -23,7 +24,10 @@ pub enum Alphabet {
 
 impl Alphabet {
     fn has(self, byte: u8) -> bool {
-        byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' || (self == Self::Dotted && byte == b'.')
+        byte.is_ascii_alphanumeric()
+            || byte == b'_'
+            || byte == b'-'
+            || (self == Self::Dotted && byte == b'.')
     }
 }
 
@@ -50,7 +54,11 @@ const HASH_LENGTH: usize = 8;
 
 impl Default for Naming {
     fn default() -> Self {
-        Self { separator: "__".into(), maximum: 64, alphabet: Alphabet::Strict }
+        Self {
+            separator: "__".into(),
+            maximum: 64,
+            alphabet: Alphabet::Strict,
+        }
     }
 }
 
@@ -60,24 +68,32 @@ impl Naming {
     /// # Errors
     /// [`NamingError`] says which part is wrong.
     pub fn new(separator: &str, maximum: usize, alphabet: Alphabet) -> Result<Self, NamingError> {
-        if separator.is_empty() || separator.len() > 4 || !separator.bytes().all(|b| alphabet.has(b)) {
+        if separator.is_empty()
+            || separator.len() > 4
+            || !separator.bytes().all(|b| alphabet.has(b))
+        {
             return Err(NamingError::Separator(separator.to_owned()));
         }
         if maximum != 64 && maximum != 128 {
             return Err(NamingError::Maximum(maximum));
         }
-        Ok(Self { separator: separator.into(), maximum, alphabet })
+        Ok(Self {
+            separator: separator.into(),
+            maximum,
+            alphabet,
+        })
     }
 
     /// The name under which tool `native` of `upstream` is shown.
     ///
-    /// Deterministic on every replica, and untouched by what other upstreams offer. Two different pairs get the same
-    /// name only if 40 bits of their SHA-256 agree, or a native name is made to look like another's cut form:
-    /// the catalog detects and reports that.
+    /// Deterministic on every replica, and untouched by what other upstreams offer. Two different
+    /// pairs get the same name only if 40 bits of their SHA-256 agree, or a native name is made to
+    /// look like another's cut form: the catalog detects and reports that.
     #[must_use]
     pub fn expose(&self, upstream: &UpstreamId, native: &str) -> String {
         let plain = format!("{upstream}{}{native}", self.separator);
-        // An id may end in `-`, so a separator of `-` could be read in two places: those names take the hashed form.
+        // An id may end in `-`, so a separator of `-` could be read in two places: those names take
+        // the hashed form.
         let one_reading = plain.find(&*self.separator) == Some(upstream.as_str().len());
         if !native.is_empty()
             && plain.len() <= self.maximum
@@ -88,7 +104,13 @@ impl Naming {
         }
         let mut name: String = plain
             .chars()
-            .map(|c| if u8::try_from(c).is_ok_and(|b| b.is_ascii() && self.alphabet.has(b)) { c } else { '_' })
+            .map(|c| {
+                if u8::try_from(c).is_ok_and(|b| b.is_ascii() && self.alphabet.has(b)) {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         name.truncate(self.maximum - HASH_LENGTH - 1);
         name.push('_');
@@ -105,7 +127,11 @@ impl Naming {
     /// The bare name where it is legal, else the exposed one.
     #[must_use]
     pub fn bare<'a>(&self, upstream: &UpstreamId, native: &'a str) -> Cow<'a, str> {
-        if self.accepts_bare(native) { native.into() } else { self.expose(upstream, native).into() }
+        if self.accepts_bare(native) {
+            native.into()
+        } else {
+            self.expose(upstream, native).into()
+        }
     }
 }
 
@@ -147,15 +173,27 @@ mod tests {
         assert_eq!(long.len(), 64);
         let odd = naming.expose(&id("files"), "größe/lesen");
         assert!(naming.accepts_bare(&odd), "{odd}");
-        assert_ne!(naming.expose(&id("files"), "a/b"), naming.expose(&id("files"), "a:b"));
+        assert_ne!(
+            naming.expose(&id("files"), "a/b"),
+            naming.expose(&id("files"), "a:b")
+        );
     }
 
     #[test]
     fn rules_are_checked() {
-        assert_eq!(Naming::new("", 64, Alphabet::Strict), Err(NamingError::Separator(String::new())));
-        assert_eq!(Naming::new(".", 64, Alphabet::Strict), Err(NamingError::Separator(".".into())));
+        assert_eq!(
+            Naming::new("", 64, Alphabet::Strict),
+            Err(NamingError::Separator(String::new()))
+        );
+        assert_eq!(
+            Naming::new(".", 64, Alphabet::Strict),
+            Err(NamingError::Separator(".".into()))
+        );
         assert!(Naming::new(".", 128, Alphabet::Dotted).is_ok());
-        assert_eq!(Naming::new("__", 99, Alphabet::Strict), Err(NamingError::Maximum(99)));
+        assert_eq!(
+            Naming::new("__", 99, Alphabet::Strict),
+            Err(NamingError::Maximum(99))
+        );
     }
 
     proptest! {

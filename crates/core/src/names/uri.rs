@@ -1,8 +1,9 @@
-//! Exposed resource URIs: `x:y` of upstream `u` is `u+x:y`, and `ui://p` is `ui://u/p`, so that a URI says whose it is.
+//! Exposed resource URIs: `x:y` of upstream `u` is `u+x:y`, and `ui://p` is `ui://u/p`, so that a
+//! URI says whose it is.
 //!
-//! An upstream id is a URI scheme's beginning by its own rules (RFC 3986, 3.1: a letter, then letters, digits, `+`, `-`, `.`),
-//! so the exposed text is a URI with a scheme of its own, and the native one can be read off again. Templates (RFC 6570)
-//! are treated alike.
+//! An upstream id is a URI scheme's beginning by its own rules (RFC 3986, 3.1: a letter, then
+//! letters, digits, `+`, `-`, `.`), so the exposed text is a URI with a scheme of its own, and the
+//! native one can be read off again. Templates (RFC 6570) are treated alike.
 
 use super::UpstreamId;
 
@@ -31,28 +32,37 @@ pub fn native(exposed: &str) -> Option<(UpstreamId, String)> {
     Some((UpstreamId::new(id).ok()?, native.to_owned()))
 }
 
-/// Whether a URI could come from a URI template: literal parts in order, with something between. It may say yes to too
-/// much: the upstream decides. Takes time in proportion to both lengths at most, without going back (faults B22).
+/// Whether a URI could come from a URI template: literal parts in order, with something between. It
+/// may say yes to too much: the upstream decides. Takes time in proportion to both lengths at most,
+/// without going back (faults B22).
 #[must_use]
 pub fn fits(template: &str, uri: &str) -> bool {
     let mut rest = uri;
     let mut parts = template.split('{');
     let first = parts.next().unwrap_or_default();
-    let Some(after) = rest.strip_prefix(first) else { return false };
+    let Some(after) = rest.strip_prefix(first) else {
+        return false;
+    };
     rest = after;
     let mut open = false;
     for part in parts {
-        let Some((_, literal)) = part.split_once('}') else { return false };
+        let Some((_, literal)) = part.split_once('}') else {
+            return false;
+        };
         open = literal.is_empty();
         if open {
             continue;
         }
         // The first place is as good as any: what follows is looked for behind it.
-        let Some(at) = rest.find(literal) else { return false };
+        let Some(at) = rest.find(literal) else {
+            return false;
+        };
         rest = &rest[at + literal.len()..];
     }
     open || rest.is_empty()
-        || template.rsplit_once('}').is_some_and(|(_, last)| !last.is_empty() && uri.ends_with(last))
+        || template
+            .rsplit_once('}')
+            .is_some_and(|(_, last)| !last.is_empty() && uri.ends_with(last))
 }
 
 #[cfg(test)]
@@ -97,8 +107,14 @@ mod tests {
 
     #[test]
     fn b22_templates_are_matched_without_going_back() {
-        assert!(fits("test://template/{id}/data", "test://template/123/data"));
-        assert!(!fits("test://template/{id}/data", "test://template/123/dat"));
+        assert!(fits(
+            "test://template/{id}/data",
+            "test://template/123/data"
+        ));
+        assert!(!fits(
+            "test://template/{id}/data",
+            "test://template/123/dat"
+        ));
         assert!(!fits("test://template/{id}/data", "test://other/123/data"));
         assert!(fits("plain:x", "plain:x") && !fits("plain:x", "plain:xy"));
         assert!(!fits("bad:{", "bad:x"));

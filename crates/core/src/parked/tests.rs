@@ -20,9 +20,18 @@ struct Lot {
 }
 
 impl Parking for Lot {
-    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
-        let id = again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
-        self.calls.lock().unwrap().insert((stay.principal.clone(), id), parked);
+    fn park(
+        &self,
+        stay: Stay,
+        again: Option<ParkedId>,
+        parked: Parked,
+    ) -> Result<ParkedId, Failure> {
+        let id =
+            again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
+        self.calls
+            .lock()
+            .unwrap()
+            .insert((stay.principal.clone(), id), parked);
         self.told.lock().unwrap().push(stay);
         Ok(id)
     }
@@ -74,27 +83,37 @@ fn world() -> (World, Reply) {
         exposed: "u__t".into(),
         questions: Vec::new(),
     };
-    let place = Place { parking: Arc::new(Lot::default()), stay };
+    let place = Place {
+        parking: Arc::new(Lot::default()),
+        stay,
+    };
     let reply = place.clone().by_rounds(Reply::live(Scripted(script)));
     (World { place, events }, reply)
 }
 
 impl World {
     async fn asks(&self, method: Method) -> Hearing {
-        let question = Question { method, params: Bytes::from_static(b"{}") };
+        let question = Question {
+            method,
+            params: Bytes::from_static(b"{}"),
+        };
         let (ask, hearing) = Ask::new(question, UpstreamId::new("u").unwrap());
         self.events.send(Event::Ask(Box::new(ask))).await.unwrap();
         hearing
     }
 
     fn resume(&self, id: ParkedId, answers: &'static str) -> Result<Reply, Failure> {
-        self.place.clone().resume(id, Some(&Bytes::from_static(answers.as_bytes())))
+        self.place
+            .clone()
+            .resume(id, Some(&Bytes::from_static(answers.as_bytes())))
     }
 }
 
 async fn parked(reply: &mut Reply) -> (ParkedId, String) {
     match reply.next().await {
-        Some(Event::End(End::Parked { id, result })) => (id, String::from_utf8(result.to_vec()).unwrap()),
+        Some(Event::End(End::Parked { id, result })) => {
+            (id, String::from_utf8(result.to_vec()).unwrap())
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -106,23 +125,51 @@ async fn word(hearing: &mut Hearing) -> Word {
 const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;
 
 #[tokio::test(start_paused = true)]
-async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_are_asked_for_again() {
+async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_are_asked_for_again()
+{
     let (world, mut reply) = world();
-    let (mut form, mut roots) = (world.asks(Method::ElicitationCreate).await, world.asks(Method::RootsList).await);
+    let (mut form, mut roots) = (
+        world.asks(Method::ElicitationCreate).await,
+        world.asks(Method::RootsList).await,
+    );
     let (id, questions) = parked(&mut reply).await;
-    assert!(questions.contains(r#""input-1":{"method":"elicitation/create","params":{}}"#), "{questions}");
-    assert!(questions.contains(r#""input-2":{"method":"roots/list""#), "{questions}");
-    assert_eq!(world.place.parking.waiting()[0].stay.questions, ["elicitation/create", "roots/list"]);
+    assert!(
+        questions.contains(r#""input-1":{"method":"elicitation/create","params":{}}"#),
+        "{questions}"
+    );
+    assert!(
+        questions.contains(r#""input-2":{"method":"roots/list""#),
+        "{questions}"
+    );
+    assert_eq!(
+        world.place.parking.waiting()[0].stay.questions,
+        ["elicitation/create", "roots/list"]
+    );
     let mut reply = world.resume(id, CANCEL).unwrap();
-    assert_eq!(word(&mut form).await, Word::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#))));
+    assert_eq!(
+        word(&mut form).await,
+        Word::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#)))
+    );
     let (id, questions) = parked(&mut reply).await;
-    assert_eq!(world.place.parking.waiting()[1].stay.questions, ["roots/list"]);
-    assert!(!questions.contains("input-1") && questions.contains("input-2"), "{questions}");
+    assert_eq!(
+        world.place.parking.waiting()[1].stay.questions,
+        ["roots/list"]
+    );
+    assert!(
+        !questions.contains("input-1") && questions.contains("input-2"),
+        "{questions}"
+    );
     let mut reply = world.resume(id, r#"{"input-2":{"roots":[]}}"#).unwrap();
-    assert_eq!(word(&mut roots).await, Word::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#))));
+    assert_eq!(
+        word(&mut roots).await,
+        Word::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#)))
+    );
     let end = End::Complete(Payload::Whole(Bytes::from_static(b"{}")));
     world.events.send(Event::End(end)).await.unwrap();
-    assert!(matches!(reply.next().await, Some(Event::End(End::Complete(_)))));
+    assert!(matches!(
+        reply.next().await,
+        Some(Event::End(End::Complete(_)))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +183,11 @@ async fn r175_b19_a_round_is_answered_once_and_by_its_own_principal() {
     let foreign = foreign.resume(id, None).unwrap_err();
     assert_eq!(foreign.reason(), "invalid_params");
     let _going_on = world.resume(id, CANCEL).unwrap();
-    assert_eq!(world.resume(id, CANCEL).unwrap_err().reason(), "invalid_params", "used");
+    assert_eq!(
+        world.resume(id, CANCEL).unwrap_err().reason(),
+        "invalid_params",
+        "used"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +207,11 @@ async fn r178_a_malformed_answer_is_refused_and_takes_nothing_away() {
         r#"{"input-2":{"role":"assistant","content":{}}}"#,
         r#"{"input-3":{"roots":{}}}"#,
     ] {
-        assert_eq!(world.resume(id, bad).unwrap_err().reason(), "invalid_params", "{bad}");
+        assert_eq!(
+            world.resume(id, bad).unwrap_err().reason(),
+            "invalid_params",
+            "{bad}"
+        );
     }
     assert!(world.resume(id, CANCEL).is_ok());
 }

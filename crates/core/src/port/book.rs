@@ -1,5 +1,5 @@
-//! The port of the task book: what is remembered of tasks for their owners, so that they can be listed, and the tasks that are
-//! weir's own.
+//! The port of the task book: what is remembered of tasks for their owners, so that they can be
+//! listed, and the tasks that are weir's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,20 @@ pub struct KeptTask {
     pub settled: bool,
 }
 
-/// The task book. Bounded in tasks, of each owner and altogether, in bytes, and by the tasks' own time; the oldest go first.
+/// The task book. Bounded in tasks, of each owner and altogether, in bytes, and by the tasks' own
+/// time; the oldest go first.
 pub trait TaskBook: Send + Sync {
-    /// Remembers a task for so long; `None`: as long as there is room. One of the same name is replaced.
+    /// Remembers a task for so long; `None`: as long as there is room. One of the same name is
+    /// replaced.
     ///
     /// # Errors
     /// `Busy`: there is no room. Nothing changed.
-    fn enter(&self, owner: (&Principal, &EndpointId), task: KeptTask, ttl: Option<Duration>) -> Result<(), Failure>;
+    fn enter(
+        &self,
+        owner: (&Principal, &EndpointId),
+        task: KeptTask,
+        ttl: Option<Duration>,
+    ) -> Result<(), Failure>;
 
     /// A task by its name.
     fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask>;
@@ -36,5 +43,10 @@ pub trait TaskBook: Send + Sync {
     fn forget(&self, owner: (&Principal, &EndpointId), name: &str);
 
     /// The next tasks after a number, oldest first, at most `most`, each with its own number.
-    fn page(&self, owner: (&Principal, &EndpointId), after: u64, most: usize) -> Vec<(u64, KeptTask)>;
+    fn page(
+        &self,
+        owner: (&Principal, &EndpointId),
+        after: u64,
+        most: usize,
+    ) -> Vec<(u64, KeptTask)>;
 }

@@ -16,7 +16,8 @@ use crate::principal::{Identity, Principal};
 /// What a request shows of its sender, before anything is believed.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// The text behind `Bearer `, if there was exactly one `Authorization` header. A secret: never logged.
+    /// The text behind `Bearer `, if there was exactly one `Authorization` header. A secret: never
+    /// logged.
     pub bearer: Option<Secret<'a>>,
     /// The value of `X-API-Key`, if there was exactly one.
     pub api_key: Option<Secret<'a>>,
@@ -32,7 +33,13 @@ impl<'a> Evidence<'a> {
     /// A request from `peer` to `endpoint` that shows nothing.
     #[must_use]
     pub fn none(peer: IpAddr, endpoint: &'a EndpointId) -> Self {
-        Self { bearer: None, api_key: None, certificate: None, peer, endpoint }
+        Self {
+            bearer: None,
+            api_key: None,
+            certificate: None,
+            peer,
+            endpoint,
+        }
     }
 }
 
@@ -65,7 +72,8 @@ pub trait Verifier: Send + Sync {
     /// Checks the evidence. Cancel safe.
     ///
     /// # Errors
-    /// `Unauthenticated`, or `Unavailable` where the check itself cannot be made. Never a default identity.
+    /// `Unauthenticated`, or `Unavailable` where the check itself cannot be made. Never a default
+    /// identity.
     fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>>;
 }
 
@@ -77,16 +85,23 @@ pub trait Authorizer: Send + Sync {
     /// `InsufficientScope`, or `Denied`.
     fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
 
-    /// Names those who see the same on an endpoint, under the rules of now: the same name, the same answers of
-    /// [`Self::may_see`], on every replica with the same rules. `None`: everything is seen.
+    /// Names those who see the same on an endpoint, under the rules of now: the same name, the same
+    /// answers of [`Self::may_see`], on every replica with the same rules. `None`: everything is
+    /// seen.
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience>;
 
-    /// Whether the principal sees a tool of an endpoint. Whoever may not see a tool may not call it.
+    /// Whether the principal sees a tool of an endpoint. Whoever may not see a tool may not call
+    /// it.
     fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight;
 
-    /// Whether the principal sees all that an upstream has or may have on an endpoint, and may call all of it with any arguments.
-    /// Scopes of single tools do not count here.
-    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, _upstream: &UpstreamId) -> bool {
+    /// Whether the principal sees all that an upstream has or may have on an endpoint, and may call
+    /// all of it with any arguments. Scopes of single tools do not count here.
+    fn shows_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        _upstream: &UpstreamId,
+    ) -> bool {
         self.audience(principal, endpoint).is_none()
     }
 
@@ -94,7 +109,8 @@ pub trait Authorizer: Send + Sync {
     ///
     /// # Errors
     /// `Denied`; its message goes to the client. Any failure to decide denies too.
-    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure>;
+    fn may_call(&self, principal: &Principal, call: &Call, item: &Item)
+    -> Result<Verdict, Failure>;
 }
 
 /// See [`Authorizer::audience`].
@@ -108,7 +124,8 @@ pub enum Sight {
     Seen,
     /// It is not there.
     Hidden,
-    /// It is not listed; a call of it is answered by which scopes it takes: all of them, also those that are there.
+    /// It is not listed; a call of it is answered by which scopes it takes: all of them, also those
+    /// that are there.
     Scopes(Arc<[Arc<str>]>),
 }
 
@@ -119,7 +136,8 @@ pub struct Verdict {
     pub rules: Arc<[Arc<str>]>,
 }
 
-/// How often. Every failure is of the kind `Limit` or `Busy`, and says which limit and when to come again.
+/// How often. Every failure is of the kind `Limit` or `Busy`, and says which limit and when to come
+/// again.
 pub trait Limiter: Send + Sync {
     /// Takes a request of an address, before anything is known of its sender.
     ///
@@ -133,11 +151,17 @@ pub trait Limiter: Send + Sync {
     /// `Limit`.
     fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
 
-    /// Takes what a call costs, and a place among those in flight. Cancel safe: a place not yet given is not taken.
+    /// Takes what a call costs, and a place among those in flight. Cancel safe: a place not yet
+    /// given is not taken.
     ///
     /// # Errors
     /// `Limit` or `Busy`.
-    fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure>;
+    fn call<'a>(
+        &'a self,
+        principal: &'a Principal,
+        call: &'a Call,
+        item: &'a Item,
+    ) -> Result<Entry<'a>, Failure>;
 }
 
 /// A call's place, at once or after a bounded wait.
@@ -177,19 +201,26 @@ impl Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Permit({})", if self.0.is_some() { "held" } else { "free" })
+        write!(
+            f,
+            "Permit({})",
+            if self.0.is_some() { "held" } else { "free" }
+        )
     }
 }
 
 /// What was decided, and how it ended: one record each. Calls never wait for it.
 pub trait Audit: Send + Sync {
-    /// Records that a sender was refused, or, where it is the first time that these credentials are seen, let in.
+    /// Records that a sender was refused, or, where it is the first time that these credentials are
+    /// seen, let in.
     fn entered(&self, entrance: &Entrance<'_>);
 
-    /// Records the decision on a call. A call that was allowed has its record when it ends, see [`Audit::ended`].
+    /// Records the decision on a call. A call that was allowed has its record when it ends, see
+    /// [`Audit::ended`].
     ///
     /// # Errors
-    /// The record cannot be kept, and the operator wants no calls without one: the call must not be made.
+    /// The record cannot be kept, and the operator wants no calls without one: the call must not be
+    /// made.
     fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure>;
 
     /// Records how a call ended.
@@ -263,7 +294,8 @@ pub struct Ended {
 pub struct Changes {
     /// Hidden characters that were removed from what it ended with.
     pub cleaned: u64,
-    /// Secrets that were masked in what it ended with; 1 where it was refused for one, in its arguments or in its end.
+    /// Secrets that were masked in what it ended with; 1 where it was refused for one, in its
+    /// arguments or in its end.
     pub secrets: u64,
     /// Bytes of text that were cut from a result that was too large.
     pub cut: u64,

@@ -31,9 +31,16 @@ pub struct Posted {
 
 /// Posts documents to one URL of the operator's, such as a collector's.
 pub trait Post: Send + Sync {
-    /// Posts a document, and reads at most 64 KiB of the answer, whatever its status. Dropping the future ends the request.
+    /// Posts a document, and reads at most 64 KiB of the answer, whatever its status. Dropping the
+    /// future ends the request.
     ///
     /// # Errors
-    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came. The document may have arrived.
-    fn post(&self, form: Form, document: Bytes, within: Duration) -> Fut<'_, Result<Posted, Failure>>;
+    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came. The document may
+    /// have arrived.
+    fn post(
+        &self,
+        form: Form,
+        document: Bytes,
+        within: Duration,
+    ) -> Fut<'_, Result<Posted, Failure>>;
 }

@@ -1,5 +1,5 @@
-//! The port of replay logs: what was written on a stream of a session, kept for a while, so that a client whose connection
-//! was lost can have the rest.
+//! The port of replay logs: what was written on a stream of a session, kept for a while, so that a
+//! client whose connection was lost can have the rest.
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -10,7 +10,8 @@ use crate::call::SessionKey;
 /// A stream of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
-    /// Whose it is: nothing is found without its session, which in turn is not found without its principal.
+    /// Whose it is: nothing is found without its session, which in turn is not found without its
+    /// principal.
     pub session: SessionKey,
     /// Which of the session's, by an unguessable number.
     pub stream: u64,
@@ -27,7 +28,8 @@ pub struct Replay {
 
 /// Replay logs. Bounded in bytes, of each session and altogether, and in age; the oldest go first.
 pub trait Replays: Send + Sync {
-    /// A stream begins. Until [`Replays::end`] it is known, however little is kept of it. False where nothing is kept at all.
+    /// A stream begins. Until [`Replays::end`] it is known, however little is kept of it. False
+    /// where nothing is kept at all.
     fn begin(&self, key: StreamKey) -> bool;
 
     /// Keeps the event of this number, which is greater than those before it. Never blocks.

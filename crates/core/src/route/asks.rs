@@ -1,8 +1,8 @@
 //! How a server's questions and log messages change on their way to a client.
 //!
-//! The client sees one server, weir. So a question for a person, and a log message, say which server behind it speaks, where
-//! there are several, and a sampling request may not have other servers' contexts added: to the client, "this server" is all
-//! of them.
+//! The client sees one server, weir. So a question for a person, and a log message, say which
+//! server behind it speaks, where there are several, and a sampling request may not have other
+//! servers' contexts added: to the client, "this server" is all of them.
 
 use std::sync::Arc;
 
@@ -26,18 +26,26 @@ pub(super) struct Dress {
 
 impl Dress {
     pub(super) fn of(endpoint: Option<&Endpoint>, upstream: &UpstreamId) -> Self {
-        let several = endpoint.is_some_and(|endpoint| matches!(endpoint.mode, Mode::Aggregate { .. }));
-        Self { asker: several.then(|| upstream.as_str().into()) }
+        let several =
+            endpoint.is_some_and(|endpoint| matches!(endpoint.mode, Mode::Aggregate { .. }));
+        Self {
+            asker: several.then(|| upstream.as_str().into()),
+        }
     }
 
     /// The `params` of one question. What is malformed passes: the client says so.
     pub(super) fn question(&self, method: Method, params: &Bytes) -> Bytes {
         note_deprecated(method, params);
         let edits = match (method, &self.asker) {
-            (Method::SamplingCreateMessage, _) => Edits::new().replace("includeContext", &b"\"none\""[..]),
+            (Method::SamplingCreateMessage, _) => {
+                Edits::new().replace("includeContext", &b"\"none\""[..])
+            }
             (Method::ElicitationCreate, Some(asker)) => {
-                let said = scan::find(params, "message").and_then(|range| scan::string(&params[range]));
-                let Some(said) = said else { return params.clone() };
+                let said =
+                    scan::find(params, "message").and_then(|range| scan::string(&params[range]));
+                let Some(said) = said else {
+                    return params.clone();
+                };
                 let mut text = BytesMut::with_capacity(said.len() + asker.len() + 8);
                 string(&mut text, &format!("[{asker}] {said}"));
                 Edits::new().replace("message", text.freeze())
@@ -49,7 +57,9 @@ impl Dress {
 
     /// The `params` of a log message: its logger is one of this server's. What is malformed passes.
     pub(super) fn log(&self, params: &Bytes) -> Bytes {
-        let Some(asker) = &self.asker else { return params.clone() };
+        let Some(asker) = &self.asker else {
+            return params.clone();
+        };
         let logger = scan::find(params, "logger").and_then(|range| scan::string(&params[range]));
         let mut text = BytesMut::with_capacity(asker.len() + 24);
         match logger.filter(|logger| !logger.is_empty()) {
@@ -62,7 +72,9 @@ impl Dress {
 
     /// An `input_required` result, with its questions.
     pub(super) fn questions(&self, result: &Bytes) -> Bytes {
-        let Some(range) = scan::find(result, "inputRequests").filter(|at| scan::is_object(&result[at.clone()])) else {
+        let Some(range) =
+            scan::find(result, "inputRequests").filter(|at| scan::is_object(&result[at.clone()]))
+        else {
             return result.clone();
         };
         let requests = result.slice(range);
@@ -80,7 +92,9 @@ impl Dress {
     fn request(&self, request: Bytes) -> Bytes {
         let method = scan::find(&request, "method").and_then(|range| scan::string(&request[range]));
         let method = method.and_then(|method| Method::parse(&method));
-        let (Some(method), Some(range)) = (method, scan::find(&request, "params")) else { return request };
+        let (Some(method), Some(range)) = (method, scan::find(&request, "params")) else {
+            return request;
+        };
         let params = self.question(method, &request.slice(range));
         Edits::new().replace("params", params).or_same(&request)
     }
@@ -88,12 +102,17 @@ impl Dress {
 
 /// Counts what 2026-07-28 has deprecated (R286).
 fn note_deprecated(method: Method, params: &Bytes) {
-    let count = |feature| instruments().deprecated.add(1, &[KeyValue::new("feature", feature)]);
+    let count = |feature| {
+        instruments()
+            .deprecated
+            .add(1, &[KeyValue::new("feature", feature)])
+    };
     match method {
         Method::RootsList => count("roots"),
         Method::SamplingCreateMessage => {
             count("sampling");
-            let asked = scan::find(params, "includeContext").and_then(|at| scan::string(&params[at]));
+            let asked =
+                scan::find(params, "includeContext").and_then(|at| scan::string(&params[at]));
             if asked.is_some_and(|context| context != "none") {
                 count("include_context");
             }
@@ -107,20 +126,27 @@ mod tests {
     use super::*;
 
     fn dress(asker: Option<&str>) -> Dress {
-        Dress { asker: asker.map(Into::into) }
+        Dress {
+            asker: asker.map(Into::into),
+        }
     }
 
     #[test]
-    fn r190_other_servers_contexts_are_never_asked_for_and_askers_are_named_where_there_are_several() {
+    fn r190_other_servers_contexts_are_never_asked_for_and_askers_are_named_where_there_are_several()
+     {
         let result = Bytes::from_static(
             br#"{"inputRequests":{"a":{"method":"sampling/createMessage","params":{"includeContext":"allServers","maxTokens":1}},
 "b":{"method":"elicitation/create","params":{"message":"Who?","x":1.50}},"c":{"method":"roots/list"}},"requestState":"s"}"#,
         );
         let shown = dress(Some("shop")).questions(&result);
         let text = String::from_utf8_lossy(&shown);
-        assert!(text.contains(r#""includeContext":"none","maxTokens":1"#), "{text}");
         assert!(
-            text.contains(r#""message":"[shop] Who?","x":1.50"#) && text.contains(r#""c":{"method":"roots/list"}"#)
+            text.contains(r#""includeContext":"none","maxTokens":1"#),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#""message":"[shop] Who?","x":1.50"#)
+                && text.contains(r#""c":{"method":"roots/list"}"#)
         );
         assert!(text.ends_with(r#""requestState":"s"}"#), "{text}");
         let alone = dress(None).questions(&result);
@@ -136,9 +162,18 @@ mod tests {
             assert!(scan::contains(&told, b"1.50"), "{told:?}");
             scan::find(&told, "logger").and_then(|at| scan::string(&told[at]).map(String::from))
         };
-        assert_eq!(of(Some("shop"), r#"{"level":"info","data":1.50}"#).as_deref(), Some("shop"));
-        assert_eq!(of(Some("shop"), r#"{"logger":"db","data":1.50}"#).as_deref(), Some("shop/db"));
-        assert_eq!(of(None, r#"{"logger":"db","data":1.50}"#).as_deref(), Some("db"));
+        assert_eq!(
+            of(Some("shop"), r#"{"level":"info","data":1.50}"#).as_deref(),
+            Some("shop")
+        );
+        assert_eq!(
+            of(Some("shop"), r#"{"logger":"db","data":1.50}"#).as_deref(),
+            Some("shop/db")
+        );
+        assert_eq!(
+            of(None, r#"{"logger":"db","data":1.50}"#).as_deref(),
+            Some("db")
+        );
         assert_eq!(of(None, r#"{"data":1.50}"#), None);
     }
 }

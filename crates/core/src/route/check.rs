@@ -1,4 +1,5 @@
-//! Holding arguments and structured results against the tool's schemas, as far as the operator wants it.
+//! Holding arguments and structured results against the tool's schemas, as far as the operator
+//! wants it.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::catalog::{Item, Tool};
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{End, Payload};
 use crate::schema::{
-    Check, Contract, Mismatch, Schema, TOO_COSTLY, Unusable, Verdict, cut, message, verdict, verdict_of_arguments,
+    Check, Contract, Mismatch, Schema, TOO_COSTLY, Unusable, Verdict, cut, message, verdict,
+    verdict_of_arguments,
 };
 use crate::telemetry::instruments;
 
@@ -21,17 +23,27 @@ const MOST_BUFFERED: usize = 4 << 20;
 /// Checks the arguments of a call before anybody hears of it. Absent ones are an empty object.
 ///
 /// # Errors
-/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they are no object, or cannot be checked;
-/// `BadAnswer` where the schema cannot be used and the operator wrote `enforce`.
+/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they
+/// are no object, or cannot be checked; `BadAnswer` where the schema cannot be used and the
+/// operator wrote `enforce`.
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
-    let given = call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let given = call
+        .params
+        .arguments()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let mode = item.terms.validation.input;
-    if let (Contract::Unchecked(why), Check::Enforce) = (&item.tool.output, item.terms.validation.output) {
+    if let (Contract::Unchecked(why), Check::Enforce) =
+        (&item.tool.output, item.terms.validation.output)
+    {
         return Err(unusable(item, Side::Output, *why));
     }
     let schema = match (&item.tool.input, mode) {
-        (Contract::Unchecked(why), Check::Enforce) => return Err(unusable(item, Side::Input, *why)),
-        (Contract::None | Contract::Unchecked(_), _) | (Contract::Checked(_), Check::Off) => return Ok(()),
+        (Contract::Unchecked(why), Check::Enforce) => {
+            return Err(unusable(item, Side::Input, *why));
+        }
+        (Contract::None | Contract::Unchecked(_), _) | (Contract::Checked(_), Check::Off) => {
+            return Ok(());
+        }
         (Contract::Checked(schema), Check::Warn | Check::EnforceUsable | Check::Enforce) => schema,
     };
     let unchecked = |place: &Mismatch| {
@@ -48,9 +60,10 @@ pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
             count(&item.tool, "input", "unchecked");
             return Ok(());
         }
-        Verdict::Fails(mismatches) if mode.refuses() => {
-            Failure::new(FailureKind::BadArguments, message(&item.exposed, &mismatches))
-        }
+        Verdict::Fails(mismatches) if mode.refuses() => Failure::new(
+            FailureKind::BadArguments,
+            message(&item.exposed, &mismatches),
+        ),
         Verdict::Fails(mismatches) => {
             warn(&item.tool, "input", &mismatches);
             return Ok(());
@@ -67,8 +80,9 @@ fn unusable(item: &Item, side: Side, why: Unusable) -> Failure {
         Side::Output => ("output", "results"),
     };
     count(&item.tool, label, "refused");
-    let text =
-        format!("This tool did not run: its {values} have to be checked, and its {label} schema cannot be used: {why}");
+    let text = format!(
+        "This tool did not run: its {values} have to be checked, and its {label} schema cannot be used: {why}"
+    );
     Failure::new(FailureKind::BadAnswer, text).at(&item.tool.upstream)
 }
 
@@ -82,7 +96,8 @@ enum Side {
 /// The check of a tool's results.
 pub(super) struct Results {
     tool: Arc<Tool>,
-    /// Where it cannot be used, no result passes: its calls are refused, but a task of one may be older than that.
+    /// Where it cannot be used, no result passes: its calls are refused, but a task of one may be
+    /// older than that.
     schema: Result<Arc<Schema>, Unusable>,
     enforce: bool,
 }
@@ -97,7 +112,11 @@ impl Results {
             (Contract::Unchecked(why), Check::Enforce) => Err(*why),
             (Contract::Unchecked(_), Check::Warn | Check::EnforceUsable) => return None,
         };
-        Some(Self { tool: item.tool.clone(), schema, enforce: mode.refuses() })
+        Some(Self {
+            tool: item.tool.clone(),
+            schema,
+            enforce: mode.refuses(),
+        })
     }
 
     /// True where no result passes unchecked.
@@ -108,18 +127,26 @@ impl Results {
     /// Passes the end on, or refuses it.
     pub(super) fn check(&self, end: End) -> End {
         let bytes = match &end {
-            End::Complete(Payload::Whole(bytes)) if self.enforce || bytes.len() <= MOST_BUFFERED => bytes,
+            End::Complete(Payload::Whole(bytes))
+                if self.enforce || bytes.len() <= MOST_BUFFERED =>
+            {
+                bytes
+            }
             // The upstream was asked for the whole result.
             End::Complete(Payload::Stream(_)) if self.enforce => {
                 count(&self.tool, "output", "refused");
                 let text = "The tool ran, but its result is too large to be checked against its output schema";
-                return Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).into();
+                return Failure::new(FailureKind::BadAnswer, text)
+                    .at(&self.tool.upstream)
+                    .into();
             }
             End::Complete(_) => {
                 count(&self.tool, "output", "unchecked");
                 return end;
             }
-            End::InputRequired(_) | End::Parked { .. } | End::Task(_) | End::Failed(_) => return end,
+            End::InputRequired(_) | End::Parked { .. } | End::Task(_) | End::Failed(_) => {
+                return end;
+            }
         };
         if is_error(bytes) {
             return end;
@@ -130,11 +157,15 @@ impl Results {
         };
         let verdict = match scan::find(bytes, "structuredContent") {
             Some(at) => verdict(schema, &bytes[at]),
-            None => Verdict::Fails(vec![Mismatch::whole("the result has no `structuredContent`")]),
+            None => Verdict::Fails(vec![Mismatch::whole(
+                "the result has no `structuredContent`",
+            )]),
         };
         match verdict {
             Verdict::Fits => end,
-            Verdict::Unknown if self.enforce => self.refuse_unchecked("checking it would cost too much"),
+            Verdict::Unknown if self.enforce => {
+                self.refuse_unchecked("checking it would cost too much")
+            }
             Verdict::Unreadable(place) if self.enforce => self.refuse_unchecked(&place.to_string()),
             Verdict::Unknown | Verdict::Unreadable(_) => {
                 count(&self.tool, "output", "unchecked");
@@ -150,16 +181,25 @@ impl Results {
 
     fn refuse(&self, mismatches: &[Mismatch]) -> End {
         let places: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
-        self.refused("The tool ran, but its result does not match its output schema", places.join("; "))
+        self.refused(
+            "The tool ran, but its result does not match its output schema",
+            places.join("; "),
+        )
     }
 
     fn refuse_unchecked(&self, why: &str) -> End {
-        self.refused("The tool ran, but its result cannot be checked against its output schema", why.to_owned())
+        self.refused(
+            "The tool ran, but its result cannot be checked against its output schema",
+            why.to_owned(),
+        )
     }
 
     fn refused(&self, text: &'static str, because: String) -> End {
         count(&self.tool, "output", "refused");
-        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).because(because).into()
+        Failure::new(FailureKind::BadAnswer, text)
+            .at(&self.tool.upstream)
+            .because(because)
+            .into()
     }
 }
 
@@ -171,10 +211,19 @@ pub(super) fn is_error(result: &[u8]) -> bool {
 fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
     count(tool, side, "passed");
     let first = mismatches.first().map(Mismatch::to_string);
-    tracing::warn!(?tool, side, first, "a value does not match the tool's schema");
+    tracing::warn!(
+        ?tool,
+        side,
+        first,
+        "a value does not match the tool's schema"
+    );
 }
 
 fn count(tool: &Tool, side: &'static str, action: &'static str) {
-    let labels = [upstream_label(tool), KeyValue::new("side", side), KeyValue::new("action", action)];
+    let labels = [
+        upstream_label(tool),
+        KeyValue::new("side", side),
+        KeyValue::new("action", action),
+    ];
     instruments().validation_failures.add(1, &labels);
 }

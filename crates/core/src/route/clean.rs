@@ -1,5 +1,5 @@
-//! Removal of hidden characters from the answers to one call: from errors, questions and notifications always, from results as
-//! configured.
+//! Removal of hidden characters from the answers to one call: from errors, questions and
+//! notifications always, from results as configured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::names::UpstreamId;
 use crate::reply::{End, Payload, PayloadSource};
 
-/// The number of characters removed from the end of a call. That of a streamed result grows while it passes.
+/// The number of characters removed from the end of a call. That of a streamed result grows while
+/// it passes.
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     whole: u64,
@@ -30,7 +31,11 @@ pub(super) struct Removed {
 impl Removed {
     /// The number so far.
     pub(super) fn total(&self) -> u64 {
-        self.whole + self.streamed.as_ref().map_or(0, |streamed| streamed.load(Ordering::Relaxed))
+        self.whole
+            + self
+                .streamed
+                .as_ref()
+                .map_or(0, |streamed| streamed.load(Ordering::Relaxed))
     }
 
     /// That from a result that is whole.
@@ -39,47 +44,68 @@ impl Removed {
     }
 
     fn whole(whole: u64) -> Self {
-        Self { whole, streamed: None }
+        Self {
+            whole,
+            streamed: None,
+        }
     }
 
-    /// A whole result with the number removed from it, for its client. That of a streamed one comes with its source
-    /// ([`PayloadSource::removed`]).
+    /// A whole result with the number removed from it, for its client. That of a streamed one comes
+    /// with its source ([`PayloadSource::removed`]).
     pub(super) fn told(whole: u64, end: End) -> End {
         match end {
-            End::Complete(Payload::Whole(result)) if whole > 0 => {
-                End::Complete(Payload::Cleaned { result, removed: whole })
-            }
+            End::Complete(Payload::Whole(result)) if whole > 0 => End::Complete(Payload::Cleaned {
+                result,
+                removed: whole,
+            }),
             end => end,
         }
     }
 }
 
-/// A result that is kept or shown inside of a task's state: without the members of one hop, and with the number of what was removed.
+/// A result that is kept or shown inside of a task's state: without the members of one hop, and
+/// with the number of what was removed.
 ///
 /// # Errors
 /// `BadAnswer`: it is malformed.
 pub(super) fn bare(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
-    let edits = Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned());
-    let edits = if removed > 0 { edits.add_meta(meta::WEIR_CLEANED, removed.to_string()) } else { edits };
+    let edits = Edits::new()
+        .without_variants_of(&WITHHELD)
+        .meta(MetaEdits::new().drop_owned());
+    let edits = if removed > 0 {
+        edits.add_meta(meta::WEIR_CLEANED, removed.to_string())
+    } else {
+        edits
+    };
     let bare = edits.apply_checked(result).map(|(bare, _)| bare);
     bare.map_err(|error| {
-        Failure::new(FailureKind::BadAnswer, "The server's result of the task is malformed").because(error)
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The server's result of the task is malformed",
+        )
+        .because(error)
     })
 }
 
 /// What [`bare`] wrote into a result.
 pub(super) fn removed_from(bare: &[u8]) -> u64 {
     let said = scan::find(bare, "_meta").map(|at| &bare[at]);
-    let removed = said.and_then(|said| scan::find(said, meta::WEIR_CLEANED).and_then(|at| scan::integer(&said[at])));
-    removed.and_then(|removed| u64::try_from(removed).ok()).unwrap_or_default()
+    let removed = said.and_then(|said| {
+        scan::find(said, meta::WEIR_CLEANED).and_then(|at| scan::integer(&said[at]))
+    });
+    removed
+        .and_then(|removed| u64::try_from(removed).ok())
+        .unwrap_or_default()
 }
 
 /// The kind of a method's result, if there are texts for readers in it.
 pub(super) fn document(method: Method) -> Option<Document> {
     match method {
-        Method::ToolsCall | Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult => {
-            Some(Document::ToolResult)
-        }
+        Method::ToolsCall
+        | Method::TasksGet
+        | Method::TasksUpdate
+        | Method::TasksCancel
+        | Method::TasksResult => Some(Document::ToolResult),
         Method::PromptsGet => Some(Document::PromptResult),
         // Resources are data.
         _ => None,
@@ -96,27 +122,48 @@ pub(super) struct Cleaning {
 
 impl Cleaning {
     pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
-        let wanted = item.terms.clean.unwrap_or_else(|| endpoint.is_some_and(|endpoint| endpoint.clean));
-        Self { upstream: item.tool.upstream.clone(), result: document(call.method).filter(|_| wanted) }
+        let wanted = item
+            .terms
+            .clean
+            .unwrap_or_else(|| endpoint.is_some_and(|endpoint| endpoint.clean));
+        Self {
+            upstream: item.tool.upstream.clone(),
+            result: document(call.method).filter(|_| wanted),
+        }
     }
 
-    /// The end without hidden characters, and their number. A streamed result is counted while it passes.
+    /// The end without hidden characters, and their number. A streamed result is counted while it
+    /// passes.
     pub(super) fn end(&self, end: End) -> (End, Removed) {
         match (end, self.result) {
             (End::Complete(Payload::Whole(result)), Some(document)) => {
                 let (result, removed) = clean::text(&self.upstream, document, result);
-                (End::Complete(Payload::Whole(result)), Removed::whole(removed))
+                (
+                    End::Complete(Payload::Whole(result)),
+                    Removed::whole(removed),
+                )
             }
             (End::Complete(Payload::Stream(inner)), Some(document)) => {
                 let (cleaner, upstream) = (Some(Cleaner::new(document)), self.upstream.clone());
                 let removed: Arc<AtomicU64> = Arc::default();
-                let passing = Passing { inner, cleaner, upstream, removed: removed.clone() };
-                let removed = Removed { whole: 0, streamed: Some(removed) };
+                let passing = Passing {
+                    inner,
+                    cleaner,
+                    upstream,
+                    removed: removed.clone(),
+                };
+                let removed = Removed {
+                    whole: 0,
+                    streamed: Some(removed),
+                };
                 (End::Complete(Payload::Stream(Box::new(passing))), removed)
             }
             (End::InputRequired(Payload::Whole(result)), _) => {
                 let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
-                (End::InputRequired(Payload::Whole(result)), Removed::whole(removed))
+                (
+                    End::InputRequired(Payload::Whole(result)),
+                    Removed::whole(removed),
+                )
             }
             (End::Parked { id, result }, _) => {
                 let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
@@ -128,7 +175,8 @@ impl Cleaning {
             }
             (End::Failed(failure), _) => {
                 let mut removed = 0;
-                let failure = failure.with_upstream_error(|error| removed = clean::error(&self.upstream, error));
+                let failure = failure
+                    .with_upstream_error(|error| removed = clean::error(&self.upstream, error));
                 (End::Failed(Box::new(failure)), Removed::whole(removed))
             }
             (end, _) => (end, Removed::default()),
@@ -163,13 +211,16 @@ struct Passing {
 impl PayloadSource for Passing {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         loop {
-            let Some(cleaner) = &mut self.cleaner else { return Poll::Ready(None) };
+            let Some(cleaner) = &mut self.cleaner else {
+                return Poll::Ready(None);
+            };
             let mut out = BytesMut::new();
             match ready!(self.inner.poll_chunk(cx)) {
                 Some(Ok(chunk)) => {
                     let mut passed = Passed::default();
                     cleaner.feed(&chunk, &mut passed);
-                    self.removed.store(cleaner.removed().total(), Ordering::Relaxed);
+                    self.removed
+                        .store(cleaner.removed().total(), Ordering::Relaxed);
                     if let Some(chunk) = passed.into_chunk() {
                         return Poll::Ready(Some(Ok(chunk)));
                     }
@@ -230,7 +281,11 @@ impl Sink for Passed {
 
 impl Passed {
     fn into_chunk(self) -> Option<Bytes> {
-        let chunk = if self.copied.is_empty() { self.piece } else { self.copied.freeze() };
+        let chunk = if self.copied.is_empty() {
+            self.piece
+        } else {
+            self.copied.freeze()
+        };
         (!chunk.is_empty()).then_some(chunk)
     }
 }

@@ -120,7 +120,8 @@ impl Record {
         })
     }
 
-    /// Logs why the call has no result: a failure of its server or of weir as a warning, a refusal for whoever looks for it.
+    /// Logs why the call has no result: a failure of its server or of weir as a warning, a refusal
+    /// for whoever looks for it.
     fn log(&self, failure: &Failure) {
         let Begun { call, item, .. } = &self.begun;
         let (upstream, method) = (&item.tool.upstream, call.method_name());
@@ -135,7 +136,9 @@ impl Record {
             | FailureKind::Internal => {
                 tracing::warn!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call failed");
             }
-            _ => tracing::debug!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call refused"),
+            _ => {
+                tracing::debug!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call refused")
+            }
         }
     }
 
@@ -149,9 +152,17 @@ impl Record {
             return;
         }
         let took = self.began.elapsed();
-        let Begun { principal, call, item, verdict, permit } = &mut self.begun;
+        let Begun {
+            principal,
+            call,
+            item,
+            verdict,
+            permit,
+        } = &mut self.begun;
         let revision = self.carried_in.revision();
-        item.tool.meter.took(call.method, outcome, took, trace::sent(&call.trace));
+        item.tool
+            .meter
+            .took(call.method, outcome, took, trace::sent(&call.trace));
         if let Some(revision) = revision {
             item.tool.meter.carried(revision);
         }
@@ -162,10 +173,21 @@ impl Record {
             timings.note(outcome, took);
         }
         self.live = None;
-        let attempt = Attempt { principal, call, item: Some(item) };
+        let attempt = Attempt {
+            principal,
+            call,
+            item: Some(item),
+        };
         let (changes, revision) = (self.changed.changes(), revision.map(Revision::as_str));
         let verdict = std::mem::take(verdict);
-        let ended = Ended { outcome, took, bytes: self.bytes, changes, revision, verdict };
+        let ended = Ended {
+            outcome,
+            took,
+            bytes: self.bytes,
+            changes,
+            revision,
+            verdict,
+        };
         self.audit.ended(&attempt, &ended);
         // Its place is free from here on, not only when the client has read the last byte.
         *permit = Permit::free();
@@ -183,9 +205,14 @@ fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static 
     let mut attributes = vec![
         (
             "mcp.method.name",
-            call.extension.clone().map_or(trace::Value::Word(call.method.as_str()), trace::Value::Text),
+            call.extension
+                .clone()
+                .map_or(trace::Value::Word(call.method.as_str()), trace::Value::Text),
         ),
-        ("weir.upstream", trace::Value::Text(item.tool.upstream.as_str().into())),
+        (
+            "weir.upstream",
+            trace::Value::Text(item.tool.upstream.as_str().into()),
+        ),
     ];
     if call.method == Method::ToolsCall {
         attributes.push(("gen_ai.operation.name", trace::Value::Word("execute_tool")));
@@ -193,7 +220,13 @@ fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static 
     let name = item.tool.meter.name();
     attributes.extend(name.map(|(attribute, name)| (attribute, trace::Value::Text(name.clone()))));
     let failed = is_failed(outcome);
-    let asked = Asked { method: call.method_name(), took, outcome, failed, attributes };
+    let asked = Asked {
+        method: call.method_name(),
+        took,
+        outcome,
+        failed,
+        attributes,
+    };
     span.asked(&call.trace, name.map(|(_, name)| name), asked);
 }
 
@@ -209,7 +242,11 @@ fn finish(end: End, record: Option<Record>) -> End {
     }
     let outcome = match end {
         End::Complete(Payload::Stream(inner)) => {
-            return End::Complete(Payload::Stream(Box::new(Arriving { inner, record, outcome: "complete" })));
+            return End::Complete(Payload::Stream(Box::new(Arriving {
+                inner,
+                record,
+                outcome: "complete",
+            })));
         }
         End::InputRequired(Payload::Stream(inner)) => {
             return End::InputRequired(Payload::Stream(Box::new(Arriving {
@@ -241,7 +278,9 @@ struct Arriving {
 impl Arriving {
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         let Self { inner, record, .. } = self;
-        let Some(live) = &record.live else { return inner.poll_chunk(cx) };
+        let Some(live) = &record.live else {
+            return inner.poll_chunk(cx);
+        };
         live.is(Phase::Answering);
         live.poll_unless_stopped(cx, |cx| inner.poll_chunk(cx))
             .map(|chunk| chunk.unwrap_or_else(|stopped| Some(Err(stopped))))

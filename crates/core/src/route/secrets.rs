@@ -22,9 +22,16 @@ use crate::telemetry::instruments;
 /// # Errors
 /// `BadArguments`: it names the pattern and the place, and nothing of the secret.
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
-    let Some(secrets) = &item.terms.secrets else { return Ok(()) };
-    let given = call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let Some(found) = given.and_then(|given| secrets.in_arguments(&given)) else { return Ok(()) };
+    let Some(secrets) = &item.terms.secrets else {
+        return Ok(());
+    };
+    let given = call
+        .params
+        .arguments()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let Some(found) = given.and_then(|given| secrets.in_arguments(&given)) else {
+        return Ok(());
+    };
     count(&item.tool, "arguments", "refused", 1);
     tracing::warn!(tool = ?item.tool, pattern = found.pattern, "a call with a secret in its arguments was refused");
     let text = format!(
@@ -49,10 +56,16 @@ impl AnswerSearch {
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let secrets = item.terms.secrets.as_ref()?;
         let action = secrets.answers?;
-        Some(Self { tool: item.tool.clone(), secrets: secrets.clone(), action, result: document(call.method) })
+        Some(Self {
+            tool: item.tool.clone(),
+            secrets: secrets.clone(),
+            action,
+            result: document(call.method),
+        })
     }
 
-    /// True if a result can only be passed on whole: a secret may stand anywhere in a string of any length.
+    /// True if a result can only be passed on whole: a secret may stand anywhere in a string of any
+    /// length.
     pub(super) const fn wants_whole(&self) -> bool {
         self.result.is_some()
     }
@@ -61,18 +74,30 @@ impl AnswerSearch {
     pub(super) fn end(&self, end: End) -> (End, u64) {
         match (end, self.result) {
             (End::Complete(Payload::Whole(result)), Some(document)) => {
-                self.looked_at(document, result, |result| End::Complete(Payload::Whole(result)))
+                self.looked_at(document, result, |result| {
+                    End::Complete(Payload::Whole(result))
+                })
             }
             // The upstream was asked for the whole result.
             (End::Complete(Payload::Stream(_)), Some(_)) => {
                 let text = "The tool ran, but its result is too large to be searched for secrets";
-                (Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).into(), 0)
+                (
+                    Failure::new(FailureKind::BadAnswer, text)
+                        .at(&self.tool.upstream)
+                        .into(),
+                    0,
+                )
             }
             (End::InputRequired(Payload::Whole(result)), _) => {
-                self.looked_at(Document::ToolResult, result, |result| End::InputRequired(Payload::Whole(result)))
+                self.looked_at(Document::ToolResult, result, |result| {
+                    End::InputRequired(Payload::Whole(result))
+                })
             }
             (End::Parked { id, result }, _) => {
-                self.looked_at(Document::ToolResult, result, |result| End::Parked { id, result })
+                self.looked_at(Document::ToolResult, result, |result| End::Parked {
+                    id,
+                    result,
+                })
             }
             (End::Task(created), _) => self.looked_at(Document::TaskState, created, End::Task),
             (End::Failed(failure), _) => self.failed(*failure),
@@ -80,7 +105,12 @@ impl AnswerSearch {
         }
     }
 
-    fn looked_at(&self, document: Document, text: Bytes, end: impl FnOnce(Bytes) -> End) -> (End, u64) {
+    fn looked_at(
+        &self,
+        document: Document,
+        text: Bytes,
+        end: impl FnOnce(Bytes) -> End,
+    ) -> (End, u64) {
         match self.action {
             SecretAction::Mask => {
                 let (text, masked) = self.masked(document, text);
@@ -106,7 +136,11 @@ impl AnswerSearch {
                     }
                 }
                 SecretAction::Refuse => {
-                    refused = self.secrets.patterns.find(Document::Error, &text).map(|found| found.name);
+                    refused = self
+                        .secrets
+                        .patterns
+                        .find(Document::Error, &text)
+                        .map(|found| found.name);
                 }
             }
         });
@@ -119,13 +153,19 @@ impl AnswerSearch {
     fn refused(&self, what: &'static str, pattern: &str) -> End {
         count(&self.tool, "answers", "refused", 1);
         tracing::warn!(tool = ?self.tool, what, pattern, "an answer with a secret was refused");
-        let text = format!("The tool ran, but its {what} has a secret (pattern `{pattern}`) and is not passed on");
-        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).into()
+        let text = format!(
+            "The tool ran, but its {what} has a secret (pattern `{pattern}`) and is not passed on"
+        );
+        Failure::new(FailureKind::BadAnswer, text)
+            .at(&self.tool.upstream)
+            .into()
     }
 
     /// A text with its secrets masked, and their number.
     pub(super) fn masked(&self, document: Document, text: Bytes) -> (Bytes, u64) {
-        let Some(masked) = self.secrets.patterns.mask(document, &text) else { return (text, 0) };
+        let Some(masked) = self.secrets.patterns.mask(document, &text) else {
+            return (text, 0);
+        };
         let found = masked.found.values().sum();
         count(&self.tool, "answers", "masked", found);
         (masked.bytes.into(), found)
@@ -133,6 +173,10 @@ impl AnswerSearch {
 }
 
 fn count(tool: &Tool, side: &'static str, action: &'static str, found: u64) {
-    let labels = [upstream_label(tool), KeyValue::new("side", side), KeyValue::new("action", action)];
+    let labels = [
+        upstream_label(tool),
+        KeyValue::new("side", side),
+        KeyValue::new("action", action),
+    ];
     instruments().secrets_found.add(found, &labels);
 }

@@ -26,7 +26,10 @@ impl SizeCheck {
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let is_bounded = call.method == Method::ResourcesRead || document(call.method).is_some();
         let limit = item.terms.results.filter(|_| is_bounded)?;
-        Some(Self { tool: item.tool.clone(), limit })
+        Some(Self {
+            tool: item.tool.clone(),
+            limit,
+        })
     }
 
     /// The end within the bound, and how many bytes of text were cut.
@@ -34,7 +37,9 @@ impl SizeCheck {
         let result = match end {
             End::Complete(Payload::Whole(result)) if result.len() > self.limit.bytes => result,
             // The upstream was asked for the whole result.
-            End::Complete(Payload::Stream(_)) => return (self.refused("more bytes than can be held"), 0),
+            End::Complete(Payload::Stream(_)) => {
+                return (self.refused("more bytes than can be held"), 0);
+            }
             end => return (end, 0),
         };
         if self.limit.over == Oversized::Cut {
@@ -46,7 +51,10 @@ impl SizeCheck {
             };
             if let Ok(Some(cut)) = weir_clean::cut(&result, most, note) {
                 self.count("cut");
-                return (End::Complete(Payload::Whole(cut.bytes.into())), cut.removed as u64);
+                return (
+                    End::Complete(Payload::Whole(cut.bytes.into())),
+                    cut.removed as u64,
+                );
             }
         }
         (self.refused(&format!("{} bytes", result.len())), 0)
@@ -56,17 +64,24 @@ impl SizeCheck {
         self.count("refused");
         let most = self.limit.bytes;
         let text = match self.limit.over {
-            Oversized::Refuse => format!("The result has {has}, and at most {most} are passed on. Ask for less"),
+            Oversized::Refuse => {
+                format!("The result has {has}, and at most {most} are passed on. Ask for less")
+            }
             Oversized::Cut => {
                 format!(
                     "The result has {has}, at most {most} are passed on, and only its text can be cut. Ask for less"
                 )
             }
         };
-        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).into()
+        Failure::new(FailureKind::BadAnswer, text)
+            .at(&self.tool.upstream)
+            .into()
     }
 
     fn count(&self, action: &'static str) {
-        instruments().results_oversized.add(1, &[upstream_label(&self.tool), KeyValue::new("action", action)]);
+        instruments().results_oversized.add(
+            1,
+            &[upstream_label(&self.tool), KeyValue::new("action", action)],
+        );
     }
 }

@@ -12,15 +12,23 @@ use crate::upstream::ListKind;
 /// In which list, and under which name there.
 ///
 /// # Errors
-/// `MethodNotFound` for a method that is about nothing in a list; `InvalidParams` where the name is missing.
+/// `MethodNotFound` for a method that is about nothing in a list; `InvalidParams` where the name is
+/// missing.
 pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let (kind, name) = match call.method {
         Method::ToolsCall => (ListKind::Tools, call.params.name().map_err(wrong)?),
         Method::PromptsGet => (ListKind::Prompts, call.params.name().map_err(wrong)?),
-        Method::ResourcesRead | Method::ResourcesSubscribe => (ListKind::Resources, call.params.uri().map_err(wrong)?),
+        Method::ResourcesRead | Method::ResourcesSubscribe => {
+            (ListKind::Resources, call.params.uri().map_err(wrong)?)
+        }
         Method::CompletionComplete => return reference(call),
-        _ => return Err(Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+        _ => {
+            return Err(Failure::new(
+                FailureKind::MethodNotFound,
+                "This method is not served",
+            ));
+        }
     };
     let missing = match kind {
         ListKind::Tools => "`name` is missing: say which tool to call",
@@ -30,27 +38,33 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     Ok((kind, name.ok_or_else(|| Failure::invalid_params(missing))?))
 }
 
-/// `ref` of a completion: a prompt by its name, or a template by its own text (server/utilities/completion).
+/// `ref` of a completion: a prompt by its name, or a template by its own text
+/// (server/utilities/completion).
 fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let bad = |text: &'static str| Failure::invalid_params(text);
     let raw = call.params.raw();
-    let given = scan::find(raw, "ref").map(|range| &raw[range]).filter(|value| scan::is_object(value));
+    let given = scan::find(raw, "ref")
+        .map(|range| &raw[range])
+        .filter(|value| scan::is_object(value));
     let given = given.ok_or_else(|| bad("`ref` is missing: say what to complete for"))?;
     let text = |name: &str| scan::find(given, name).and_then(|range| scan::string(&given[range]));
     match text("type").as_deref() {
         Some("ref/prompt") => {
-            let name = text("name").ok_or_else(|| bad("`ref.name` is missing: say which prompt"))?;
+            let name =
+                text("name").ok_or_else(|| bad("`ref.name` is missing: say which prompt"))?;
             Ok((ListKind::Prompts, name))
         }
         Some("ref/resource") => {
-            let uri = text("uri").ok_or_else(|| bad("`ref.uri` is missing: say which resource template"))?;
+            let uri = text("uri")
+                .ok_or_else(|| bad("`ref.uri` is missing: say which resource template"))?;
             Ok((ListKind::Templates, uri))
         }
         _ => Err(bad("`ref.type` must be `ref/prompt` or `ref/resource`")),
     }
 }
 
-/// The one answer to a name that nothing has, or that the sender may not see: there is no telling them apart.
+/// The one answer to a name that nothing has, or that the sender may not see: there is no telling
+/// them apart.
 pub(super) fn unknown(kind: ListKind, name: &str) -> Failure {
     Failure::not_there(kind, name)
 }

@@ -1,6 +1,8 @@
-//! Tasks: how a call that became one gets its name, and how one is asked after, answered and cancelled.
+//! Tasks: how a call that became one gets its name, and how one is asked after, answered and
+//! cancelled.
 //!
-//! These are no calls of tools: they are not decided and audited anew. They are bound to who made the call, by the name.
+//! These are no calls of tools: they are not decided and audited anew. They are bound to who made
+//! the call, by the name.
 
 mod naming;
 mod result;
@@ -42,18 +44,25 @@ const PAGE: usize = 50;
 const AT_ONCE: usize = 8;
 
 impl Router {
-    /// Asks after a task (`tasks/get`), answers what it asks (`tasks/update`), or cancels it (`tasks/cancel`). Gives the result
-    /// in the words of the tasks extension, under the client's name for the task. Cancel safe.
+    /// Asks after a task (`tasks/get`), answers what it asks (`tasks/update`), or cancels it
+    /// (`tasks/cancel`). Gives the result in the words of the tasks extension, under the client's
+    /// name for the task. Cancel safe.
     ///
     /// # Errors
     /// `InvalidParams` for a task that is not there or not the sender's; else the upstream's.
     pub async fn task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
-        let given = asked.params.task_id().map_err(|error| Failure::invalid_params(error.to_string()))?;
-        let name = given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
+        let given = asked
+            .params
+            .task_id()
+            .map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let name =
+            given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
         let unknown = || Failure::unknown_task(&name);
         let desk = self.tasks.as_ref().ok_or_else(unknown)?;
-        let home = desk.find(principal, &asked.endpoint, &name).ok_or_else(unknown)?;
+        let home = desk
+            .find(principal, &asked.endpoint, &name)
+            .ok_or_else(unknown)?;
         match desk.book.find((principal, &asked.endpoint), &name) {
             // There is nothing to answer or to cancel any more.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
@@ -64,43 +73,68 @@ impl Router {
         if let Some(refusal) = self.shut(&home) {
             return Err(refusal);
         }
-        let Whereabouts { upstream, outbound, way } = self.whereabouts(&call, home).ok_or_else(unknown)?;
-        let state = whole(upstream.call(outbound).await).await.map_err(|failure| match failure.kind() {
-            // The upstream names it by its own id, which is nobody's business.
-            FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
-            _ => failure,
-        })?;
+        let Whereabouts {
+            upstream,
+            outbound,
+            way,
+        } = self.whereabouts(&call, home).ok_or_else(unknown)?;
+        let state = whole(upstream.call(outbound).await)
+            .await
+            .map_err(|failure| match failure.kind() {
+                // The upstream names it by its own id, which is nobody's business.
+                FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
+                _ => failure,
+            })?;
         match asked.method {
             Method::TasksGet => detailed(&state, &name, &way),
             _ => Ok(Bytes::from_static(b"{}")),
         }
     }
 
-    /// Has the server of a task tell of it, to whoever may ask after it. `None` where it tells nothing, or nothing more: the
-    /// task is asked after then. Cancel safe.
+    /// Has the server of a task tell of it, to whoever may ask after it. `None` where it tells
+    /// nothing, or nothing more: the task is asked after then. Cancel safe.
     pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<Rings> {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
         let desk = self.tasks.as_ref()?;
-        let home =
-            desk.find(principal, &asked.endpoint, &name).filter(|home| !home.own && self.shut(home).is_none())?;
-        if desk.book.find((principal, &asked.endpoint), &name).is_some_and(|kept| kept.settled) {
+        let home = desk
+            .find(principal, &asked.endpoint, &name)
+            .filter(|home| !home.own && self.shut(home).is_none())?;
+        if desk
+            .book
+            .find((principal, &asked.endpoint), &name)
+            .is_some_and(|kept| kept.settled)
+        {
             return None;
         }
-        let Whereabouts { upstream, outbound, .. } = self.whereabouts(call, home)?;
+        let Whereabouts {
+            upstream, outbound, ..
+        } = self.whereabouts(call, home)?;
         upstream.follow(outbound).await
     }
 
-    /// What whoever asks after a task of a disabled upstream hears. Those of one that is drained may end.
+    /// What whoever asks after a task of a disabled upstream hears. Those of one that is drained
+    /// may end.
     fn shut(&self, home: &TaskHome) -> Option<Failure> {
-        let disabled = self.catalog.closed(&home.upstream).is_some_and(|closed| closed.how == Closing::Disabled);
-        if disabled { self.catalog.refusal(&home.upstream) } else { None }
+        let disabled = self
+            .catalog
+            .closed(&home.upstream)
+            .is_some_and(|closed| closed.how == Closing::Disabled);
+        if disabled {
+            self.catalog.refusal(&home.upstream)
+        } else {
+            None
+        }
     }
 
     /// How a task is asked after; `None` where its sender may not, or not any more.
     fn whereabouts(&self, call: &Authenticated<Arc<Call>>, home: TaskHome) -> Option<Whereabouts> {
         let (principal, asked) = (call.principal(), call.inner());
-        let mut own = Call { session: home.session, as_task: AsTask::Never, ..Call::clone(asked) };
+        let mut own = Call {
+            session: home.session,
+            as_task: AsTask::Never,
+            ..Call::clone(asked)
+        };
         own.capabilities.class = home.class;
         let item = self.of_task(principal, &own, &home)?;
         let upstream = self.catalog.upstream(&home.upstream)?;
@@ -117,52 +151,102 @@ impl Router {
             carried_in: CarriedIn::default(),
             safe_to_repeat: false,
         };
-        Some(Whereabouts { upstream, outbound, way })
+        Some(Whereabouts {
+            upstream,
+            outbound,
+            way,
+        })
     }
 
-    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, whatever its upstream makes of that. Gives its state.
+    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, whatever its upstream
+    /// makes of that. Gives its state.
     ///
     /// # Errors
     /// As [`Self::task`]; `InvalidParams` for a task that is over.
     pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
-        let about = |method| call.with(Arc::new(Call { method, ..Call::clone(call.inner()) }));
+        let about = |method| {
+            call.with(Arc::new(Call {
+                method,
+                ..Call::clone(call.inner())
+            }))
+        };
         if is_over(&self.task(about(Method::TasksGet)).await?) {
-            return Err(Failure::invalid_params("The task is over: it cannot be cancelled any more"));
+            return Err(Failure::invalid_params(
+                "The task is over: it cannot be cancelled any more",
+            ));
         }
         self.task(about(Method::TasksCancel)).await?;
         let state = self.task(about(Method::TasksGet)).await?;
-        let bad =
-            |error| Failure::new(FailureKind::BadAnswer, "The server's state of the task is malformed").because(error);
-        let edits = ["result", "error", "inputRequests"].into_iter().fold(Edits::new(), Edits::remove);
-        let state = edits.set("status", &b"\"cancelled\""[..]).apply_checked(&state).map_err(bad)?.0;
+        let bad = |error| {
+            Failure::new(
+                FailureKind::BadAnswer,
+                "The server's state of the task is malformed",
+            )
+            .because(error)
+        };
+        let edits = ["result", "error", "inputRequests"]
+            .into_iter()
+            .fold(Edits::new(), Edits::remove);
+        let state = edits
+            .set("status", &b"\"cancelled\""[..])
+            .apply_checked(&state)
+            .map_err(bad)?
+            .0;
         if let (Some(desk), Ok(Some(name))) = (&self.tasks, call.inner().params.task_id()) {
-            let task = KeptTask { name: (&*name).into(), state: state.clone(), settled: true };
+            let task = KeptTask {
+                name: (&*name).into(),
+                state: state.clone(),
+                settled: true,
+            };
             let ttl = scan::find(&state, "ttlMs").and_then(|at| scan::integer(&state[at]));
-            let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok()).map(Duration::from_millis);
-            desk.book.enter((call.principal(), &call.inner().endpoint), task, ttl)?;
+            let ttl = ttl
+                .and_then(|ttl| u64::try_from(ttl).ok())
+                .map(Duration::from_millis);
+            desk.book
+                .enter((call.principal(), &call.inner().endpoint), task, ttl)?;
         }
         Ok(state)
     }
 
-    /// A page of the sender's tasks, each with its state of now, and where the next page begins (2025-11-25, `tasks/list`).
+    /// A page of the sender's tasks, each with its state of now, and where the next page begins
+    /// (2025-11-25, `tasks/list`).
     ///
     /// # Errors
     /// `MethodNotFound` where senders cannot be told apart; a bad cursor.
-    pub async fn tasks(&self, call: Authenticated<Arc<Call>>) -> Result<(Vec<Bytes>, Option<String>), Failure> {
+    pub async fn tasks(
+        &self,
+        call: Authenticated<Arc<Call>>,
+    ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
         let (principal, endpoint) = (call.principal(), &call.inner().endpoint);
         let desk = self.tasks.as_ref().filter(|_| !principal.is_anonymous());
-        let none = || Failure::new(FailureKind::MethodNotFound, "Tasks are listed for those who can be told apart");
+        let none = || {
+            Failure::new(
+                FailureKind::MethodNotFound,
+                "Tasks are listed for those who can be told apart",
+            )
+        };
         let desk = desk.ok_or_else(none)?;
-        let cursor = call.inner().params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let cursor = call
+            .inner()
+            .params
+            .cursor()
+            .map_err(|error| Failure::invalid_params(error.to_string()))?;
         let after = match cursor {
             None => 0,
-            Some(cursor) => desk.position(principal, endpoint, &cursor).ok_or_else(Failure::bad_cursor)?,
+            Some(cursor) => desk
+                .position(principal, endpoint, &cursor)
+                .ok_or_else(Failure::bad_cursor)?,
         };
         let mut kept = desk.book.page((principal, endpoint), after, PAGE + 1);
         let has_more = kept.len() > PAGE;
         kept.truncate(PAGE);
-        let next = kept.last().filter(|_| has_more).map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
-        let states = stream::iter(kept).map(|(_, kept)| self.newest(&call, kept)).buffered(AT_ONCE);
+        let next = kept
+            .last()
+            .filter(|_| has_more)
+            .map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
+        let states = stream::iter(kept)
+            .map(|(_, kept)| self.newest(&call, kept))
+            .buffered(AT_ONCE);
         Ok((states.filter_map(std::future::ready).collect().await, next))
     }
 
@@ -172,12 +256,17 @@ impl Router {
             return Some(kept.state);
         }
         let params = Params::of_task(&kept.name);
-        let about = Call { method: Method::TasksGet, params, ..Call::clone(call.inner()) };
+        let about = Call {
+            method: Method::TasksGet,
+            params,
+            ..Call::clone(call.inner())
+        };
         match self.task(call.with(Arc::new(about))).await {
             Ok(state) => Some(state),
             Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
                 if let Some(desk) = &self.tasks {
-                    desk.book.forget((call.principal(), &call.inner().endpoint), &kept.name);
+                    desk.book
+                        .forget((call.principal(), &call.inner().endpoint), &kept.name);
                 }
                 None
             }
@@ -190,10 +279,15 @@ impl Router {
     fn of_task(&self, principal: &Principal, call: &Call, home: &TaskHome) -> Option<Item> {
         let Look { whole, seen } = self.look(principal, call, ListKind::Tools)?;
         let own = |item: &&Item| item.tool.upstream == home.upstream;
-        match (seen.find(&home.tool).item().filter(own), whole.find(&home.tool).item().filter(own)) {
+        match (
+            seen.find(&home.tool).item().filter(own),
+            whole.find(&home.tool).item().filter(own),
+        ) {
             (Some(item), _) => Some(item.clone()),
             (None, Some(_)) => None,
-            (None, None) => self.catalog.bygone(&call.endpoint, &home.upstream, &home.tool),
+            (None, None) => self
+                .catalog
+                .bygone(&call.endpoint, &home.upstream, &home.tool),
         }
     }
 }
@@ -207,26 +301,44 @@ struct Whereabouts {
 
 /// A state under the client's name, its questions and its result passed on as those of a call are.
 fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
-    let bad = || Failure::new(FailureKind::BadAnswer, "The server's answer about the task is malformed");
+    let bad = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The server's answer about the task is malformed",
+        )
+    };
     let state = named(&way.task_state(state.clone()), name).ok_or_else(bad)?;
-    let Some(at) = scan::find(&state, "result") else { return Ok(state) };
+    let Some(at) = scan::find(&state, "result") else {
+        return Ok(state);
+    };
     let (cleaned, changed) = way.clean(End::Complete(Payload::Whole(state.slice(at))));
     let removed = changed.removed.of_whole();
     let edits = match way.pass(cleaned, removed) {
-        End::Complete(Payload::Whole(result)) => Edits::new().replace("result", clean::bare(&result, removed)?),
+        End::Complete(Payload::Whole(result)) => {
+            Edits::new().replace("result", clean::bare(&result, removed)?)
+        }
         End::Failed(failure) => {
             let failed = failed(&failure);
-            Edits::new().remove("result").set("status", &b"\"failed\""[..]).set("error", failed)
+            Edits::new()
+                .remove("result")
+                .set("status", &b"\"failed\""[..])
+                .set("error", failed)
         }
         _ => return Err(bad()),
     };
-    edits.apply_checked(&state).map(|(state, _)| state).map_err(|error| bad().because(error))
+    edits
+        .apply_checked(&state)
+        .map(|(state, _)| state)
+        .map_err(|error| bad().because(error))
 }
 
 /// The error of a task whose result cannot be passed on.
 fn failed(failure: &Failure) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
-    ObjectWriter::new(&mut out).integer("code", code::BAD_ANSWER).string("message", &failure.to_string()).end();
+    ObjectWriter::new(&mut out)
+        .integer("code", code::BAD_ANSWER)
+        .string("message", &failure.to_string())
+        .end();
     out.freeze()
 }
 
@@ -234,18 +346,28 @@ fn failed(failure: &Failure) -> Bytes {
 fn named(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut text = BytesMut::with_capacity(name.len() + 2);
     string(&mut text, name);
-    Edits::new().set("taskId", text.freeze()).apply_checked(object).ok().map(|(object, _)| object)
+    Edits::new()
+        .set("taskId", text.freeze())
+        .apply_checked(object)
+        .ok()
+        .map(|(object, _)| object)
 }
 
 /// Whether a state stays as it is.
 fn is_over(state: &[u8]) -> bool {
     let status = scan::find(state, "status").and_then(|at| scan::string(&state[at]));
-    matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
+    matches!(
+        status.as_deref(),
+        Some("completed" | "failed" | "cancelled")
+    )
 }
 
 /// A reply whose result comes whole, because it has to be kept.
 pub(super) fn gathered(reply: Reply) -> Reply {
-    Reply::live(Gathering { reply, arriving: None })
+    Reply::live(Gathering {
+        reply,
+        arriving: None,
+    })
 }
 
 struct Gathering {
@@ -262,9 +384,11 @@ impl ReplySource for Gathering {
                         held.extend_from_slice(&chunk);
                         continue;
                     }
-                    Some(Ok(_)) => {
-                        Failure::new(FailureKind::BadAnswer, "The result is too large to be kept as a task's").into()
-                    }
+                    Some(Ok(_)) => Failure::new(
+                        FailureKind::BadAnswer,
+                        "The result is too large to be kept as a task's",
+                    )
+                    .into(),
                     Some(Err(failure)) => failure.into(),
                     None => End::Complete(Payload::Whole(held.split().freeze())),
                 };
@@ -275,7 +399,11 @@ impl ReplySource for Gathering {
                     self.arriving = Some((source, BytesMut::new()));
                 }
                 Some(event) => return Poll::Ready(event),
-                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+                None => {
+                    return Poll::Ready(Event::End(
+                        Failure::internal("a reply ended without an end").into(),
+                    ));
+                }
             }
         }
     }
@@ -283,11 +411,18 @@ impl ReplySource for Gathering {
 
 /// The whole result a reply ends with.
 async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
-    let too_large = || Failure::new(FailureKind::BadAnswer, "The task's result is larger than can be passed on");
+    let too_large = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The task's result is larger than can be passed on",
+        )
+    };
     loop {
         match reply.next().await {
             Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(Payload::Whole(result) | Payload::Cleaned { result, .. }))) => {
+            Some(Event::End(End::Complete(
+                Payload::Whole(result) | Payload::Cleaned { result, .. },
+            ))) => {
                 return Ok(result);
             }
             Some(Event::End(End::Complete(Payload::Stream(mut source)))) => {
@@ -302,7 +437,10 @@ async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
             }
             Some(Event::End(End::Failed(failure))) => return Err(*failure),
             Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
-                return Err(Failure::new(FailureKind::BadAnswer, "The server's answer about the task is none"));
+                return Err(Failure::new(
+                    FailureKind::BadAnswer,
+                    "The server's answer about the task is none",
+                ));
             }
             None => return Err(Failure::internal("a reply ended without an end")),
         }

@@ -1,8 +1,10 @@
-//! URIs of an upstream in its results, as the endpoint shows them: what weir understands and a client may ask for again.
+//! URIs of an upstream in its results, as the endpoint shows them: what weir understands and a
+//! client may ask for again.
 //!
-//! Looked at are `contents[].uri` of a read, and resource links and embedded resources among the content of tools and prompts.
-//! All other bytes stay as they are. A result that streams past weir is rewritten as it passes; then a block whose `type` comes after
-//! its `uri` is taken for what only such a block has.
+//! Looked at are `contents[].uri` of a read, and resource links and embedded resources among the
+//! content of tools and prompts. All other bytes stay as they are. A result that streams past weir
+//! is rewritten as it passes; then a block whose `type` comes after its `uri` is taken for what
+//! only such a block has.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,20 +28,40 @@ impl Renaming {
     /// `None` where the endpoint renames no URIs.
     pub(super) fn of(endpoint: &Endpoint, item: &Item) -> Option<Self> {
         match &endpoint.mode {
-            Mode::Aggregate { prefix: Prefix::Always, .. } => Some(Self(item.tool.upstream.clone())),
+            Mode::Aggregate {
+                prefix: Prefix::Always,
+                ..
+            } => Some(Self(item.tool.upstream.clone())),
             // Bare URIs are understood on the way back: by the lists, by templates.
-            Mode::Aggregate { prefix: Prefix::None, .. } | Mode::Transparent(_) => None,
+            Mode::Aggregate {
+                prefix: Prefix::None,
+                ..
+            }
+            | Mode::Transparent(_) => None,
         }
     }
 
     /// Passes an end on with its URIs renamed.
     pub(super) fn apply(&self, end: End) -> End {
         match end {
-            End::Complete(Payload::Whole(result)) => End::Complete(Payload::Whole(self.renamed(result))),
+            End::Complete(Payload::Whole(result)) => {
+                End::Complete(Payload::Whole(self.renamed(result)))
+            }
             End::Complete(Payload::Stream(source)) => {
-                let (passing, waiting) = (Passing { upstream: self.0.clone(), kind: None }, VecDeque::new());
+                let (passing, waiting) = (
+                    Passing {
+                        upstream: self.0.clone(),
+                        kind: None,
+                    },
+                    VecDeque::new(),
+                );
                 let texts = Some(Texts::new(DEEPEST));
-                End::Complete(Payload::Stream(Box::new(Streamed { source, texts, passing, waiting })))
+                End::Complete(Payload::Stream(Box::new(Streamed {
+                    source,
+                    texts,
+                    passing,
+                    waiting,
+                })))
             }
             other => other,
         }
@@ -54,12 +76,18 @@ impl Renaming {
         for member in scan::members(&result) {
             let at = member.value;
             match &*member.key.decode() {
-                "contents" => each(&result, at, &mut |content| uri_of(&result, content, &mut places)),
-                "content" => each(&result, at, &mut |block| self::block(&result, block, &mut places)),
+                "contents" => each(&result, at, &mut |content| {
+                    uri_of(&result, content, &mut places)
+                }),
+                "content" => each(&result, at, &mut |block| {
+                    self::block(&result, block, &mut places)
+                }),
                 "messages" => each(&result, at, &mut |message| {
                     if let Some(content) = within(&result, &message, "content") {
                         if result[content.clone()].starts_with(b"[") {
-                            each(&result, content, &mut |block| self::block(&result, block, &mut places));
+                            each(&result, content, &mut |block| {
+                                self::block(&result, block, &mut places)
+                            });
                         } else {
                             self::block(&result, content, &mut places);
                         }
@@ -76,7 +104,9 @@ impl Renaming {
         let mut out = BytesMut::with_capacity(result.len() + places.len() * 32);
         let mut done = 0;
         for place in places {
-            let Some(native) = scan::string(&result[place.clone()]) else { continue };
+            let Some(native) = scan::string(&result[place.clone()]) else {
+                continue;
+            };
             out.put_slice(&result[done..place.start]);
             write::string(&mut out, &uri::expose(&self.0, &native));
             done = place.end;
@@ -109,7 +139,9 @@ impl PayloadSource for Streamed {
                 Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 None => return Poll::Ready(None),
             };
-            let Some(texts) = &mut self.texts else { return Poll::Ready(Some(Ok(chunk))) };
+            let Some(texts) = &mut self.texts else {
+                return Poll::Ready(Some(Ok(chunk)));
+            };
             let mut pieces = Vec::new();
             if texts.feed(&chunk, &mut self.passing, &mut pieces).is_err() {
                 let text = "The upstream's result is not valid JSON";
@@ -138,16 +170,20 @@ impl Passing {
     fn block(path: &[Step]) -> Option<(&[Step], &[Step])> {
         let length = match path {
             [Step::Key(name), Step::At(_), ..] if name == b"content" => 2,
-            [Step::Key(name), Step::At(_), Step::Key(inner), Step::At(_), ..]
-                if name == b"messages" && inner == b"content" =>
-            {
-                4
-            }
-            [Step::Key(name), Step::At(_), Step::Key(inner), Step::Key(_), ..]
-                if name == b"messages" && inner == b"content" =>
-            {
-                3
-            }
+            [
+                Step::Key(name),
+                Step::At(_),
+                Step::Key(inner),
+                Step::At(_),
+                ..,
+            ] if name == b"messages" && inner == b"content" => 4,
+            [
+                Step::Key(name),
+                Step::At(_),
+                Step::Key(inner),
+                Step::Key(_),
+                ..,
+            ] if name == b"messages" && inner == b"content" => 3,
             _ => return None,
         };
         Some(path.split_at(length))
@@ -161,12 +197,20 @@ impl Retext for Passing {
         {
             return uri == b"uri";
         }
-        let Some((block, rest)) = Self::block(path) else { return false };
-        let known = self.kind.as_ref().filter(|(of, _)| of == block).map(|(_, has)| *has);
+        let Some((block, rest)) = Self::block(path) else {
+            return false;
+        };
+        let known = self
+            .kind
+            .as_ref()
+            .filter(|(of, _)| of == block)
+            .map(|(_, has)| *has);
         match rest {
             [Step::Key(name)] if name == b"type" => true,
             [Step::Key(name)] => name == b"uri" && known.unwrap_or(true),
-            [Step::Key(inner), Step::Key(name)] => inner == b"resource" && name == b"uri" && known.unwrap_or(true),
+            [Step::Key(inner), Step::Key(name)] => {
+                inner == b"resource" && name == b"uri" && known.unwrap_or(true)
+            }
             _ => false,
         }
     }
@@ -184,7 +228,9 @@ impl Retext for Passing {
 
 /// A content block: a link has a URI, an embedded resource has one inside.
 fn block(result: &[u8], block: Range<usize>, places: &mut Vec<Range<usize>>) {
-    let Some(kind) = within(result, &block, "type") else { return };
+    let Some(kind) = within(result, &block, "type") else {
+        return;
+    };
     match scan::string(&result[kind]).as_deref() {
         Some("resource_link") => uri_of(result, block, places),
         Some("resource") => {
@@ -222,20 +268,34 @@ mod tests {
 
     fn renamed(text: &str) -> String {
         let renaming = Renaming(UpstreamId::new("u").unwrap());
-        String::from_utf8(renaming.renamed(Bytes::copy_from_slice(text.as_bytes())).to_vec()).unwrap()
+        String::from_utf8(
+            renaming
+                .renamed(Bytes::copy_from_slice(text.as_bytes()))
+                .to_vec(),
+        )
+        .unwrap()
     }
 
     /// The same result, streaming by in pieces.
     fn streamed(text: &str, size: usize) -> String {
         struct Pieces(VecDeque<Bytes>);
         impl PayloadSource for Pieces {
-            fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            fn poll_chunk(
+                &mut self,
+                _cx: &mut Context<'_>,
+            ) -> Poll<Option<Result<Bytes, Failure>>> {
                 Poll::Ready(self.0.pop_front().map(Ok))
             }
         }
-        let pieces = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
+        let pieces = text
+            .as_bytes()
+            .chunks(size)
+            .map(Bytes::copy_from_slice)
+            .collect();
         let end = End::Complete(Payload::Stream(Box::new(Pieces(pieces))));
-        let End::Complete(Payload::Stream(mut source)) = Renaming(UpstreamId::new("u").unwrap()).apply(end) else {
+        let End::Complete(Payload::Stream(mut source)) =
+            Renaming(UpstreamId::new("u").unwrap()).apply(end)
+        else {
             panic!("a stream stays one")
         };
         let (mut out, mut cx) = (Vec::new(), Context::from_waker(std::task::Waker::noop()));
@@ -266,7 +326,10 @@ mod tests {
             ),
         ] {
             assert_eq!(renamed(given), expected);
-            assert_eq!((streamed(given, 1), streamed(given, 1000)), (expected.to_owned(), expected.to_owned()));
+            assert_eq!(
+                (streamed(given, 1), streamed(given, 1000)),
+                (expected.to_owned(), expected.to_owned())
+            );
         }
         for same in [
             r#"{"content":[{"type":"text","text":"\"uri\""}],"uri":"a:b"}"#,
@@ -275,7 +338,10 @@ mod tests {
             r#"{"contents":[{"uri":5}]}"#,
         ] {
             assert_eq!(renamed(same), same);
-            assert_eq!((streamed(same, 1), streamed(same, 1000)), (same.to_owned(), same.to_owned()));
+            assert_eq!(
+                (streamed(same, 1), streamed(same, 1000)),
+                (same.to_owned(), same.to_owned())
+            );
         }
     }
 }

@@ -24,7 +24,8 @@ use crate::reply::{End, Event, Note, NoteKind, Payload};
 /// The most values of one completion (server/utilities/completion).
 const MOST_VALUES: usize = 100;
 
-/// What is told where an upstream completes nothing: others of the endpoint may, so the method itself is there.
+/// What is told where an upstream completes nothing: others of the endpoint may, so the method
+/// itself is there.
 const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 
 /// The changes of an end.
@@ -41,7 +42,11 @@ pub(super) struct Changed {
 impl Changed {
     /// All of it so far.
     pub(super) fn changes(&self) -> Changes {
-        Changes { cleaned: self.removed.total(), secrets: self.secrets, cut: self.cut }
+        Changes {
+            cleaned: self.removed.total(),
+            secrets: self.secrets,
+            cut: self.cut,
+        }
     }
 }
 
@@ -58,7 +63,8 @@ pub(super) struct Way {
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
     completion: bool,
-    /// True where the endpoint has several servers: that one of them does not serve a method says nothing of the others.
+    /// True where the endpoint has several servers: that one of them does not serve a method says
+    /// nothing of the others.
     is_shared: bool,
     /// Whether such a call may end with questions.
     rounds: bool,
@@ -78,7 +84,10 @@ impl Way {
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
             is_shared: endpoint.is_some_and(|endpoint| !endpoint.mode.is_transparent()),
-            rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),
+            rounds: matches!(
+                call.method,
+                Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead
+            ),
             task: None,
         }
     }
@@ -94,13 +103,16 @@ impl Way {
 
     /// True where a result can only be passed on when all of it is there.
     pub(super) fn wants_whole(&self) -> bool {
-        self.results.as_ref().is_some_and(check::Results::is_enforced)
+        self.results
+            .as_ref()
+            .is_some_and(check::Results::is_enforced)
             || self.secrets.as_ref().is_some_and(AnswerSearch::wants_whole)
             || self.size.is_some()
     }
 
-    /// Removes hidden characters from an end, masks or refuses secrets, and sees to its size. Before all else that is done to it, and in this
-    /// order: a hidden character in the midst of a secret does not hide it.
+    /// Removes hidden characters from an end, masks or refuses secrets, and sees to its size.
+    /// Before all else that is done to it, and in this order: a hidden character in the midst of a
+    /// secret does not hide it.
     pub(super) fn clean(&self, end: End) -> (End, Changed) {
         let (end, removed) = match &self.cleaning {
             Some(cleaning) => cleaning.end(end),
@@ -114,7 +126,14 @@ impl Way {
             Some(size) => size.end(end),
             None => (end, 0),
         };
-        (end, Changed { removed, secrets, cut })
+        (
+            end,
+            Changed {
+                removed,
+                secrets,
+                cut,
+            },
+        )
     }
 
     /// Passes the state of a task on, but for its result.
@@ -123,7 +142,8 @@ impl Way {
             Some(cleaning) => cleaning.task_state(state),
             None => state,
         };
-        self.asks.questions(&self.masked(Document::TaskState, state))
+        self.asks
+            .questions(&self.masked(Document::TaskState, state))
     }
 
     fn masked(&self, document: Document, text: Bytes) -> Bytes {
@@ -151,11 +171,14 @@ impl Way {
             ask.question.params = cleaning.question(ask.question.params.clone());
         }
         ask.question.params = self.masked(Document::Question, ask.question.params.clone());
-        ask.question.params = self.asks.question(ask.question.method, &ask.question.params);
+        ask.question.params = self
+            .asks
+            .question(ask.question.method, &ask.question.params);
         Event::Ask(ask)
     }
 
-    /// Passes an end on. `removed`: how many hidden characters were removed from it, if it is whole.
+    /// Passes an end on. `removed`: how many hidden characters were removed from it, if it is
+    /// whole.
     pub(super) fn pass(&self, end: End, removed: u64) -> End {
         let end = match &self.results {
             Some(results) => results.check(end),
@@ -166,43 +189,65 @@ impl Way {
             None => end,
         };
         match (end, &self.read) {
-            (End::InputRequired(_), _) if !self.rounds => {
-                Failure::new(FailureKind::BadAnswer, "The server asks for input where it must not").into()
-            }
+            (End::InputRequired(_), _) if !self.rounds => Failure::new(
+                FailureKind::BadAnswer,
+                "The server asks for input where it must not",
+            )
+            .into(),
             (End::InputRequired(Payload::Whole(result)), _) => {
                 End::InputRequired(Payload::Whole(self.asks.questions(&result)))
             }
-            (End::Parked { id, result }, _) => End::Parked { id, result: self.asks.questions(&result) },
-            (End::Task(created), _) => match self.task.as_ref().map(|naming| naming.name(&created)) {
+            (End::Parked { id, result }, _) => End::Parked {
+                id,
+                result: self.asks.questions(&result),
+            },
+            (End::Task(created), _) => match self.task.as_ref().map(|naming| naming.name(&created))
+            {
                 Some(Ok(created)) => End::Task(created),
                 Some(Err(failure)) => failure.into(),
-                None => Failure::new(FailureKind::BadAnswer, "The server makes a task of what must be none").into(),
+                None => Failure::new(
+                    FailureKind::BadAnswer,
+                    "The server makes a task of what must be none",
+                )
+                .into(),
             },
             (End::Complete(Payload::Whole(result)), _) if self.is_wanted() => {
-                match self
-                    .task
-                    .as_ref()
-                    .map(|naming| clean::bare(&result, removed).and_then(|result| naming.settled(&result)))
-                {
+                match self.task.as_ref().map(|naming| {
+                    clean::bare(&result, removed).and_then(|result| naming.settled(&result))
+                }) {
                     Some(Ok(created)) => End::Task(created),
                     Some(Err(failure)) => failure.into(),
                     None => End::Complete(Payload::Whole(result)),
                 }
             }
-            (End::Failed(failure), _) if self.completion && self.is_shared && failure.is_unknown_method() => {
+            (End::Failed(failure), _)
+                if self.completion && self.is_shared && failure.is_unknown_method() =>
+            {
                 End::Complete(Payload::Whole(Bytes::from_static(NO_VALUES)))
             }
-            (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
-            (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
+            (End::Failed(failure), Some(uri)) if is_not_found(&failure) => {
+                Failure::unknown_resource(uri).into()
+            }
+            (End::Complete(Payload::Whole(result)), _) if self.completion => {
+                End::Complete(Payload::Whole(cut(result)))
+            }
             (end, _) => end,
         }
     }
 }
 
-/// Servers say it in two ways: with a code of its own until 2025-11-25, and with `-32602` and the URI from then on.
+/// Servers say it in two ways: with a code of its own until 2025-11-25, and with `-32602` and the
+/// URI from then on.
 fn is_not_found(failure: &Failure) -> bool {
-    let FailureKind::Upstream(error) = failure.kind() else { return false };
-    let names_uri = || error.data.as_ref().is_some_and(|data| scan::find(data, "uri").is_some());
+    let FailureKind::Upstream(error) = failure.kind() else {
+        return false;
+    };
+    let names_uri = || {
+        error
+            .data
+            .as_ref()
+            .is_some_and(|data| scan::find(data, "uri").is_some())
+    };
     error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
 }
 
@@ -215,7 +260,9 @@ fn cut(result: Bytes) -> Bytes {
     if values.is_none_or(|count| count <= MOST_VALUES) {
         return result;
     }
-    let Ok(mut parsed) = serde_json::from_slice::<Value>(&result) else { return result };
+    let Ok(mut parsed) = serde_json::from_slice::<Value>(&result) else {
+        return result;
+    };
     if let Some(values) = parsed["completion"]["values"].as_array_mut() {
         values.truncate(MOST_VALUES);
     }
@@ -231,13 +278,24 @@ mod tests {
 
     #[test]
     fn r135_a_completion_has_at_most_100_values() {
-        let of =
-            |count: usize| Bytes::from(json!({ "completion": { "values": vec!["x"; count] }, "y": 1 }).to_string());
+        let of = |count: usize| {
+            Bytes::from(json!({ "completion": { "values": vec!["x"; count] }, "y": 1 }).to_string())
+        };
         assert_eq!(cut(of(100)), of(100));
         let short: Value = serde_json::from_slice(&cut(of(500))).unwrap_or_default();
-        assert_eq!(short["completion"]["values"].as_array().map(Vec::len), Some(100));
-        assert_eq!((&short["completion"]["hasMore"], &short["y"]), (&json!(true), &json!(1)));
-        for odd in ["{}", r#"{"completion":5}"#, r#"{"completion":{"values":5}}"#] {
+        assert_eq!(
+            short["completion"]["values"].as_array().map(Vec::len),
+            Some(100)
+        );
+        assert_eq!(
+            (&short["completion"]["hasMore"], &short["y"]),
+            (&json!(true), &json!(1))
+        );
+        for odd in [
+            "{}",
+            r#"{"completion":5}"#,
+            r#"{"completion":{"values":5}}"#,
+        ] {
             assert_eq!(cut(Bytes::from_static(odd.as_bytes())), odd);
         }
     }
@@ -245,27 +303,51 @@ mod tests {
     #[test]
     fn r138_who_completes_nothing_has_no_values_and_other_errors_pass() {
         let failed = |code| {
-            let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
+            let error = crate::failure::UpstreamError {
+                code,
+                message: "m".into(),
+                data: None,
+            };
             End::from(Failure::new(FailureKind::Upstream(error), "m"))
         };
-        let of = |completion, is_shared, code| match (Way { completion, is_shared, ..Way::default() })
-            .pass(failed(code), 0)
+        let of = |completion, is_shared, code| match (Way {
+            completion,
+            is_shared,
+            ..Way::default()
+        })
+        .pass(failed(code), 0)
         {
             End::Complete(Payload::Whole(result)) => Some(result),
             _ => None,
         };
-        assert_eq!(of(true, true, code::METHOD_NOT_FOUND).as_deref(), Some(NO_VALUES));
-        assert_eq!(of(true, false, code::METHOD_NOT_FOUND), None, "the only server of an endpoint says so itself");
+        assert_eq!(
+            of(true, true, code::METHOD_NOT_FOUND).as_deref(),
+            Some(NO_VALUES)
+        );
+        assert_eq!(
+            of(true, false, code::METHOD_NOT_FOUND),
+            None,
+            "the only server of an endpoint says so itself"
+        );
         assert_eq!(of(true, true, code::INVALID_PARAMS), None);
         assert_eq!(of(false, true, code::METHOD_NOT_FOUND), None);
     }
 
     #[test]
     fn r166_only_calls_that_may_have_questions_end_with_them() {
-        let asks = || End::InputRequired(Payload::Whole(Bytes::from_static(b"{\"requestState\":\"s\"}")));
-        let of = |rounds| Way { rounds, ..Way::default() };
+        let asks = || {
+            End::InputRequired(Payload::Whole(Bytes::from_static(
+                b"{\"requestState\":\"s\"}",
+            )))
+        };
+        let of = |rounds| Way {
+            rounds,
+            ..Way::default()
+        };
         assert!(matches!(of(true).pass(asks(), 0), End::InputRequired(_)));
-        let End::Failed(failure) = of(false).pass(asks(), 0) else { panic!("it was passed on") };
+        let End::Failed(failure) = of(false).pass(asks(), 0) else {
+            panic!("it was passed on")
+        };
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
     }
 
@@ -273,7 +355,11 @@ mod tests {
     fn r127_both_ways_to_say_that_a_resource_is_not_there_are_understood() {
         let said = |code, data: Option<&'static str>| {
             let data = data.map(|data| Bytes::from_static(data.as_bytes()));
-            let error = crate::failure::UpstreamError { code, message: "m".into(), data };
+            let error = crate::failure::UpstreamError {
+                code,
+                message: "m".into(),
+                data,
+            };
             is_not_found(&Failure::new(FailureKind::Upstream(error), "m"))
         };
         assert!(said(-32002, None) && said(-32602, Some(r#"{"uri":"x:y"}"#)));

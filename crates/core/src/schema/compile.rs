@@ -1,4 +1,5 @@
-//! From the bytes of a schema to a validator, behind the cost bound, and shared between tools with equal schemas.
+//! From the bytes of a schema to a validator, behind the cost bound, and shared between tools with
+//! equal schemas.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +35,11 @@ impl Schema {
         }
         let schema: Value = serde_json::from_slice(bytes).map_err(|error| {
             // The reader itself stops at 128 levels.
-            if error.to_string().starts_with("recursion limit") { Unusable::TooDeep } else { Unusable::Invalid }
+            if error.to_string().starts_with("recursion limit") {
+                Unusable::TooDeep
+            } else {
+                Unusable::Invalid
+            }
         })?;
         let draft = draft(&schema)?;
         let shape = Shape::of(&schema)?;
@@ -47,7 +52,8 @@ impl Schema {
         Ok(Self { validator, shape })
     }
 
-    /// Holds arguments of `length` bytes of JSON against the schema, and their properties against the names in it.
+    /// Holds arguments of `length` bytes of JSON against the schema, and their properties against
+    /// the names in it.
     pub(crate) fn verdict_of_arguments(&self, value: &Value, length: usize) -> Verdict {
         if !self.shape.is_affordable(value, length) {
             return Verdict::Unknown;
@@ -58,7 +64,8 @@ impl Schema {
         }
     }
 
-    /// Whether the schema names the property of arguments that these steps of a JSON pointer lead to.
+    /// Whether the schema names the property of arguments that these steps of a JSON pointer lead
+    /// to.
     pub(crate) fn names(&self, steps: &[&str]) -> bool {
         self.shape.names(steps)
     }
@@ -91,20 +98,32 @@ impl Schema {
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schema").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("Schema")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
     }
 }
 
 /// How patterns run: on a linear engine, and bounded.
 pub(super) fn patterns() -> PatternOptions<jsonschema::Regex> {
-    PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES)
+    PatternOptions::regex()
+        .size_limit(PATTERN_BYTES)
+        .dfa_size_limit(PATTERN_BYTES)
 }
 
 /// The dialect that `$schema` names; 2020-12 where it names none.
 fn draft(schema: &Value) -> Result<Draft, Unusable> {
-    let Some(name) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
-    let name = name.as_str().ok_or(Unusable::Invalid)?.trim_end_matches('#');
-    let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
+    let Some(name) = schema.get("$schema") else {
+        return Ok(Draft::Draft202012);
+    };
+    let name = name
+        .as_str()
+        .ok_or(Unusable::Invalid)?
+        .trim_end_matches('#');
+    let name = name
+        .strip_prefix("https://")
+        .or_else(|| name.strip_prefix("http://"))
+        .unwrap_or(name);
     match name {
         "json-schema.org/draft/2020-12/schema" | "json-schema.org/schema" => Ok(Draft::Draft202012),
         "json-schema.org/draft/2019-09/schema" => Ok(Draft::Draft201909),
@@ -119,12 +138,16 @@ fn draft(schema: &Value) -> Result<Draft, Unusable> {
 struct Nowhere;
 
 impl Retrieve for Nowhere {
-    fn retrieve(&self, _uri: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+    fn retrieve(
+        &self,
+        _uri: &Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         Err("nothing is fetched".into())
     }
 }
 
-/// Compiled schemas by their bytes. Holds none of them itself: a schema lives as long as a tool that has it.
+/// Compiled schemas by their bytes. Holds none of them itself: a schema lives as long as a tool
+/// that has it.
 #[derive(Debug, Default)]
 pub(crate) struct Contracts(Mutex<Known>);
 
@@ -177,12 +200,17 @@ mod tests {
     #[test]
     fn equal_schemas_share_one_validator_and_dead_ones_are_forgotten() {
         let contracts = Contracts::default();
-        let (Contract::Checked(one), Contract::Checked(two)) = (contracts.of(b"{}"), contracts.of(b"{}")) else {
+        let (Contract::Checked(one), Contract::Checked(two)) =
+            (contracts.of(b"{}"), contracts.of(b"{}"))
+        else {
             panic!("an empty schema is usable")
         };
         assert!(Arc::ptr_eq(&one, &two));
         for at in 0..FIRST_SWEEP * 3 {
-            assert!(matches!(contracts.of(format!("{{\"maximum\":{at}}}").as_bytes()), Contract::Checked(_)));
+            assert!(matches!(
+                contracts.of(format!("{{\"maximum\":{at}}}").as_bytes()),
+                Contract::Checked(_)
+            ));
         }
         assert!(contracts.lock().by_bytes.len() <= FIRST_SWEEP);
     }

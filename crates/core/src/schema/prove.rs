@@ -1,6 +1,11 @@
-//! What checking may cost, measured: left out by default, run by `cargo xtask prove` on a release build.
+//! What checking may cost, measured: left out by default, run by `cargo xtask prove` on a release
+//! build.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement reads the clock, and may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a measurement reads the clock, and may panic"
+)]
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +19,10 @@ struct Luck(u64);
 
 impl Luck {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % most
     }
 
@@ -29,7 +37,8 @@ fn bomb(luck: &mut Luck) -> Value {
     match luck.below(9) {
         0 => doubling(luck.below(40), group),
         1 => {
-            let branches = vec![json!({ "properties": { "a": { "$ref": "#" } } }); 1 + luck.below(4)];
+            let branches =
+                vec![json!({ "properties": { "a": { "$ref": "#" } } }); 1 + luck.below(4)];
             json!({ group: branches })
         }
         2 => {
@@ -39,26 +48,44 @@ fn bomb(luck: &mut Luck) -> Value {
             }
             schema
         }
-        3 => json!({ "enum": (0..luck.below(6_000)).map(|at| format!("value {at}")).collect::<Vec<_>>() }),
+        3 => {
+            json!({ "enum": (0..luck.below(6_000)).map(|at| format!("value {at}")).collect::<Vec<_>>() })
+        }
         4 => {
-            let patterns = ["^(a+)+$", "(a|aa)+b", "(a*)*c", "[a-z]{1,50}d", "(?:a?){30}a{30}"];
+            let patterns = [
+                "^(a+)+$",
+                "(a|aa)+b",
+                "(a*)*c",
+                "[a-z]{1,50}d",
+                "(?:a?){30}a{30}",
+            ];
             let all = (0..1 + luck.below(300)).map(|_| json!({ "pattern": luck.of(&patterns) }));
             json!({ "additionalProperties": { group: all.collect::<Vec<_>>() } })
         }
-        5 => json!({ "properties": { "list": { "uniqueItems": true, "contains": doubling(luck.below(10), group) } } }),
+        5 => {
+            json!({ "properties": { "list": { "uniqueItems": true, "contains": doubling(luck.below(10), group) } } })
+        }
         6 => {
-            let inner =
-                (0..luck.below(14)).fold(json!({ "type": "string" }), |inner, _| json!({ group: [inner, inner] }));
+            let inner = (0..luck.below(14)).fold(
+                json!({ "type": "string" }),
+                |inner, _| json!({ group: [inner, inner] }),
+            );
             json!({ "additionalProperties": inner })
         }
         7 => {
             // About as many steps for every value as are allowed for each.
-            let all: Vec<Value> = (0..luck.below(40)).map(|at| json!({ "not": { "const": at + 1 } })).collect();
+            let all: Vec<Value> = (0..luck.below(40))
+                .map(|at| json!({ "not": { "const": at + 1 } }))
+                .collect();
             json!({ "items": { group: all }, "additionalProperties": { group: all } })
         }
         _ => {
-            let names =
-                (0..luck.below(1_500)).map(|at| (format!("k{at}"), json!({ "type": "integer", "minimum": at })));
+            let names = (0..luck.below(1_500)).map(|at| {
+                (
+                    format!("k{at}"),
+                    json!({ "type": "integer", "minimum": at }),
+                )
+            });
             let all: serde_json::Map<String, Value> = names.collect();
             json!({ "properties": all, "patternProperties": { "^k[0-9]+$": { "$ref": "#/properties/k1" } } })
         }
@@ -68,15 +95,27 @@ fn bomb(luck: &mut Luck) -> Value {
 /// Values that make the schemas above work hard.
 fn values() -> Vec<Vec<u8>> {
     let deep = (0..60).fold(json!(1), |inner, _| json!({ "a": inner }));
-    let wide: serde_json::Map<String, Value> = (0..2_000).map(|at| (format!("k{at}"), json!("a".repeat(40)))).collect();
+    let wide: serde_json::Map<String, Value> = (0..2_000)
+        .map(|at| (format!("k{at}"), json!("a".repeat(40))))
+        .collect();
     let list: Vec<Value> = (0..4_000).map(|at| json!(at)).collect();
     let long = json!({ "k1": "a".repeat(100_000), "list": list });
     // As many keys and values as are checked at all: the most steps that one validation may have.
     let items = json!(vec![0; MOST_TOKENS as usize - 1]);
-    let members: serde_json::Map<String, Value> =
-        (0..MOST_TOKENS / 2 - 1).map(|at| (format!("k{at}"), json!("a"))).collect();
-    let all = [json!("a"), deep, Value::Object(wide), long, items, Value::Object(members)];
-    all.iter().map(|value| value.to_string().into_bytes()).collect()
+    let members: serde_json::Map<String, Value> = (0..MOST_TOKENS / 2 - 1)
+        .map(|at| (format!("k{at}"), json!("a")))
+        .collect();
+    let all = [
+        json!("a"),
+        deep,
+        Value::Object(wide),
+        long,
+        items,
+        Value::Object(members),
+    ];
+    all.iter()
+        .map(|value| value.to_string().into_bytes())
+        .collect()
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
@@ -85,16 +124,26 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, begun.elapsed())
 }
 
-/// The dearest schema that is taken costs a call no more than a few times what the largest honest one does; and telling a
-/// bomb from a schema is cheap.
+/// The dearest schema that is taken costs a call no more than a few times what the largest honest
+/// one does; and telling a bomb from a schema is cheap.
 #[test]
 #[ignore = "measures time"]
 fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
-    let honest: serde_json::Map<String, Value> =
-        (0..1_500).map(|at| (format!("k{at}"), json!({ "type": "string", "maxLength": 99 }))).collect();
+    let honest: serde_json::Map<String, Value> = (0..1_500)
+        .map(|at| {
+            (
+                format!("k{at}"),
+                json!({ "type": "string", "maxLength": 99 }),
+            )
+        })
+        .collect();
     let honest = Schema::compile(json!({ "properties": honest }).to_string().as_bytes()).unwrap();
     let values = values();
-    let ordinary = values.iter().map(|value| timed(|| verdict(&honest, value)).1).max().unwrap();
+    let ordinary = values
+        .iter()
+        .map(|value| timed(|| verdict(&honest, value)).1)
+        .max()
+        .unwrap();
     let (mut luck, mut taken, mut checked) = (Luck(11), 0, 0);
     let (mut refusing, mut checking) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..10_000 {
@@ -106,18 +155,37 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
         };
         taken += 1;
         let value = &values[luck.below(values.len())];
-        // The shortest of three: a machine that does something else meanwhile is not the schema's doing.
-        let took = (0..3).map(|_| timed(|| verdict(&schema, value))).min_by_key(|(_, took)| *took).unwrap();
+        // The shortest of three: a machine that does something else meanwhile is not the schema's
+        // doing.
+        let took = (0..3)
+            .map(|_| timed(|| verdict(&schema, value)))
+            .min_by_key(|(_, took)| *took)
+            .unwrap();
         checked += usize::from(took.0 != Verdict::Unknown);
         if took.1 > checking {
             checking = took.1;
             let shown: String = text.chars().take(100).collect();
-            println!("{:?} for {} bytes under {} bytes: {shown}", took.1, value.len(), text.len());
+            println!(
+                "{:?} for {} bytes under {} bytes: {shown}",
+                took.1,
+                value.len(),
+                text.len()
+            );
         }
     }
-    assert!(values.iter().all(|value| verdict(&honest, value) != Verdict::Unknown), "each is within the bound");
+    assert!(
+        values
+            .iter()
+            .all(|value| verdict(&honest, value) != Verdict::Unknown),
+        "each is within the bound"
+    );
     println!("of 10,000 bombs {taken} were taken, {checked} of them checked a value");
-    println!("dearest refusal {refusing:?}, dearest check {checking:?}, a large honest schema {ordinary:?}");
+    println!(
+        "dearest refusal {refusing:?}, dearest check {checking:?}, a large honest schema {ordinary:?}"
+    );
     assert!((1..10_000).contains(&taken) && checked > 0);
-    assert!(checking < ordinary * 20 + Duration::from_millis(20), "{checking:?} against {ordinary:?}");
+    assert!(
+        checking < ordinary * 20 + Duration::from_millis(20),
+        "{checking:?} against {ordinary:?}"
+    );
 }

@@ -6,7 +6,8 @@ use jsonschema::ValidationError;
 
 /// Places reported at once.
 const MOST: usize = 5;
-/// Characters of a pointer, and of what is expected there: both may hold what a client or an upstream wrote.
+/// Characters of a pointer, and of what is expected there: both may hold what a client or an
+/// upstream wrote.
 const POINTER: usize = 64;
 const EXPECTED: usize = 160;
 
@@ -27,13 +28,20 @@ impl Mismatch {
 
     /// About the value to which a JSON pointer leads.
     pub(super) fn at(pointer: &str, expected: &str) -> Self {
-        Self { pointer: cut(pointer, POINTER), expected: cut(expected, EXPECTED) }
+        Self {
+            pointer: cut(pointer, POINTER),
+            expected: cut(expected, EXPECTED),
+        }
     }
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pointer = if self.pointer.is_empty() { "(the whole value)" } else { &self.pointer };
+        let pointer = if self.pointer.is_empty() {
+            "(the whole value)"
+        } else {
+            &self.pointer
+        };
         write!(f, "{pointer}: {}", self.expected)
     }
 }
@@ -49,8 +57,10 @@ pub(super) fn collect<'a>(errors: impl Iterator<Item = ValidationError<'a>>) -> 
 
 /// The text for the client.
 pub(crate) fn message(tool: &str, mismatches: &[Mismatch]) -> String {
-    let mut text =
-        format!("The arguments do not match the input schema of `{}`. Correct them and call again:", cut(tool, 128));
+    let mut text = format!(
+        "The arguments do not match the input schema of `{}`. Correct them and call again:",
+        cut(tool, 128)
+    );
     for mismatch in mismatches {
         text.push_str("\n- ");
         text.push_str(&mismatch.to_string());

@@ -1,10 +1,11 @@
-//! What a schema may cost: a graph of its subschemas, a bound on how they expand, and a budgeted count of what holding one
-//! value against it would take (fault B23).
+//! What a schema may cost: a graph of its subschemas, a bound on how they expand, and a budgeted
+//! count of what holding one value against it would take (fault B23).
 //!
-//! The validator has no budget of its own: a schema of 2 KiB can make it work for hours. Two things multiply: references
-//! that expand in place (`allOf` twice the next, 26 times), and references that branch at every level of the value. The
-//! first is bounded when the schema is read; the second depends on the value and is counted per value, unless the product
-//! of both sizes is harmless anyway.
+//! The validator has no budget of its own: a schema of 2 KiB can make it work for hours. Two things
+//! multiply: references that expand in place (`allOf` twice the next, 26 times), and references
+//! that branch at every level of the value. The first is bounded when the schema is read; the
+//! second depends on the value and is counted per value, unless the product of both sizes is
+//! harmless anyway.
 
 mod graph;
 mod names;
@@ -24,10 +25,11 @@ const MOST_EXPANSIONS: u64 = 10_000;
 const LONGEST_CHAIN: u32 = 128;
 /// Steps of one validation: each takes about a tenth of a microsecond, so this is well under 5 ms.
 const BUDGET: u64 = 20_000;
-/// Steps of one validation for every value in the arguments, where that is more: a plain schema is checked however long a list is.
+/// Steps of one validation for every value in the arguments, where that is more: a plain schema is
+/// checked however long a list is.
 const STEPS_PER_VALUE: u64 = 16;
-/// Steps of saying what is wrong: each copies a value into an error, at about a fortieth of a microsecond for every value in
-/// it.
+/// Steps of saying what is wrong: each copies a value into an error, at about a fortieth of a
+/// microsecond for every value in it.
 const TOLD_BUDGET: u64 = 100_000;
 /// Steps of making and keeping an error, whatever its value.
 const TOLD_STEP: u64 = 400;
@@ -40,7 +42,8 @@ pub(super) struct Shape {
     nodes: Vec<Node>,
     /// The nodes that lead to names among those that the whole value is held against.
     root: Vec<usize>,
-    /// Steps for one value at most, where references neither branch nor come back: then no count is needed.
+    /// Steps for one value at most, where references neither branch nor come back: then no count is
+    /// needed.
     steps: Option<u64>,
 }
 
@@ -61,7 +64,8 @@ impl Shape {
             return Err(Unusable::TooDeep);
         }
         let all = Expansion::along(&nodes, Node::all).ok();
-        let tame = |all: &Expansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.again);
+        let tame =
+            |all: &Expansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.again);
         let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
         let root = names::all_here(&nodes, vec![0]);
         Ok(Self { nodes, root, steps })
@@ -71,19 +75,33 @@ impl Shape {
     pub(super) fn is_affordable(&self, value: &Value, length: usize) -> bool {
         // Every value takes at least two bytes, but for the outermost.
         let values = length as u64 / 2 + 1;
-        if self.steps.is_some_and(|steps| steps.saturating_mul(values) <= BUDGET) {
+        if self
+            .steps
+            .is_some_and(|steps| steps.saturating_mul(values) <= BUDGET)
+        {
             return true;
         }
         // What a value may cost grows with it, so that a long list leads past no check.
         let left = BUDGET.max(self::values(value, values).saturating_mul(STEPS_PER_VALUE));
-        Count { nodes: &self.nodes, left, gathered: false }.holds(0, value, 0, true)
+        Count {
+            nodes: &self.nodes,
+            left,
+            gathered: false,
+        }
+        .holds(0, value, 0, true)
     }
 
-    /// Whether it can be said within the budget what is wrong with a value that [`Self::is_affordable`]. The validator stops
-    /// at the first few errors, but for alternatives: of those it gathers every error of every one first.
+    /// Whether it can be said within the budget what is wrong with a value that
+    /// [`Self::is_affordable`]. The validator stops at the first few errors, but for alternatives:
+    /// of those it gathers every error of every one first.
     pub(super) fn is_tellable(&self, value: &Value) -> bool {
         !self.nodes.iter().any(|node| node.gathers)
-            || Count { nodes: &self.nodes, left: TOLD_BUDGET, gathered: true }.holds(0, value, 0, false)
+            || Count {
+                nodes: &self.nodes,
+                left: TOLD_BUDGET,
+                gathered: true,
+            }
+            .holds(0, value, 0, false)
     }
 }
 
@@ -101,7 +119,9 @@ fn bound(schema: &Value) -> Result<(), Unusable> {
         }
         match value {
             Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
-            Value::Object(members) => open.extend(members.values().map(|member| (member, level + 1))),
+            Value::Object(members) => {
+                open.extend(members.values().map(|member| (member, level + 1)))
+            }
             _ => {}
         }
     }
@@ -165,7 +185,9 @@ impl Expansion {
                     }
                     Mark::Open => {
                         let below = next(&nodes[at]);
-                        let sum = below.iter().fold(0u64, |sum, at| sum.saturating_add(steps[*at]));
+                        let sum = below
+                            .iter()
+                            .fold(0u64, |sum, at| sum.saturating_add(steps[*at]));
                         steps[at] = sum.saturating_add(nodes[at].weight);
                         height[at] = below.iter().map(|at| height[*at]).max().unwrap_or(0) + 1;
                         marks[at] = Mark::Done;
@@ -177,7 +199,10 @@ impl Expansion {
                 }
             }
         }
-        Ok(Self { steps, longest: height.into_iter().max().unwrap_or(0) })
+        Ok(Self {
+            steps,
+            longest: height.into_iter().max().unwrap_or(0),
+        })
     }
 }
 
@@ -202,8 +227,14 @@ impl Count<'_> {
             (true, true) => TOLD_STEP.saturating_add(values(value, self.left)),
             (true, false) => 0,
             (false, _) => {
-                let unique = if node.unique { UNIQUE_STEPS.saturating_mul(values(value, self.left)) } else { 0 };
-                node.weight.saturating_add(size as u64).saturating_add(unique)
+                let unique = if node.unique {
+                    UNIQUE_STEPS.saturating_mul(values(value, self.left))
+                } else {
+                    0
+                };
+                node.weight
+                    .saturating_add(size as u64)
+                    .saturating_add(unique)
             }
         };
         if depth > DEEPEST_WALK || cost > self.left {
@@ -213,16 +244,29 @@ impl Count<'_> {
         let (counts, depth) = (counts || self.gathered && node.gathers, depth + 1);
         // `unevaluated...` holds each member against everything here once more.
         let rounds = if node.again { size + 1 } else { 1 };
-        let here = (0..rounds).all(|_| node.here.iter().all(|next| self.holds(*next, value, depth, counts)));
+        let here = (0..rounds).all(|_| {
+            node.here
+                .iter()
+                .all(|next| self.holds(*next, value, depth, counts))
+        });
         here && match value {
             Value::Array(items) => items.iter().enumerate().all(|(index, item)| {
                 let place = node.places.get(index).copied().or(node.rest);
-                place.iter().chain(&node.items).all(|next| self.holds(*next, item, depth, counts))
+                place
+                    .iter()
+                    .chain(&node.items)
+                    .all(|next| self.holds(*next, item, depth, counts))
             }),
             Value::Object(members) => members.iter().all(|(key, member)| {
                 let keyed = node.keyed.get(key.as_str()).copied().or(node.others);
-                let names = node.names.is_none_or(|next| self.holds(next, &Value::Null, depth, counts));
-                names && keyed.iter().chain(&node.members).all(|next| self.holds(*next, member, depth, counts))
+                let names = node
+                    .names
+                    .is_none_or(|next| self.holds(next, &Value::Null, depth, counts));
+                names
+                    && keyed
+                        .iter()
+                        .chain(&node.members)
+                        .all(|next| self.holds(*next, member, depth, counts))
             }),
             _ => true,
         }

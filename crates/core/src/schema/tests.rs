@@ -35,18 +35,30 @@ pub(super) fn doubling(depth: usize, keyword: &str) -> Value {
 #[test]
 fn r122_without_a_dialect_a_schema_is_2020_12_and_an_unknown_one_is_not_used() {
     // Only 2019-09 and later know `dependentRequired`; only up to draft 7 `dependencies` counts.
-    let schema = json!({ "dependentRequired": { "a": ["b"] }, "prefixItems": [{ "type": "string" }] });
+    let schema =
+        json!({ "dependentRequired": { "a": ["b"] }, "prefixItems": [{ "type": "string" }] });
     assert!(!is_fit(&schema, &json!({ "a": 1 })));
     assert!(!is_fit(&schema, &json!([1])));
     let old = |dialect: &str| json!({ "$schema": dialect, "dependentRequired": { "a": ["b"] } });
-    assert!(is_fit(&old("http://json-schema.org/draft-07/schema#"), &json!({ "a": 1 })));
-    let draft4 =
-        json!({ "$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": true });
+    assert!(is_fit(
+        &old("http://json-schema.org/draft-07/schema#"),
+        &json!({ "a": 1 })
+    ));
+    let draft4 = json!({ "$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": true });
     assert!(!is_fit(&draft4, &json!(5)) && is_fit(&draft4, &json!(4)));
-    for unknown in [json!("http://json-schema.org/draft-03/schema#"), json!("https://example.com/mine")] {
-        assert_eq!(compile(&json!({ "$schema": unknown })).unwrap_err(), Unusable::Dialect);
+    for unknown in [
+        json!("http://json-schema.org/draft-03/schema#"),
+        json!("https://example.com/mine"),
+    ] {
+        assert_eq!(
+            compile(&json!({ "$schema": unknown })).unwrap_err(),
+            Unusable::Dialect
+        );
     }
-    assert_eq!(compile(&json!({ "$schema": 5 })).unwrap_err(), Unusable::Invalid);
+    assert_eq!(
+        compile(&json!({ "$schema": 5 })).unwrap_err(),
+        Unusable::Invalid
+    );
 }
 
 #[test]
@@ -59,36 +71,61 @@ fn r120_b23_nothing_is_fetched() {
         "//example.com/x",
         "urn:a:b",
     ] {
-        for schema in [json!({ "$ref": target }), json!({ "properties": { "a": { "$dynamicRef": target } } })] {
-            assert_eq!(compile(&schema).unwrap_err(), Unusable::ForeignReference, "{schema}");
+        for schema in [
+            json!({ "$ref": target }),
+            json!({ "properties": { "a": { "$dynamicRef": target } } }),
+        ] {
+            assert_eq!(
+                compile(&schema).unwrap_err(),
+                Unusable::ForeignReference,
+                "{schema}"
+            );
         }
     }
 }
 
 #[test]
 fn b23_references_within_the_schema_are_followed() {
-    let by_pointer = json!({ "$defs": { "a b/c": { "type": "string" } }, "$ref": "#/$defs/a%20b~1c" });
-    let by_anchor = json!({ "$defs": { "x": { "$anchor": "here", "type": "string" } }, "$ref": "#here" });
+    let by_pointer =
+        json!({ "$defs": { "a b/c": { "type": "string" } }, "$ref": "#/$defs/a%20b~1c" });
+    let by_anchor =
+        json!({ "$defs": { "x": { "$anchor": "here", "type": "string" } }, "$ref": "#here" });
     let by_id = json!({ "$id": "https://example.com/s", "$defs": { "x": { "type": "string" } }, "$ref": "https://example.com/s#/$defs/x" });
-    let elsewhere = json!({ "components": { "x": { "type": "string" } }, "$ref": "#/components/x" });
+    let elsewhere =
+        json!({ "components": { "x": { "type": "string" } }, "$ref": "#/components/x" });
     for schema in [by_pointer, by_anchor, by_id, elsewhere] {
-        assert!(is_fit(&schema, &json!("s")) && !is_fit(&schema, &json!(1)), "{schema}");
+        assert!(
+            is_fit(&schema, &json!("s")) && !is_fit(&schema, &json!(1)),
+            "{schema}"
+        );
     }
     for broken in ["#/$defs/none", "#none", "#/$defs/%zz"] {
-        assert_eq!(compile(&json!({ "$ref": broken })).unwrap_err(), Unusable::BrokenReference);
+        assert_eq!(
+            compile(&json!({ "$ref": broken })).unwrap_err(),
+            Unusable::BrokenReference
+        );
     }
     let inner_id = json!({ "$defs": { "x": { "$id": "https://example.com/x" } } });
     assert_eq!(compile(&inner_id).unwrap_err(), Unusable::BrokenReference);
     // A property may have any name.
     let named = json!({ "properties": { "$id": { "type": "string" }, "id": { "type": "string" }, "$ref": { "type": "string" } } });
-    assert!(is_fit(&named, &json!({ "$id": "a", "id": "b", "$ref": "c" })) && !is_fit(&named, &json!({ "$ref": 1 })));
+    assert!(
+        is_fit(&named, &json!({ "$id": "a", "id": "b", "$ref": "c" }))
+            && !is_fit(&named, &json!({ "$ref": 1 }))
+    );
 }
 
 #[test]
 fn b23_r121_schemas_that_expand_without_bound_are_not_used() {
     for keyword in ["allOf", "anyOf", "oneOf"] {
-        assert_eq!(compile(&doubling(26, keyword)).unwrap_err(), Unusable::TooManyExpansions);
-        assert_eq!(compile(&doubling(60, keyword)).unwrap_err(), Unusable::TooManyExpansions);
+        assert_eq!(
+            compile(&doubling(26, keyword)).unwrap_err(),
+            Unusable::TooManyExpansions
+        );
+        assert_eq!(
+            compile(&doubling(60, keyword)).unwrap_err(),
+            Unusable::TooManyExpansions
+        );
         assert!(compile(&doubling(8, keyword)).is_ok());
     }
     for circle in [
@@ -97,30 +134,53 @@ fn b23_r121_schemas_that_expand_without_bound_are_not_used() {
         json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "not": { "$ref": "#/$defs/a" } } } }),
         json!({ "$dynamicAnchor": "me", "if": { "$dynamicRef": "#me" } }),
     ] {
-        assert_eq!(compile(&circle).unwrap_err(), Unusable::EndlessReference, "{circle}");
+        assert_eq!(
+            compile(&circle).unwrap_err(),
+            Unusable::EndlessReference,
+            "{circle}"
+        );
     }
 }
 
 #[test]
 fn b23_t11_what_is_wrong_is_told_of_a_few_alternatives_and_not_of_thousands() {
     for keyword in ["anyOf", "oneOf"] {
-        let Verdict::Fails(few) = holds(&doubling(2, keyword), &json!(1)) else { panic!("it fits") };
+        let Verdict::Fails(few) = holds(&doubling(2, keyword), &json!(1)) else {
+            panic!("it fits")
+        };
         assert!(few[0].expected.contains(keyword), "{few:?}");
-        let Verdict::Fails(many) = holds(&doubling(8, keyword), &json!(1)) else { panic!("it fits") };
+        let Verdict::Fails(many) = holds(&doubling(8, keyword), &json!(1)) else {
+            panic!("it fits")
+        };
         assert_eq!(many.len(), 1);
-        assert!(many[0].expected.contains("too many alternatives"), "{many:?}");
+        assert!(
+            many[0].expected.contains("too many alternatives"),
+            "{many:?}"
+        );
     }
     // Without alternatives the errors come one by one, however many there are.
-    let Verdict::Fails(all) = holds(&doubling(8, "allOf"), &json!(1)) else { panic!("it fits") };
+    let Verdict::Fails(all) = holds(&doubling(8, "allOf"), &json!(1)) else {
+        panic!("it fits")
+    };
     assert_eq!(all.len(), 5, "{all:?}");
-    // An honest schema with alternatives far from what is wrong: many values, none of them below these.
+    // An honest schema with alternatives far from what is wrong: many values, none of them below
+    // these.
     let honest = json!({
         "properties": { "kind": { "anyOf": [{ "type": "string" }, { "type": "null" }] } },
         "additionalProperties": { "type": "integer" },
     });
-    let value: serde_json::Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!("no"))).collect();
-    let Verdict::Fails(found) = holds(&honest, &Value::Object(value)) else { panic!("it fits") };
-    assert!(found.iter().all(|mismatch| mismatch.pointer.starts_with("/k")), "{found:?}");
+    let value: serde_json::Map<String, Value> = (0..1_000)
+        .map(|at| (format!("k{at}"), json!("no")))
+        .collect();
+    let Verdict::Fails(found) = holds(&honest, &Value::Object(value)) else {
+        panic!("it fits")
+    };
+    assert!(
+        found
+            .iter()
+            .all(|mismatch| mismatch.pointer.starts_with("/k")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -128,17 +188,35 @@ fn b23_large_deep_and_wide_schemas_are_not_used() {
     let long = json!({ "description": "x".repeat(300 << 10) });
     assert_eq!(compile(&long).unwrap_err(), Unusable::TooLong);
     let wide: Vec<usize> = (0..20_000).collect();
-    assert_eq!(compile(&json!({ "enum": wide })).unwrap_err(), Unusable::TooManyNodes);
-    let deep = |levels: usize| (0..levels).fold(json!({ "type": "string" }), |inner, _| json!({ "allOf": [inner] }));
+    assert_eq!(
+        compile(&json!({ "enum": wide })).unwrap_err(),
+        Unusable::TooManyNodes
+    );
+    let deep = |levels: usize| {
+        (0..levels).fold(
+            json!({ "type": "string" }),
+            |inner, _| json!({ "allOf": [inner] }),
+        )
+    };
     assert_eq!(compile(&deep(33)).unwrap_err(), Unusable::TooDeep);
     assert!(compile(&deep(31)).is_ok());
     assert_eq!(compile(&deep(60)).unwrap_err(), Unusable::TooDeep);
     assert_eq!(
-        Schema::compile(format!("{}1{}", "[".repeat(90_000), "]".repeat(90_000)).as_bytes()).unwrap_err(),
+        Schema::compile(format!("{}1{}", "[".repeat(90_000), "]".repeat(90_000)).as_bytes())
+            .unwrap_err(),
         Unusable::TooDeep
     );
-    for invalid in [json!({ "type": "strnig" }), json!({ "pattern": "(" }), json!(5), json!({ "required": "a" })] {
-        assert_eq!(compile(&invalid).unwrap_err(), Unusable::Invalid, "{invalid}");
+    for invalid in [
+        json!({ "type": "strnig" }),
+        json!({ "pattern": "(" }),
+        json!(5),
+        json!({ "required": "a" }),
+    ] {
+        assert_eq!(
+            compile(&invalid).unwrap_err(),
+            Unusable::Invalid,
+            "{invalid}"
+        );
     }
     assert_eq!(Schema::compile(b"{").unwrap_err(), Unusable::Invalid);
 }
@@ -147,7 +225,10 @@ fn b23_large_deep_and_wide_schemas_are_not_used() {
 fn b23_a_recursive_schema_is_used_as_long_as_the_value_makes_it_affordable() {
     let tree = json!({ "type": "object", "properties": { "kids": { "type": "array", "items": { "$ref": "#" } } }, "required": ["kids"] });
     let leaf = json!({ "kids": [] });
-    assert!(is_fit(&tree, &json!({ "kids": [leaf, { "kids": [leaf] }] })));
+    assert!(is_fit(
+        &tree,
+        &json!({ "kids": [leaf, { "kids": [leaf] }] })
+    ));
     assert!(!is_fit(&tree, &json!({ "kids": [{ "kids": [{}] }] })));
     // Twice itself at every level of the value: 2^60 steps for 300 bytes.
     let branching = json!({ "allOf": [
@@ -165,10 +246,17 @@ fn b23_unevaluated_members_multiply_and_are_counted_so() {
     for _ in 0..12 {
         schema = json!({ "allOf": [schema], "unevaluatedProperties": false, "properties": { "a": true } });
     }
-    let value: serde_json::Map<String, Value> = (0..20).map(|at| (format!("k{at}"), json!(1))).collect();
+    let value: serde_json::Map<String, Value> =
+        (0..20).map(|at| (format!("k{at}"), json!(1))).collect();
     assert_eq!(holds(&schema, &Value::Object(value)), Verdict::Unknown);
-    assert!(is_fit(&json!({ "properties": { "a": true }, "unevaluatedProperties": false }), &json!({ "a": 1 })));
-    assert!(!is_fit(&json!({ "properties": { "a": true }, "unevaluatedProperties": false }), &json!({ "b": 1 })));
+    assert!(is_fit(
+        &json!({ "properties": { "a": true }, "unevaluatedProperties": false }),
+        &json!({ "a": 1 })
+    ));
+    assert!(!is_fit(
+        &json!({ "properties": { "a": true }, "unevaluatedProperties": false }),
+        &json!({ "b": 1 })
+    ));
 }
 
 #[test]
@@ -184,39 +272,64 @@ fn b23_patterns_run_on_a_linear_engine() {
     let evil = json!({ "pattern": "^(a+)+$" });
     assert!(!is_fit(&evil, &json!(format!("{}!", "a".repeat(5000)))));
     for refused in ["(a)\\1", "(?=a)b", "a{1,100000}{1,1000}"] {
-        assert_eq!(compile(&json!({ "pattern": refused })).unwrap_err(), Unusable::Invalid, "{refused}");
+        assert_eq!(
+            compile(&json!({ "pattern": refused })).unwrap_err(),
+            Unusable::Invalid,
+            "{refused}"
+        );
     }
 }
 
 #[test]
 fn b24_mismatches_name_places_and_never_long_values() {
-    let schema = json!({ "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
+    let schema =
+        json!({ "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
     let secret = "secret".repeat(50);
-    let Verdict::Fails(found) = holds(&schema, &json!({ "a": secret, (secret.clone()): 1 })) else { panic!("it fits") };
+    let Verdict::Fails(found) = holds(&schema, &json!({ "a": secret, (secret.clone()): 1 })) else {
+        panic!("it fits")
+    };
     for mismatch in &found {
         let text = mismatch.to_string();
         assert!(text.chars().count() <= 64 + 160 + 4, "{text}");
     }
-    assert!(found.iter().any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("integer")));
-    assert!(!found.iter().any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("secret")));
+    assert!(
+        found
+            .iter()
+            .any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("integer"))
+    );
+    assert!(
+        !found
+            .iter()
+            .any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("secret"))
+    );
 }
 
 #[test]
 fn b24_b03_b06_a_value_with_a_key_twice_is_refused_and_one_beyond_the_numbers_is_unreadable() {
     let schema = compile(&json!({ "type": "object" })).unwrap();
-    assert!(matches!(verdict(&schema, br#"{"a":{"b":1,"b":2}}"#), Verdict::Fails(_)));
+    assert!(matches!(
+        verdict(&schema, br#"{"a":{"b":1,"b":2}}"#),
+        Verdict::Fails(_)
+    ));
     let number = "a number is beyond the range of a double: send one that fits";
-    assert_eq!(verdict(&schema, b"{\"a\":1e999}"), Verdict::Unreadable(Mismatch::at("/a", number)));
+    assert_eq!(
+        verdict(&schema, b"{\"a\":1e999}"),
+        Verdict::Unreadable(Mismatch::at("/a", number))
+    );
 }
 
 #[test]
-fn b02_a_value_of_as_many_parts_as_a_request_may_have_is_checked_and_one_of_more_is_not_made_a_tree() {
+fn b02_a_value_of_as_many_parts_as_a_request_may_have_is_checked_and_one_of_more_is_not_made_a_tree()
+ {
     let schema = compile(&json!({})).unwrap();
     let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1)).into_bytes();
     assert_eq!(verdict(&schema, &list(99_999)), Verdict::Fits);
     assert_eq!(verdict(&schema, &list(100_000)), Verdict::Unknown);
     let many = json!({ "uniqueItems": true });
-    assert!(is_fit(&many, &Value::Array((0..5000).map(|at| json!(at)).collect())));
+    assert!(is_fit(
+        &many,
+        &Value::Array((0..5000).map(|at| json!(at)).collect())
+    ));
     assert!(!is_fit(&many, &json!([1, 2, 1])));
 }
 
@@ -231,8 +344,14 @@ fn b24_b23_no_length_of_a_list_leads_past_a_plain_schema() {
     let schema = json!({ "properties": { "path": { "type": "string" }, "rows": { "type": "array", "items": row } } });
     for count in [10, 5_000, 18_000] {
         let rows = vec![json!({ "id": 1, "name": null }); count];
-        assert!(is_fit(&schema, &json!({ "path": "a", "rows": rows })), "{count}");
-        assert!(!is_fit(&schema, &json!({ "path": 5, "rows": rows })), "{count}");
+        assert!(
+            is_fit(&schema, &json!({ "path": "a", "rows": rows })),
+            "{count}"
+        );
+        assert!(
+            !is_fit(&schema, &json!({ "path": 5, "rows": rows })),
+            "{count}"
+        );
     }
 }
 
@@ -264,26 +383,67 @@ fn b04_properties_that_differ_from_named_ones_in_case_alone_do_not_match() {
     });
     for (arguments, place) in [
         (json!({ "only": 1, "PATH": 1 }), Some("/PATH")),
-        (json!({ "only": 1, "ta\u{17f}\u{212a}": 1 }), Some("/ta\u{17f}\u{212a}")),
-        (json!({ "only": 1, "\u{c9}t\u{e9}": 1 }), Some("/\u{c9}t\u{e9}")),
+        (
+            json!({ "only": 1, "ta\u{17f}\u{212a}": 1 }),
+            Some("/ta\u{17f}\u{212a}"),
+        ),
+        (
+            json!({ "only": 1, "\u{c9}t\u{e9}": 1 }),
+            Some("/\u{c9}t\u{e9}"),
+        ),
         (json!({ "Only": 1, "only": 1 }), Some("/Only")),
         (json!({ "only": 1, "Inner": 1 }), Some("/Inner")),
         (json!({ "only": 1, "Dep": 1 }), Some("/Dep")),
         (json!({ "only": 1, "ON": 1 }), Some("/ON")),
-        (json!({ "only": 1, "file": { "Path": "a" } }), Some("/file/Path")),
-        (json!({ "only": 1, "list": [{ "path": "a" }, { "pAth": "a" }] }), Some("/list/1/pAth")),
-        (json!({ "only": 1, "tuple": [{ "Path": 1 }, { "Path": "a" }] }), Some("/tuple/1/Path")),
-        (json!({ "only": 1, "map": { "Any/": { "Path": "a" } } }), Some("/map/Any~1/Path")),
-        (json!({ "only": 1, "x-one": { "Path": "a" } }), Some("/x-one/Path")),
-        (json!({ "only": 1, "later": { "down": { "down": { "Name": 1 } } } }), Some("/later/down/down/Name")),
+        (
+            json!({ "only": 1, "file": { "Path": "a" } }),
+            Some("/file/Path"),
+        ),
+        (
+            json!({ "only": 1, "list": [{ "path": "a" }, { "pAth": "a" }] }),
+            Some("/list/1/pAth"),
+        ),
+        (
+            json!({ "only": 1, "tuple": [{ "Path": 1 }, { "Path": "a" }] }),
+            Some("/tuple/1/Path"),
+        ),
+        (
+            json!({ "only": 1, "map": { "Any/": { "Path": "a" } } }),
+            Some("/map/Any~1/Path"),
+        ),
+        (
+            json!({ "only": 1, "x-one": { "Path": "a" } }),
+            Some("/x-one/Path"),
+        ),
+        (
+            json!({ "only": 1, "later": { "down": { "down": { "Name": 1 } } } }),
+            Some("/later/down/down/Name"),
+        ),
         // These are named themselves, in another part of the schema, or nothing names them.
-        (json!({ "only": 1, "Path": 1, "both": 1, "Both": 2, "kind": 1 }), None),
-        (json!({ "only": 1, "free": { "PATH": 1, "path": 2 }, "Other": 1, "path ": 1, "p\u{e4}th": 1 }), None),
-        (json!({ "only": 1, "l\u{131}st": 1, "dep": 1, "on": 1 }), None),
+        (
+            json!({ "only": 1, "Path": 1, "both": 1, "Both": 2, "kind": 1 }),
+            None,
+        ),
+        (
+            json!({ "only": 1, "free": { "PATH": 1, "path": 2 }, "Other": 1, "path ": 1, "p\u{e4}th": 1 }),
+            None,
+        ),
+        (
+            json!({ "only": 1, "l\u{131}st": 1, "dep": 1, "on": 1 }),
+            None,
+        ),
     ] {
-        assert_eq!(variant(&schema, &arguments).as_deref(), place, "{arguments}");
+        assert_eq!(
+            variant(&schema, &arguments).as_deref(),
+            place,
+            "{arguments}"
+        );
         let checked = verdict(&compile(&schema).unwrap(), arguments.to_string().as_bytes());
-        assert_eq!(checked, Verdict::Fits, "a result may have any names: {arguments}");
+        assert_eq!(
+            checked,
+            Verdict::Fits,
+            "a result may have any names: {arguments}"
+        );
     }
 }
 
@@ -297,7 +457,14 @@ fn b04_the_schema_says_which_arguments_it_names() {
     for named in [&["a"][..], &["r"], &["a", "b"], &["list", "0", "c"]] {
         assert!(schema.names(named), "{named:?}");
     }
-    for other in [&[][..], &["A"], &["b"], &["a", "c"], &["list", "0"], &["list", "c"]] {
+    for other in [
+        &[][..],
+        &["A"],
+        &["b"],
+        &["a", "c"],
+        &["list", "0"],
+        &["list", "c"],
+    ] {
         assert!(!schema.names(other), "{other:?}");
     }
 }
@@ -311,7 +478,10 @@ fn b01_b23_deep_values_under_recursive_schemas_do_not_exhaust_the_stack() {
         // A worker's stack is no larger than this.
         let (schema, value) = (schema.clone(), value);
         let run = move || matches!(holds(&schema, &value), Verdict::Fits | Verdict::Unknown);
-        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
+        let thread = std::thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn(run)
+            .unwrap();
         assert!(thread.join().unwrap());
     }
 }

@@ -7,8 +7,8 @@ use super::report::Mismatch;
 const NUMBER: &str = "a number is beyond the range of a double: send one that fits";
 const SURROGATE: &str = "a string has half a surrogate pair: send whole characters";
 
-/// The first number that no double holds, or the first text with half a surrogate pair; `None` where there is neither. The text was
-/// checked: it is no deeper than its limit.
+/// The first number that no double holds, or the first text with half a surrogate pair; `None`
+/// where there is neither. The text was checked: it is no deeper than its limit.
 pub(super) fn find(json: &[u8]) -> Option<Mismatch> {
     let mut pointer = String::new();
     let expected = look(scan::trim(json), &mut pointer)?;
@@ -22,12 +22,17 @@ fn look(value: &[u8], pointer: &mut String) -> Option<&'static str> {
         b'"' => (value.contains(&b'\\') && scan::string(value).is_none()).then_some(SURROGATE),
         b'{' => scan::members(value).find_map(|member| {
             let name = member.key.decode();
-            let wrong = (member.key.is_escaped() && member.key.text().is_none()).then_some(SURROGATE);
-            within(pointer, &name, |pointer| wrong.or_else(|| look(&value[member.value], pointer)))
+            let wrong =
+                (member.key.is_escaped() && member.key.text().is_none()).then_some(SURROGATE);
+            within(pointer, &name, |pointer| {
+                wrong.or_else(|| look(&value[member.value], pointer))
+            })
         }),
-        b'[' => scan::elements(value)
-            .enumerate()
-            .find_map(|(nth, at)| within(pointer, &nth.to_string(), |pointer| look(&value[at], pointer))),
+        b'[' => scan::elements(value).enumerate().find_map(|(nth, at)| {
+            within(pointer, &nth.to_string(), |pointer| {
+                look(&value[at], pointer)
+            })
+        }),
         b'-' | b'0'..=b'9' => {
             let number = std::str::from_utf8(value).ok()?.parse::<f64>().ok()?;
             number.is_infinite().then_some(NUMBER)
@@ -73,9 +78,18 @@ mod tests {
         let text = |pointer: &str| Some((pointer.to_owned(), SURROGATE.to_owned()));
         assert_eq!(place(r#"{"a":1e308,"z":1e999}"#), number("/z"));
         assert_eq!(place(r#" {"a":[0,{"b/c":-1e400}]} "#), number("/a/1/b~1c"));
-        assert_eq!(place(r#"{"a":"ok","b":["\ud83d\ude00","\ud800"]}"#), text("/b/1"));
-        assert_eq!(place(r#"{"a":{"\udc00":1}}"#), text("/a/\u{fffd}\u{fffd}\u{fffd}"));
-        assert_eq!(place(r#"{"n":1e-999,"m":123456789012345678901234567890,"s":"\u0000","e":{},"l":[]}"#), None);
+        assert_eq!(
+            place(r#"{"a":"ok","b":["\ud83d\ude00","\ud800"]}"#),
+            text("/b/1")
+        );
+        assert_eq!(
+            place(r#"{"a":{"\udc00":1}}"#),
+            text("/a/\u{fffd}\u{fffd}\u{fffd}")
+        );
+        assert_eq!(
+            place(r#"{"n":1e-999,"m":123456789012345678901234567890,"s":"\u0000","e":{},"l":[]}"#),
+            None
+        );
         assert_eq!(place("-1e999"), number(""));
     }
 }

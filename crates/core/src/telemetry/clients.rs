@@ -1,4 +1,5 @@
-//! What is counted of each client, so that a flood has a name. Only so many have one of their own: the first that came.
+//! What is counted of each client, so that a flood has a name. Only so many have one of their own:
+//! the first that came.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +15,8 @@ use super::timing::lock;
 /// Characters of a client's name that a label keeps.
 const LENGTH: usize = 64;
 
-static CLIENTS: LazyLock<Mutex<HashMap<Arc<str>, Arc<ClientMeter>>>> = LazyLock::new(Mutex::default);
+static CLIENTS: LazyLock<Mutex<HashMap<Arc<str>, Arc<ClientMeter>>>> =
+    LazyLock::new(Mutex::default);
 static ANONYMOUS: LazyLock<Arc<ClientMeter>> = LazyLock::new(|| ClientMeter::new("anonymous"));
 static OTHERS: LazyLock<Arc<ClientMeter>> = LazyLock::new(|| ClientMeter::new(OTHER));
 
@@ -28,7 +30,11 @@ impl ClientMeter {
     /// The meter of the client of this name: its own, or that of all others.
     #[must_use]
     pub fn of(name: &str) -> Arc<Self> {
-        let name: String = name.chars().filter(|c| !c.is_control()).take(LENGTH).collect();
+        let name: String = name
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(LENGTH)
+            .collect();
         let mut all = lock(&CLIENTS);
         if let Some(meter) = all.get(name.as_str()) {
             return meter.clone();
@@ -49,8 +55,10 @@ impl ClientMeter {
 
     fn new(name: &str) -> Arc<Self> {
         let label = [KeyValue::new("client", name.to_owned())];
-        let (requests, limited) =
-            (instruments().client_requests.bind(&label), instruments().client_limited.bind(&label));
+        let (requests, limited) = (
+            instruments().client_requests.bind(&label),
+            instruments().client_limited.bind(&label),
+        );
         Arc::new(Self { requests, limited })
     }
 

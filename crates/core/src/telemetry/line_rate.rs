@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The bound of one kind of log line: [`LineRate::LINES`] a second. Further lines of the same second are counted, for one line that says how
-/// many were left out.
+/// The bound of one kind of log line: [`LineRate::LINES`] a second. Further lines of the same
+/// second are counted, for one line that says how many were left out.
 #[derive(Debug, Default)]
 pub struct LineRate(Mutex<Window>);
 
@@ -19,7 +19,8 @@ impl LineRate {
     /// Lines of one kind in a second.
     pub const LINES: u32 = 100;
 
-    /// Returns `true` where a line may be written at `now`, a time on any clock that does not go back; counts it otherwise.
+    /// Returns `true` where a line may be written at `now`, a time on any clock that does not go
+    /// back; counts it otherwise.
     pub fn admit(&self, now: Duration) -> bool {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if window.second != now.as_secs() {
@@ -34,7 +35,8 @@ impl LineRate {
         admitted
     }
 
-    /// Returns the lines left out, once the second is over in which the last of them was; they are counted from zero again then.
+    /// Returns the lines left out, once the second is over in which the last of them was; they are
+    /// counted from zero again then.
     pub fn take_left_out(&self, now: Duration) -> Option<u64> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = window.second == now.as_secs() && window.lines >= Self::LINES;
@@ -47,12 +49,22 @@ impl LineRate {
     /// Returns `true` where lines were left out that are still to be taken.
     #[must_use]
     pub fn has_left_out(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out > 0
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .left_out
+            > 0
     }
 
     /// Returns the lines left out so far; they are counted from zero again.
     pub fn take_all_left_out(&self) -> u64 {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out)
+        std::mem::take(
+            &mut self
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .left_out,
+        )
     }
 }
 
@@ -64,7 +76,10 @@ mod tests {
     fn e22_a_hundred_lines_a_second_pass_and_the_others_are_counted_once() {
         let rate = LineRate::default();
         let at = |millis| Duration::from_millis(millis);
-        assert_eq!((0..1000).filter(|n| rate.admit(at(5000 + n / 2))).count(), 100);
+        assert_eq!(
+            (0..1000).filter(|n| rate.admit(at(5000 + n / 2))).count(),
+            100
+        );
         assert_eq!(rate.take_left_out(at(5999)), None, "the second is not over");
         assert_eq!(rate.take_left_out(at(6000)), Some(900));
         assert_eq!(rate.take_left_out(at(6000)), None);

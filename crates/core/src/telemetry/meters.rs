@@ -1,5 +1,6 @@
-//! What is measured of an upstream and of what it has. The one place where names that upstreams choose become labels: only so many
-//! have series of their own, and the others are counted together as `other` (fault F16).
+//! What is measured of an upstream and of what it has. The one place where names that upstreams
+//! choose become labels: only so many have series of their own, and the others are counted together
+//! as `other` (fault F16).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,8 +20,8 @@ use crate::names::UpstreamId;
 use crate::trace::SpanContext;
 use crate::upstream::ListKind;
 
-/// Names with series of their own, unless the config says otherwise. With the buckets of one outcome each these are about 1,600
-/// lines of a scrape.
+/// Names with series of their own, unless the config says otherwise. With the buckets of one
+/// outcome each these are about 1,600 lines of a scrape.
 pub const NAMES: usize = 80;
 /// What names beyond are called.
 pub const OTHER: &str = "other";
@@ -32,7 +33,8 @@ static MOST: AtomicUsize = AtomicUsize::new(NAMES);
 type Places = HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>;
 
 static PLACES: LazyLock<Mutex<Places>> = LazyLock::new(Mutex::default);
-static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> = LazyLock::new(Mutex::default);
+static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> =
+    LazyLock::new(Mutex::default);
 
 /// How many names have series of their own from now on. Those that have some keep them.
 pub fn limit_names(most: usize) {
@@ -48,7 +50,10 @@ pub(super) fn most_names() -> usize {
 #[must_use]
 pub fn upstreams() -> HashSet<String> {
     let all = lock(&UPSTREAMS);
-    all.iter().filter(|(_, meter)| meter.strong_count() > 0).map(|(id, _)| id.to_string()).collect()
+    all.iter()
+        .filter(|(_, meter)| meter.strong_count() > 0)
+        .map(|(id, _)| id.to_string())
+        .collect()
 }
 
 /// What is measured of one upstream. Its figures are shown as long as somebody holds this.
@@ -65,7 +70,8 @@ pub struct UpstreamMeter {
     methods: Mutex<HashMap<Arc<str>, MethodSeries>>,
 }
 
-/// The series of one method by outcome, and its place among the names that have series of their own.
+/// The series of one method by outcome, and its place among the names that have series of their
+/// own.
 struct MethodSeries {
     by_outcome: Vec<(&'static str, Arc<Series>)>,
     _place: Option<Arc<Place>>,
@@ -84,13 +90,24 @@ impl UpstreamMeter {
         }
         all.retain(|_, meter| meter.strong_count() > 0);
         let io = |direction| {
-            let labels = [KeyValue::new("upstream", id.to_string()), KeyValue::new("network.io.direction", direction)];
+            let labels = [
+                KeyValue::new("upstream", id.to_string()),
+                KeyValue::new("network.io.direction", direction),
+            ];
             instruments().upstream_io.bind(&labels)
         };
         let (sent, received) = (io("transmit"), io("receive"));
         let (label, calls) = (id.as_str().into(), Default::default());
         let (unnamed, methods) = (Mutex::default(), Mutex::default());
-        let meter = Arc::new(Self { id: id.clone(), label, sent, received, calls, unnamed, methods });
+        let meter = Arc::new(Self {
+            id: id.clone(),
+            label,
+            sent,
+            received,
+            calls,
+            unnamed,
+            methods,
+        });
         all.insert(id.clone(), Arc::downgrade(&meter));
         start_upstream_at_zero(id);
         meter
@@ -109,34 +126,59 @@ impl UpstreamMeter {
     fn carried(&self, revision: Revision) {
         let counter = self.calls[revision as usize].get_or_init(|| {
             let version = KeyValue::new("mcp.protocol.version", revision.as_str());
-            instruments().upstream_calls.bind(&[KeyValue::new("upstream", self.id.to_string()), version])
+            instruments()
+                .upstream_calls
+                .bind(&[KeyValue::new("upstream", self.id.to_string()), version])
         });
         counter.add(1);
     }
 
     /// The series of what has no name of its own.
-    fn series(&self, attribute: Option<&'static str>, method: Method, outcome: &'static str) -> Arc<Series> {
+    fn series(
+        &self,
+        attribute: Option<&'static str>,
+        method: Method,
+        outcome: &'static str,
+    ) -> Arc<Series> {
         let name = attribute.map(|attribute| (attribute, Arc::from(OTHER)));
-        on_shelf(&self.unnamed, (attribute, method, outcome), || labels(&self.label, name, method, outcome))
+        on_shelf(&self.unnamed, (attribute, method, outcome), || {
+            labels(&self.label, name, method, outcome)
+        })
     }
 
-    /// The series of a method that no revision knows. It takes a place with its first call that completes: calls of names that a client
-    /// made up fail.
+    /// The series of a method that no revision knows. It takes a place with its first call that
+    /// completes: calls of names that a client made up fail.
     fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<Series> {
         let mut methods = lock(&self.methods);
         if outcome == "complete" && !methods.contains_key(name) {
             let place = Place::take(&self.id, METHOD, name);
             if place.is_some() {
-                methods.insert(name.clone(), MethodSeries { by_outcome: Vec::new(), _place: place });
+                methods.insert(
+                    name.clone(),
+                    MethodSeries {
+                        by_outcome: Vec::new(),
+                        _place: place,
+                    },
+                );
             }
         }
-        let name = if methods.contains_key(name) { name.clone() } else { Arc::from(OTHER) };
-        let none = || MethodSeries { by_outcome: Vec::new(), _place: None };
+        let name = if methods.contains_key(name) {
+            name.clone()
+        } else {
+            Arc::from(OTHER)
+        };
+        let none = || MethodSeries {
+            by_outcome: Vec::new(),
+            _place: None,
+        };
         let shelf = &mut methods.entry(name.clone()).or_insert_with(none).by_outcome;
         if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == outcome) {
             return series.clone();
         }
-        let series = CLIENT.series(&with_outcome(vec![("upstream", self.label.clone()), (METHOD, name)], outcome));
+        let series = CLIENT.series(&with_outcome(
+            vec![("upstream", self.label.clone()), (METHOD, name)],
+            outcome,
+        ));
         shelf.push((outcome, series.clone()));
         series
     }
@@ -156,8 +198,16 @@ fn on_shelf(
     series
 }
 
-fn labels(upstream: &Arc<str>, name: Option<Label>, method: Method, outcome: &'static str) -> Vec<Label> {
-    let mut all = vec![("upstream", upstream.clone()), (METHOD, method.as_str().into())];
+fn labels(
+    upstream: &Arc<str>,
+    name: Option<Label>,
+    method: Method,
+    outcome: &'static str,
+) -> Vec<Label> {
+    let mut all = vec![
+        ("upstream", upstream.clone()),
+        (METHOD, method.as_str().into()),
+    ];
     all.extend(name);
     with_outcome(all, outcome)
 }
@@ -183,9 +233,11 @@ pub struct ItemMeter {
     /// Whether it is a method that no revision knows.
     is_method: bool,
     name: Arc<str>,
-    /// Whether its name has series of its own; decided with its first call, so that what is only listed takes no place.
+    /// Whether its name has series of its own; decided with its first call, so that what is only
+    /// listed takes no place.
     place: OnceLock<Option<Arc<Place>>>,
-    /// The series of calls that completed, looked up once: to look it up costs more than to count in it.
+    /// The series of calls that completed, looked up once: to look it up costs more than to count
+    /// in it.
     completed: OnceLock<Arc<Series>>,
     others: Shelf,
 }
@@ -203,22 +255,41 @@ impl ItemMeter {
     /// The meter of a method that no revision knows.
     #[must_use]
     pub fn of_method(upstream: Arc<UpstreamMeter>, name: &str) -> Arc<Self> {
-        Arc::new(Self { is_method: true, ..Self::unused(upstream, ListKind::Resources, name.into()) })
+        Arc::new(Self {
+            is_method: true,
+            ..Self::unused(upstream, ListKind::Resources, name.into())
+        })
     }
 
     fn unused(upstream: Arc<UpstreamMeter>, kind: ListKind, name: Arc<str>) -> Self {
         let (place, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Self { upstream, kind, is_method: false, name, place, completed, others }
+        Self {
+            upstream,
+            kind,
+            is_method: false,
+            name,
+            place,
+            completed,
+            others,
+        }
     }
 
     /// Counts a call that ended with this outcome, one of a fixed set of words.
-    pub fn took(&self, method: Method, outcome: &'static str, time: Duration, span: Option<SpanContext>) {
+    pub fn took(
+        &self,
+        method: Method,
+        outcome: &'static str,
+        time: Duration,
+        span: Option<SpanContext>,
+    ) {
         if self.is_method {
             return self.upstream.method(&self.name, outcome).record(time, span);
         }
         let is_usual = outcome == "complete" && method == self.kind.used_by();
         if is_usual {
-            self.completed.get_or_init(|| self.series(method, outcome)).record(time, span);
+            self.completed
+                .get_or_init(|| self.series(method, outcome))
+                .record(time, span);
         } else {
             self.series(method, outcome).record(time, span);
         }
@@ -237,7 +308,9 @@ impl ItemMeter {
 
     fn series(&self, method: Method, outcome: &'static str) -> Arc<Series> {
         let attribute = self.kind.name_attribute();
-        let place = self.place.get_or_init(|| Place::take(&self.upstream.id, attribute?, &self.name));
+        let place = self
+            .place
+            .get_or_init(|| Place::take(&self.upstream.id, attribute?, &self.name));
         let Some((attribute, _)) = attribute.zip(place.as_ref()) else {
             return self.upstream.series(attribute, method, outcome);
         };
@@ -249,7 +322,8 @@ impl ItemMeter {
 }
 
 impl Place {
-    /// A place among the names that have series of their own: the one that this name has, or one that is free.
+    /// A place among the names that have series of their own: the one that this name has, or one
+    /// that is free.
     fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
         let mut places = lock(&PLACES);
         let key = (upstream.clone(), attribute, name.clone());
@@ -292,11 +366,24 @@ mod tests {
         let upstream = UpstreamMeter::of(&id);
         let took = |name: &str, outcome: &'static str| {
             let meter = ItemMeter::of_method(upstream.clone(), name);
-            meter.took(weir_wire::method::OF_EXTENSION, outcome, Duration::from_millis(3), None);
+            meter.took(
+                weir_wire::method::OF_EXTENSION,
+                outcome,
+                Duration::from_millis(3),
+                None,
+            );
         };
         let names = || {
-            let all = CLIENT.points().into_iter().filter(|series| series.labels()[0].1.as_ref() == "maker");
-            let name = |series: &Arc<Series>| (series.labels()[1].1.to_string(), series.counted().buckets.iter().sum());
+            let all = CLIENT
+                .points()
+                .into_iter()
+                .filter(|series| series.labels()[0].1.as_ref() == "maker");
+            let name = |series: &Arc<Series>| {
+                (
+                    series.labels()[1].1.to_string(),
+                    series.counted().buckets.iter().sum(),
+                )
+            };
             let mut names: Vec<(String, u64)> = all.map(|series| name(&series)).collect();
             names.sort();
             names
@@ -308,7 +395,11 @@ mod tests {
         took("acme/stars", "complete");
         took("acme/stars", "complete");
         took("acme/stars", "upstream_error");
-        let expected = [("acme/stars".to_owned(), 1), ("acme/stars".to_owned(), 2), (OTHER.to_owned(), 1001)];
+        let expected = [
+            ("acme/stars".to_owned(), 1),
+            ("acme/stars".to_owned(), 2),
+            (OTHER.to_owned(), 1001),
+        ];
         assert_eq!(names(), expected);
     }
 
@@ -316,17 +407,30 @@ mod tests {
     fn f16_names_make_as_many_series_as_the_config_says_and_one_for_the_others() {
         let id = UpstreamId::new("liar").expect("an id");
         let upstream = UpstreamMeter::of(&id);
-        let name_of =
-            |series: &Arc<Series>| series.labels().iter().find(|label| label.0 == "gen_ai.tool.name").cloned();
+        let name_of = |series: &Arc<Series>| {
+            series
+                .labels()
+                .iter()
+                .find(|label| label.0 == "gen_ai.tool.name")
+                .cloned()
+        };
         let own = || {
             let all = CLIENT.points();
             let of_liar = |series: &Arc<Series>| series.labels()[0].1.as_ref() == "liar";
-            all.into_iter().filter(of_liar).filter_map(|series| name_of(&series)).count()
+            all.into_iter()
+                .filter(of_liar)
+                .filter_map(|series| name_of(&series))
+                .count()
         };
         let mut alive = Vec::new();
         for number in 0..20_000 {
             let meter = ItemMeter::new(upstream.clone(), ListKind::Tools, format!("tool-{number}"));
-            meter.took(Method::ToolsCall, "complete", Duration::from_millis(3), None);
+            meter.took(
+                Method::ToolsCall,
+                "complete",
+                Duration::from_millis(3),
+                None,
+            );
             // A list that has others every time, beside some that stay.
             if number < 1000 {
                 alive.push(meter);
@@ -334,16 +438,27 @@ mod tests {
         }
         assert_eq!(own(), NAMES + 1);
         let other = upstream.series(Some("gen_ai.tool.name"), Method::ToolsCall, "complete");
-        assert_eq!(other.counted().buckets.iter().sum::<u64>(), 20_000 - NAMES as u64);
+        assert_eq!(
+            other.counted().buckets.iter().sum::<u64>(),
+            20_000 - NAMES as u64
+        );
         // What is gone leaves its place to others.
         alive.clear();
         assert_eq!(own(), 1, "the others' sum stays");
         let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());
-        new.took(Method::ToolsCall, "tool_error", Duration::from_millis(3), None);
+        new.took(
+            Method::ToolsCall,
+            "tool_error",
+            Duration::from_millis(3),
+            None,
+        );
         assert_eq!(own(), 2);
         assert!(upstreams().contains("liar"));
         drop((other, new, upstream));
-        assert!(!upstreams().contains("liar"), "and its series are not shown any more");
+        assert!(
+            !upstreams().contains("liar"),
+            "and its series are not shown any more"
+        );
         assert_eq!(own(), 0);
     }
 }

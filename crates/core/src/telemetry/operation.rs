@@ -19,7 +19,11 @@ impl Operation {
     /// The operation of this name of what keeps `store`.
     #[must_use]
     pub const fn new(store: &'static str, name: &'static str) -> Self {
-        Self { store, name, series: OnceLock::new() }
+        Self {
+            store,
+            name,
+            series: OnceLock::new(),
+        }
     }
 
     /// Does it, and takes the time.
@@ -27,10 +31,15 @@ impl Operation {
         let began = Instant::now();
         let outcome = work();
         let bind = || {
-            let labels = [KeyValue::new("store", self.store), KeyValue::new("operation", self.name)];
+            let labels = [
+                KeyValue::new("store", self.store),
+                KeyValue::new("operation", self.name),
+            ];
             instruments().store_duration.bind(&labels)
         };
-        self.series.get_or_init(bind).record(began.elapsed().as_secs_f64());
+        self.series
+            .get_or_init(bind)
+            .record(began.elapsed().as_secs_f64());
         outcome
     }
 }

@@ -1,7 +1,9 @@
-//! How long requests and calls take: histograms whose series go when what they are of goes, and whose buckets name a trace.
+//! How long requests and calls take: histograms whose series go when what they are of goes, and
+//! whose buckets name a trace.
 //!
-//! They stand beside the SDK's because its series stay for ever and have no exemplars, and because a request counts in two of them:
-//! here that is two additions, and no lock unless the request is traced.
+//! They stand beside the SDK's because its series stay for ever and have no exemplars, and because
+//! a request counts in two of them: here that is two additions, and no lock unless the request is
+//! traced.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +13,12 @@ use std::time::{Duration, SystemTime};
 use super::{Kind, Row};
 use crate::trace::SpanContext;
 
-/// Upper bounds of the buckets, in seconds: those that the semantic conventions for MCP advise, and below them what a local server
-/// takes.
-pub const BOUNDS: [f64; 17] =
-    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Upper bounds of the buckets, in seconds: those that the semantic conventions for MCP advise, and
+/// below them what a local server takes.
+pub const BOUNDS: [f64; 17] = [
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0,
+    300.0,
+];
 /// The last is for what is beyond all bounds.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
@@ -34,7 +38,13 @@ pub static SERVER: Timing = Timing::new(Row {
     name: "mcp.server.operation.duration",
     kind: Kind::Histogram,
     unit: "s",
-    attributes: &["endpoint", "mcp.method.name", "era", "outcome", "error.type"],
+    attributes: &[
+        "endpoint",
+        "mcp.method.name",
+        "era",
+        "outcome",
+        "error.type",
+    ],
     about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it where it is not `ok`. Methods that no revision knows are `other`, what was refused by its head alone is `none`",
 });
 
@@ -43,7 +53,14 @@ pub static CLIENT: Timing = Timing::new(Row {
     name: "mcp.client.operation.duration",
     kind: Kind::Histogram,
     unit: "s",
-    attributes: &["upstream", "mcp.method.name", "gen_ai.tool.name", "gen_ai.prompt.name", "outcome", "error.type"],
+    attributes: &[
+        "upstream",
+        "mcp.method.name",
+        "gen_ai.tool.name",
+        "gen_ai.prompt.name",
+        "outcome",
+        "error.type",
+    ],
     about: "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`, and so are methods that no revision knows, until a call of theirs completed",
 });
 
@@ -59,10 +76,14 @@ pub static TIMINGS: [&Timing; 2] = [&SERVER, &CLIENT];
 
 impl Timing {
     const fn new(row: Row) -> Self {
-        Self { row, all: Mutex::new(Vec::new()) }
+        Self {
+            row,
+            all: Mutex::new(Vec::new()),
+        }
     }
 
-    /// The series of these labels: the one there is, or a new one. It is shown as long as somebody holds it.
+    /// The series of these labels: the one there is, or a new one. It is shown as long as somebody
+    /// holds it.
     pub fn series(&self, labels: &[Label]) -> Arc<Series> {
         let mut all = lock(&self.all);
         let mut found = None;
@@ -150,10 +171,17 @@ impl Series {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.nanos.fetch_add(
+            u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         if let Some(span) = span {
             let kept = self.exemplars.get_or_init(|| Mutex::new([None; BUCKETS]));
-            lock(kept)[bucket] = Some(Exemplar { span, seconds, at: SystemTime::now() });
+            lock(kept)[bucket] = Some(Exemplar {
+                span,
+                seconds,
+                at: SystemTime::now(),
+            });
         }
     }
 
@@ -161,8 +189,15 @@ impl Series {
     pub fn counted(&self) -> Counted {
         let buckets = std::array::from_fn(|at| self.counts[at].load(Ordering::Relaxed));
         let sum = Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64();
-        let exemplars = self.exemplars.get().map_or([None; BUCKETS], |kept| *lock(kept));
-        Counted { buckets, sum, exemplars }
+        let exemplars = self
+            .exemplars
+            .get()
+            .map_or([None; BUCKETS], |kept| *lock(kept));
+        Counted {
+            buckets,
+            sum,
+            exemplars,
+        }
     }
 }
 
@@ -180,30 +215,54 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    static OWN: Timing = Timing::new(Row { attributes: &[], ..SERVER.row });
+    static OWN: Timing = Timing::new(Row {
+        attributes: &[],
+        ..SERVER.row
+    });
 
     #[test]
     fn a_series_is_one_for_its_labels_and_goes_with_who_holds_it() {
         let labels = |text: &str| [("endpoint", Arc::from(text))];
-        let (first, same, other) = (OWN.series(&labels("a")), OWN.series(&labels("a")), OWN.series(&labels("b")));
+        let (first, same, other) = (
+            OWN.series(&labels("a")),
+            OWN.series(&labels("a")),
+            OWN.series(&labels("b")),
+        );
         assert!(Arc::ptr_eq(&first, &same) && !Arc::ptr_eq(&first, &other));
         assert_eq!(OWN.points().len(), 2);
         drop((first, same));
         assert_eq!(OWN.points().len(), 1);
-        assert_eq!(OWN.series(&labels("a")).counted().buckets, [0; BUCKETS], "it begins anew");
+        assert_eq!(
+            OWN.series(&labels("a")).counted().buckets,
+            [0; BUCKETS],
+            "it begins anew"
+        );
     }
 
     #[test]
     fn durations_fall_into_their_buckets_and_traced_ones_are_kept() {
         let series = Series::new(&[]);
-        let span = SpanContext { trace: [7; 16], span: [1; 8] };
+        let span = SpanContext {
+            trace: [7; 16],
+            span: [1; 8],
+        };
         series.record(Duration::from_millis(1), None);
         series.record(Duration::from_micros(1001), Some(span));
         series.record(Duration::from_secs(301), None);
         let counted = series.counted();
-        assert_eq!((counted.buckets[0], counted.buckets[1], counted.buckets[BUCKETS - 1]), (1, 1, 1));
+        assert_eq!(
+            (
+                counted.buckets[0],
+                counted.buckets[1],
+                counted.buckets[BUCKETS - 1]
+            ),
+            (1, 1, 1)
+        );
         assert!((counted.sum - 301.002_001).abs() < 1e-9, "{}", counted.sum);
-        assert_eq!(counted.exemplars[1].map(|exemplar| exemplar.span), Some(span));
+        assert_eq!(
+            counted.exemplars[1].map(|exemplar| exemplar.span),
+            Some(span)
+        );
         assert_eq!(counted.exemplars.iter().flatten().count(), 1);
     }
 }

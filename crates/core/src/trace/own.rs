@@ -2,10 +2,13 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::{Asked, SINK, Span, SpanContext, SpanKind, Value, is_drawn_by, nonzero, offer, outcome_of};
+use super::{
+    Asked, SINK, Span, SpanContext, SpanKind, Value, is_drawn_by, nonzero, offer, outcome_of,
+};
 use crate::port::Random;
 
-/// A piece of weir's own work that is told of. No request caused it, so it begins a trace. Dropped before its end it is not told of.
+/// A piece of weir's own work that is told of. No request caused it, so it begins a trace. Dropped
+/// before its end it is not told of.
 #[derive(Debug)]
 pub struct OwnSpan {
     context: SpanContext,
@@ -20,15 +23,25 @@ impl OwnSpan {
         if !is_drawn_by(drawn) || SINK.load().is_none() {
             return None;
         }
-        let context = SpanContext { trace: nonzero(random), span: nonzero(random) };
-        Some(Self { context, name, began: (SystemTime::now(), Instant::now()) })
+        let context = SpanContext {
+            trace: nonzero(random),
+            span: nonzero(random),
+        };
+        Some(Self {
+            context,
+            name,
+            began: (SystemTime::now(), Instant::now()),
+        })
     }
 
     /// The span of a request to an upstream that is part of it. Over now, begun before that.
     pub fn asked(&self, random: &dyn Random, call: Asked<'_>) {
         let ended = SystemTime::now();
         offer(Span {
-            context: SpanContext { span: nonzero(random), ..self.context },
+            context: SpanContext {
+                span: nonzero(random),
+                ..self.context
+            },
             parent: Some(self.context.span),
             state: None,
             name: call.method.to_owned(),

@@ -27,16 +27,33 @@ async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
     desk.gate.rule("stranger", "hidden", Rule::Hidden);
     for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
         let page = desk.world.page(&principal(who).await, None).await.unwrap();
-        assert_eq!((exposed(&page.view).contains(&"up__hidden"), page.public), (listed, false), "{who}");
+        assert_eq!(
+            (exposed(&page.view).contains(&"up__hidden"), page.public),
+            (listed, false),
+            "{who}"
+        );
     }
     let call = async |who: &str, tool: &str| desk.call_by(who, json!({ "name": tool })).await;
     for tool in ["up__denied", "denied"] {
-        assert_eq!(failure(call("guest", tool).await).kind(), &FailureKind::Denied);
+        assert_eq!(
+            failure(call("guest", tool).await).kind(),
+            &FailureKind::Denied
+        );
     }
-    assert_eq!(failure(call("stranger", "up__hidden").await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(
+        failure(call("stranger", "up__hidden").await).kind(),
+        &FailureKind::InvalidParams
+    );
     assert_eq!(Fake::count(&fake.calls), 0, "no upstream heard of it");
-    for (who, tool) in [("guest", "up__free"), ("owner", "up__denied"), ("owner", "up__hidden")] {
-        assert!(matches!(call(who, tool).await, End::Complete(_)), "{who} {tool}");
+    for (who, tool) in [
+        ("guest", "up__free"),
+        ("owner", "up__denied"),
+        ("owner", "up__hidden"),
+    ] {
+        assert!(
+            matches!(call(who, tool).await, End::Complete(_)),
+            "{who} {tool}"
+        );
     }
 }
 
@@ -54,20 +71,33 @@ async fn r156_what_is_private_to_one_principal_reaches_no_other() {
     world.show(&[&fake], Prefix::Always, 2);
     let desk = Desk::of(world);
     let (alice, bob) = (principal("alice").await, principal("bob").await);
-    let (first, own) = (desk.world.page(&alice, None).await.unwrap(), desk.world.page(&bob, None).await.unwrap());
+    let (first, own) = (
+        desk.world.page(&alice, None).await.unwrap(),
+        desk.world.page(&bob, None).await.unwrap(),
+    );
     assert!(!first.public && !own.public, "nobody else may keep it");
     // Where alice goes on is closed to bob, and open to her still.
     let cursor = first.next_cursor.unwrap();
     let refused = desk.world.page(&bob, Some(&cursor)).await.unwrap_err();
     assert_eq!(refused.message(), Failure::bad_cursor().message());
-    assert_eq!(desk.world.page(&alice, Some(&cursor)).await.unwrap().range, 2..4);
-    // The same call by both at once is two calls, and each has the answer made for its own principal.
+    assert_eq!(
+        desk.world.page(&alice, Some(&cursor)).await.unwrap().range,
+        2..4
+    );
+    // The same call by both at once is two calls, and each has the answer made for its own
+    // principal.
     let names = ["alice", "bob"].into_iter().cycle().take(200);
     let calls = names.map(async |who| (who, desk.call_by(who, json!({ "name": "up__a" })).await));
     for (who, answer) in join_all(calls).await {
-        let End::Complete(Payload::Whole(bytes)) = answer else { panic!("{answer:?}") };
+        let End::Complete(Payload::Whole(bytes)) = answer else {
+            panic!("{answer:?}")
+        };
         let result: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(result["made for"], who);
     }
-    assert_eq!(Fake::count(&fake.calls), 200, "no answer was kept for the next who asked");
+    assert_eq!(
+        Fake::count(&fake.calls),
+        200,
+        "no answer was kept for the next who asked"
+    );
 }

@@ -12,7 +12,9 @@ use weir_core::names::EndpointId;
 use weir_core::port::Evidence;
 use weir_core::schema::{Check, Validation};
 use weir_core::upstream::Deadlines;
-use weir_core::{Authenticated, Call, End, Event, Failure, FailureKind, Reply, Router, authenticate};
+use weir_core::{
+    Authenticated, Call, End, Event, Failure, FailureKind, Reply, Router, authenticate,
+};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
@@ -23,9 +25,25 @@ pub(crate) fn raw(params: &Value) -> Bytes {
 }
 
 /// A call by a principal of this name.
-pub(crate) async fn asked_by(who: &str, to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
-    let call = Call::new(to.clone(), method, Params::parse(Some(&params)).unwrap(), RequestName::from_bits(1));
-    authenticate(&Says::name(who), &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to), call).await.unwrap()
+pub(crate) async fn asked_by(
+    who: &str,
+    to: &EndpointId,
+    method: Method,
+    params: Bytes,
+) -> Authenticated<Call> {
+    let call = Call::new(
+        to.clone(),
+        method,
+        Params::parse(Some(&params)).unwrap(),
+        RequestName::from_bits(1),
+    );
+    authenticate(
+        &Says::name(who),
+        &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to),
+        call,
+    )
+    .await
+    .unwrap()
 }
 
 pub(crate) async fn asked(to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
@@ -58,7 +76,11 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn of(world: World) -> Self {
         let gate = world.gate.clone();
-        Self { router: Router::new(world.catalog.clone(), gate.all()), gate, world }
+        Self {
+            router: Router::new(world.catalog.clone(), gate.all()),
+            gate,
+            world,
+        }
     }
 
     pub(crate) async fn call(&self, params: Value) -> End {
@@ -71,7 +93,11 @@ impl Desk {
     }
 
     pub(crate) async fn send(&self, method: Method, params: Bytes) -> End {
-        end(self.router.call(asked(&endpoint(), method, params).await).await).await
+        end(self
+            .router
+            .call(asked(&endpoint(), method, params).await)
+            .await)
+        .await
     }
 }
 
@@ -109,7 +135,10 @@ async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_and_touch_nobody
 
 #[tokio::test(start_paused = true)]
 async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_tool() {
-    let (one, two) = (Fake::new("one", &["search", "slow"]), Fake::new("two", &["search"]));
+    let (one, two) = (
+        Fake::new("one", &["search", "slow"]),
+        Fake::new("two", &["search"]),
+    );
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     two.set(|script| {
@@ -122,14 +151,29 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
             Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
         });
     });
-    let slow = Deadlines { idle: Duration::from_secs(1), ..Deadlines::CALL };
+    let slow = Deadlines {
+        idle: Duration::from_secs(1),
+        ..Deadlines::CALL
+    };
     let mut world = World::empty(CatalogSettings::default());
-    world.rules.tools = vec![("search".to_owned(), ToolRules { deadlines: Some(slow), ..ToolRules::default() })];
+    world.rules.tools = vec![(
+        "search".to_owned(),
+        ToolRules {
+            deadlines: Some(slow),
+            ..ToolRules::default()
+        },
+    )];
     world.show(&[&one, &two], Prefix::Always, 1000);
     let desk = Desk::of(world);
     let params = json!({ "name": "two__search", "arguments": { "q": 1 }, "odd": [1.50] });
-    assert_eq!(failure(desk.call(params.clone()).await).kind(), &FailureKind::TimedOut);
-    assert_eq!(*seen.lock().unwrap(), [("search".to_owned(), slow, raw(&params))]);
+    assert_eq!(
+        failure(desk.call(params.clone()).await).kind(),
+        &FailureKind::TimedOut
+    );
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [("search".to_owned(), slow, raw(&params))]
+    );
     assert_eq!(Fake::count(&one.calls), 0);
     assert_eq!(desk.gate.outcomes(), ["timed_out"]);
 }
@@ -148,11 +192,21 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
     let world = World::empty(CatalogSettings::default());
     let mut endpoint = (*crate::support::aggregate(&["one"], Prefix::Always, 1000)).clone();
     let hard = Duration::from_secs(7);
-    endpoint.deadlines = Some(Deadlines { connect: Duration::MAX, idle: Duration::MAX, hard });
+    endpoint.deadlines = Some(Deadlines {
+        connect: Duration::MAX,
+        idle: Duration::MAX,
+        hard,
+    });
     world.apply(vec![Arc::new(endpoint)], &[&one]);
     let desk = Desk::of(world);
     failure(desk.call(json!({ "name": "one__search" })).await);
-    assert_eq!(*seen.lock().unwrap(), [Deadlines { hard, ..Deadlines::CALL }]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [Deadlines {
+            hard,
+            ..Deadlines::CALL
+        }]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +214,10 @@ async fn right_after_a_start_a_call_waits_for_the_first_walk() {
     let fake = Fake::new("up", &["a"]);
     fake.set(|script| script.page_delay = Duration::from_millis(700));
     let desk = Desk::of(World::of(&[&fake]));
-    assert!(matches!(desk.call(json!({ "name": "up__a" })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call(json!({ "name": "up__a" })).await,
+        End::Complete(_)
+    ));
     assert_eq!(desk.gate.outcomes(), ["complete"]);
 }
 
@@ -171,15 +228,30 @@ async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown()
     let world = World::empty(CatalogSettings::default());
     let alone = transparent("down");
     world.apply(
-        vec![crate::support::aggregate(&["down", "good"], Prefix::Always, 1000), alone.clone()],
+        vec![
+            crate::support::aggregate(&["down", "good"], Prefix::Always, 1000),
+            alone.clone(),
+        ],
         &[&down, &good],
     );
     let desk = Desk::of(world);
     let lost = failure(desk.call(json!({ "name": "down__a" })).await);
-    assert_eq!((lost.kind(), lost.upstream().unwrap().as_str()), (&FailureKind::Unavailable, "down"));
-    assert_eq!(failure(desk.call(json!({ "name": "downtown" })).await).kind(), &FailureKind::InvalidParams);
-    assert_eq!(failure(desk.call(json!({ "name": "good__a" })).await).kind(), &FailureKind::InvalidParams);
-    let reply = desk.router.call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    assert_eq!(
+        (lost.kind(), lost.upstream().unwrap().as_str()),
+        (&FailureKind::Unavailable, "down")
+    );
+    assert_eq!(
+        failure(desk.call(json!({ "name": "downtown" })).await).kind(),
+        &FailureKind::InvalidParams
+    );
+    assert_eq!(
+        failure(desk.call(json!({ "name": "good__a" })).await).kind(),
+        &FailureKind::InvalidParams
+    );
+    let reply = desk
+        .router
+        .call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
+        .await;
     assert_eq!(failure(end(reply).await).kind(), &FailureKind::Unavailable);
 }
 
@@ -191,8 +263,14 @@ async fn other_methods_and_nameless_calls_are_refused() {
         failure(desk.send(Method::Ping, raw(&json!({ "name": "a" }))).await).kind(),
         &FailureKind::MethodNotFound
     );
-    assert_eq!(failure(desk.call(json!({})).await).kind(), &FailureKind::InvalidParams);
-    assert_eq!(failure(desk.call(json!({ "name": 5 })).await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(
+        failure(desk.call(json!({})).await).kind(),
+        &FailureKind::InvalidParams
+    );
+    assert_eq!(
+        failure(desk.call(json!({ "name": 5 })).await).kind(),
+        &FailureKind::InvalidParams
+    );
     assert_eq!(Fake::count(&fake.calls), 0);
 }
 
@@ -208,34 +286,74 @@ async fn b24_arguments_that_do_not_match_never_reach_the_upstream() {
         json!({ "path": { "deep": secret } }),
     ];
     for arguments in bad {
-        let failure = failure(desk.call(json!({ "name": "up__strict", "arguments": arguments })).await);
+        let failure = failure(
+            desk.call(json!({ "name": "up__strict", "arguments": arguments }))
+                .await,
+        );
         assert_eq!(failure.kind(), &FailureKind::BadArguments, "{arguments}");
-        assert!(failure.message().contains("up__strict") && !failure.message().contains("sssss"), "{failure}");
+        assert!(
+            failure.message().contains("up__strict") && !failure.message().contains("sssss"),
+            "{failure}"
+        );
     }
     let absent = failure(desk.call(json!({ "name": "strict" })).await);
-    assert!(absent.message().contains("\"path\" is a required property"), "{absent}");
-    let depth = failure(desk.call(json!({ "name": "strict", "arguments": { "path": "p", "depth": "x" } })).await);
-    assert!(depth.message().contains("/depth") && depth.message().contains("integer"), "{depth}");
+    assert!(
+        absent.message().contains("\"path\" is a required property"),
+        "{absent}"
+    );
+    let depth = failure(
+        desk.call(json!({ "name": "strict", "arguments": { "path": "p", "depth": "x" } }))
+            .await,
+    );
+    assert!(
+        depth.message().contains("/depth") && depth.message().contains("integer"),
+        "{depth}"
+    );
     for odd in [json!([]), json!("x"), json!(5), json!(null), json!(true)] {
-        let failure = failure(desk.call(json!({ "name": "strict", "arguments": odd })).await);
-        assert!(matches!(failure.kind(), FailureKind::InvalidParams | FailureKind::BadArguments), "{odd}");
+        let failure = failure(
+            desk.call(json!({ "name": "strict", "arguments": odd }))
+                .await,
+        );
+        assert!(
+            matches!(
+                failure.kind(),
+                FailureKind::InvalidParams | FailureKind::BadArguments
+            ),
+            "{odd}"
+        );
     }
     let twice = Bytes::from_static(br#"{"name":"strict","arguments":{"path":"a","path":"b"}}"#);
-    assert_eq!(failure(desk.send(Method::ToolsCall, twice).await).kind(), &FailureKind::BadArguments);
+    assert_eq!(
+        failure(desk.send(Method::ToolsCall, twice).await).kind(),
+        &FailureKind::BadArguments
+    );
     assert_eq!(Fake::count(&fake.calls), 0);
-    assert!(matches!(desk.call(json!({ "name": "strict", "arguments": { "path": "p" } })).await, End::Complete(_)));
-    assert!(matches!(desk.call(json!({ "name": "free", "arguments": { "x": [1] } })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call(json!({ "name": "strict", "arguments": { "path": "p" } }))
+            .await,
+        End::Complete(_)
+    ));
+    assert!(matches!(
+        desk.call(json!({ "name": "free", "arguments": { "x": [1] } }))
+            .await,
+        End::Complete(_)
+    ));
     assert_eq!(Fake::count(&fake.calls), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn b24_at_most_five_places_are_named() {
     let fake = Fake::new("up", &[]);
-    let tool = json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
+    let tool =
+        json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
     fake.set(|script| script.tools.push(raw(&tool)));
     let desk = ruled(&fake, Validation::default());
-    let arguments: serde_json::Map<String, Value> = (0..50).map(|at| (format!("k{at}"), json!("no"))).collect();
-    let failure = failure(desk.call(json!({ "name": "n", "arguments": arguments })).await);
+    let arguments: serde_json::Map<String, Value> =
+        (0..50).map(|at| (format!("k{at}"), json!("no"))).collect();
+    let failure = failure(
+        desk.call(json!({ "name": "n", "arguments": arguments }))
+            .await,
+    );
     assert_eq!(failure.message().matches("\n- /k").count(), 5, "{failure}");
 }
 
@@ -243,8 +361,18 @@ async fn b24_at_most_five_places_are_named() {
 async fn b24_where_the_operator_says_so_arguments_pass_untouched() {
     for input in [Check::Warn, Check::Off] {
         let fake = strict();
-        let desk = ruled(&fake, Validation { input, output: Check::Off });
-        assert!(matches!(desk.call(json!({ "name": "strict", "arguments": { "path": 5 } })).await, End::Complete(_)));
+        let desk = ruled(
+            &fake,
+            Validation {
+                input,
+                output: Check::Off,
+            },
+        );
+        assert!(matches!(
+            desk.call(json!({ "name": "strict", "arguments": { "path": 5 } }))
+                .await,
+            End::Complete(_)
+        ));
         assert_eq!(Fake::count(&fake.calls), 1);
     }
 }
@@ -261,7 +389,10 @@ async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unche
     let tool = json!({ "name": "bomb", "inputSchema": { "$defs": defs, "$ref": "#/$defs/d0" } });
     fake.set(|script| script.tools.push(raw(&tool)));
     let desk = ruled(&fake, Validation::default());
-    assert!(matches!(desk.call(json!({ "name": "bomb", "arguments": {} })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call(json!({ "name": "bomb", "arguments": {} })).await,
+        End::Complete(_)
+    ));
     assert_eq!(desk.world.catalog.status()[0].lists[0].unchecked, 1);
 }
 
@@ -280,7 +411,10 @@ async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away()
         });
     });
     let desk = Desk::of(World::of(&[&fake]));
-    let reply = desk.router.call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    let reply = desk
+        .router
+        .call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
+        .await;
     desk.world.apply(Vec::new(), &[]);
     desk.world.rest().await;
     go.notify_one();

@@ -38,14 +38,21 @@ async fn r203_d13_no_announcement_where_nothing_visible_changed() {
     let (seen, other) = (Fake::new("seen", &["a"]), Fake::new("other", &["b"]));
     let world = World::empty(weir_core::catalog::CatalogSettings::default());
     let endpoint = crate::support::aggregate(&["seen"], weir_core::endpoint::Prefix::Always, 1000);
-    world.apply(vec![endpoint, crate::support::transparent("other")], &[&seen, &other]);
+    world.apply(
+        vec![endpoint, crate::support::transparent("other")],
+        &[&seen, &other],
+    );
     world.settled().await;
     world.rest().await;
     let mut changes = world.changes();
     other.set_tools(&["b", "c"]);
     other.tell();
     seen.tell();
-    assert!(timeout(Duration::from_secs(30), changes.changed()).await.is_err());
+    assert!(
+        timeout(Duration::from_secs(30), changes.changed())
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,8 +76,15 @@ async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the
     let walks = Fake::count(&fake.walks) - walks;
     assert!(walks <= 12, "{walks} walks");
     assert!((2..=12).contains(&times.len()), "{} notices", times.len());
-    assert!(times.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(500)));
-    assert!(times[0] - began < Duration::from_millis(50), "the first change is told at once");
+    assert!(
+        times
+            .windows(2)
+            .all(|two| two[1] - two[0] >= Duration::from_millis(500))
+    );
+    assert!(
+        times[0] - began < Duration::from_millis(50),
+        "the first change is told at once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +107,9 @@ async fn r202_an_upstream_that_never_stops_changing_is_walked_ever_more_slowly()
 
 #[tokio::test(start_paused = true)]
 async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_merged() {
-    let fakes: Vec<_> = (0..50).map(|at| Fake::new(&format!("u{at}"), &["a"])).collect();
+    let fakes: Vec<_> = (0..50)
+        .map(|at| Fake::new(&format!("u{at}"), &["a"]))
+        .collect();
     let world = World::of(&fakes.iter().collect::<Vec<_>>());
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -110,7 +126,9 @@ async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_mer
 
 #[tokio::test(start_paused = true)]
 async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
-    let fakes: Vec<_> = (0..40).map(|at| Fake::new(&format!("u{at}"), &["a"])).collect();
+    let fakes: Vec<_> = (0..40)
+        .map(|at| Fake::new(&format!("u{at}"), &["a"]))
+        .collect();
     let world = World::of(&fakes.iter().collect::<Vec<_>>());
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -122,7 +140,11 @@ async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
         }
     };
     let (times, ()) = tokio::join!(collect(&world, Duration::from_secs(5)), change);
-    assert!(times.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(500)));
+    assert!(
+        times
+            .windows(2)
+            .all(|two| two[1] - two[0] >= Duration::from_millis(500))
+    );
     assert_eq!((times.len(), world.view().items.len()), (5, 80));
 }
 
@@ -139,7 +161,10 @@ async fn a_change_and_its_undoing_within_a_window_are_still_told() {
     // Whoever lists now sees `b`, and has to hear that it is `a` again.
     fake.set_tools(&["a"]);
     fake.tell();
-    assert_eq!(timeout(Duration::from_secs(5), changes.changed()).await, Ok(Change::Moved));
+    assert_eq!(
+        timeout(Duration::from_secs(5), changes.changed()).await,
+        Ok(Change::Moved)
+    );
     assert_eq!(world.view().version, first);
 }
 
@@ -159,5 +184,10 @@ async fn nineteen_thousand_streams_hear_of_one_change() {
     fake.set_tools(&["b"]);
     fake.tell();
     let told = waiting.join_all().await;
-    assert_eq!(told.iter().filter(|change| **change == Change::Moved).count(), 19_000);
+    assert_eq!(
+        told.iter()
+            .filter(|change| **change == Change::Moved)
+            .count(),
+        19_000
+    );
 }

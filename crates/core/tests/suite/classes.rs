@@ -21,7 +21,9 @@ fn asking() -> std::sync::Arc<Fake> {
     let fake = Fake::new("ask", &["a"]);
     fake.set(|script| {
         script.carries = FORM;
-        script.for_class.push((FORM, bytes::Bytes::from_static(b"{\"name\":\"form\"}")));
+        script
+            .for_class
+            .push((FORM, bytes::Bytes::from_static(b"{\"name\":\"form\"}")));
     });
     fake
 }
@@ -32,11 +34,17 @@ async fn r161_r057_a_client_sees_what_its_capabilities_bring_and_others_do_not()
     let world = World::of(&[&fake, &plain]);
     assert_eq!(exposed(&world.settled().await), ["ask__a", "plain__b"]);
     let asked = FORM.with(CapabilityClass::ROOTS);
-    let view = world.catalog.settled(&endpoint(), ListKind::Tools, asked).await;
+    let view = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, asked)
+        .await;
     assert_eq!(exposed(&view), ["ask__a", "ask__form", "plain__b"]);
     assert_eq!(exposed(&world.view()), ["ask__a", "plain__b"]);
     // Only the one that carries the capability is watched once more.
-    assert_eq!((Fake::count(&fake.opened), Fake::count(&plain.opened)), (2, 1));
+    assert_eq!(
+        (Fake::count(&fake.opened), Fake::count(&plain.opened)),
+        (2, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,14 +52,24 @@ async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
     let fake = asking();
     let world = World::of(&[&fake]);
     world.settled().await;
-    world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
+    world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, FORM)
+        .await;
     let stream = world.catalog.changes(&endpoint(), FORM, ListKind::Tools);
     tokio::time::sleep(Duration::from_secs(1000)).await;
-    assert_eq!(world.catalog.status()[0].lists.len(), 2, "an open stream keeps it");
+    assert_eq!(
+        world.catalog.status()[0].lists.len(),
+        2,
+        "an open stream keeps it"
+    );
     drop(stream);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert_eq!(world.catalog.status()[0].lists.len(), 1);
-    let view = world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
+    let view = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, FORM)
+        .await;
     assert_eq!(view.items.len(), 2);
 }
 
@@ -61,8 +79,14 @@ async fn while_the_list_of_a_class_is_unknown_the_base_list_stands_in() {
     let world = World::of(&[&fake]);
     world.settled().await;
     fake.set(|script| script.hang = true);
-    let view = world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
-    assert_eq!((exposed(&view), view.missing[0].reason, view.ttl_ms()), (vec!["ask__a"], "pending", 0));
+    let view = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, FORM)
+        .await;
+    assert_eq!(
+        (exposed(&view), view.missing[0].reason, view.ttl_ms()),
+        (vec!["ask__a"], "pending", 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,24 +95,34 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
     fake.set(|script| script.carries = CapabilityClass::from_bits(u16::MAX));
     let world = World::of(&[&fake]);
     for bits in 0..128 {
-        let view = world.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::from_bits(bits)).await;
+        let view = world
+            .catalog
+            .settled(
+                &endpoint(),
+                ListKind::Tools,
+                CapabilityClass::from_bits(bits),
+            )
+            .await;
         assert_eq!(exposed(&view), ["all__a"], "{bits}");
     }
     assert_eq!(world.catalog.status()[0].lists.len(), 16);
     assert_eq!(Fake::count(&fake.opened), 16);
 }
 
-/// An upstream that lists `a` to everybody in two definitions, and one more tool to clients with sessions and to those without. A
-/// call's result is the class that it was made with.
+/// An upstream that lists `a` to everybody in two definitions, and one more tool to clients with
+/// sessions and to those without. A call's result is the class that it was made with.
 fn listing_apart() -> std::sync::Arc<Fake> {
     let fake = Fake::new("both", &["a", "without"]);
-    let wants_text = json!({ "name": "a", "inputSchema": { "type": "object", "required": ["text"] } });
+    let wants_text =
+        json!({ "name": "a", "inputSchema": { "type": "object", "required": ["text"] } });
     fake.set(|script| {
         script.carries = SESSIONS;
         script.in_sessions = Some(vec![Bytes::from(wants_text.to_string()), tool("with")]);
         script.answer = Box::new(|outbound| {
             let class = outbound.call.capabilities.class.to_string();
-            Reply::ended(End::Complete(Payload::Whole(json!({ "content": [], "class": class }).to_string().into())))
+            Reply::ended(End::Complete(Payload::Whole(
+                json!({ "content": [], "class": class }).to_string().into(),
+            )))
         });
     });
     fake
@@ -96,7 +130,12 @@ fn listing_apart() -> std::sync::Arc<Fake> {
 
 /// Calls a tool for a client of this class. Gives the class that it was made with.
 async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
-    let call = asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": name, "arguments": {} }))).await;
+    let call = asked(
+        &endpoint(),
+        Method::ToolsCall,
+        raw(&json!({ "name": name, "arguments": {} })),
+    )
+    .await;
     let call = call.map(|mut call: Call| {
         call.capabilities.class = class;
         call
@@ -108,10 +147,21 @@ async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
 async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_called_without() {
     let fake = listing_apart();
     let desk = Desk::of(World::of(&[&fake]));
-    assert_eq!(exposed(&desk.world.settled().await), ["both__a", "both__without"]);
-    let view = desk.world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    assert_eq!(
+        exposed(&desk.world.settled().await),
+        ["both__a", "both__without"]
+    );
+    let view = desk
+        .world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .await;
     assert_eq!(exposed(&view), ["both__a", "both__with", "both__without"]);
-    assert_eq!(exposed(&desk.world.view()), ["both__a", "both__without"], "the others' list is as it was");
+    assert_eq!(
+        exposed(&desk.world.view()),
+        ["both__a", "both__without"],
+        "the others' list is as it was"
+    );
     let class_of = |end: End| match end {
         End::Complete(Payload::Whole(result)) => {
             let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
@@ -119,11 +169,24 @@ async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_c
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(class_of(called(&desk, SESSIONS, "both__with").await), "sessions");
-    assert_eq!(class_of(called(&desk, SESSIONS.with(FORM), "both__without").await), "elicitation.form");
-    assert_eq!(class_of(called(&desk, CapabilityClass::BASE, "both__a").await), "base");
+    assert_eq!(
+        class_of(called(&desk, SESSIONS, "both__with").await),
+        "sessions"
+    );
+    assert_eq!(
+        class_of(called(&desk, SESSIONS.with(FORM), "both__without").await),
+        "elicitation.form"
+    );
+    assert_eq!(
+        class_of(called(&desk, CapabilityClass::BASE, "both__a").await),
+        "base"
+    );
     let refused = failure(called(&desk, SESSIONS, "both__a").await);
-    assert_eq!(refused.reason(), "bad_arguments", "each is checked by its own definition");
+    assert_eq!(
+        refused.reason(),
+        "bad_arguments",
+        "each is checked by its own definition"
+    );
     assert_eq!(
         *failure(called(&desk, CapabilityClass::BASE, "both__with").await).kind(),
         weir_core::FailureKind::InvalidParams
@@ -135,13 +198,22 @@ async fn a_list_for_clients_with_sessions_follows_what_those_without_are_shown()
     let fake = listing_apart();
     let world = World::of(&[&fake]);
     world.settled().await;
-    let before = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
-    let again = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    let before = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .await;
+    let again = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .await;
     assert_eq!(before.version, again.version);
     fake.set_tools(&["a", "new"]);
     fake.tell();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let after = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    let after = world
+        .catalog
+        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .await;
     assert_eq!(exposed(&after), ["both__a", "both__with", "both__new"]);
     assert_ne!(before.version, after.version);
 }

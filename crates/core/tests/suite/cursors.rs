@@ -20,12 +20,20 @@ fn paged(fake: &std::sync::Arc<Fake>, items: usize) -> World {
 }
 
 /// Reads on from a cursor to the end.
-async fn rest(world: &World, who: &Principal, mut cursor: Option<String>) -> Result<Vec<String>, Failure> {
+async fn rest(
+    world: &World,
+    who: &Principal,
+    mut cursor: Option<String>,
+) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     while let Some(text) = cursor {
         let page = world.page(who, Some(&text)).await?;
         assert!(!page.range.is_empty());
-        names.extend(page.view.items[page.range].iter().map(|item| item.exposed.to_string()));
+        names.extend(
+            page.view.items[page.range]
+                .iter()
+                .map(|item| item.exposed.to_string()),
+        );
         cursor = page.next_cursor;
     }
     Ok(names)
@@ -40,10 +48,18 @@ async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
         let world = paged(&fake, items);
         let first = world.page(&who, None).await.unwrap();
         assert_eq!(first.range, 0..items.min(57));
-        let mut names: Vec<String> =
-            first.view.items[first.range].iter().map(|item| item.exposed.to_string()).collect();
+        let mut names: Vec<String> = first.view.items[first.range]
+            .iter()
+            .map(|item| item.exposed.to_string())
+            .collect();
         names.extend(rest(&world, &who, first.next_cursor).await.unwrap());
-        assert_eq!(names, many(0, 57).iter().map(|name| format!("up__{name}")).collect::<Vec<_>>());
+        assert_eq!(
+            names,
+            many(0, 57)
+                .iter()
+                .map(|name| format!("up__{name}"))
+                .collect::<Vec<_>>()
+        );
     }
     let world = World::empty(CatalogSettings::default());
     let mut small = (*crate::support::aggregate(&["up"], Prefix::Always, 1000)).clone();
@@ -51,7 +67,10 @@ async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
     world.apply(vec![small.into()], &[&fake]);
     let first = world.page(&who, None).await.unwrap();
     assert_eq!(first.range, 0..1, "a page holds at least one item");
-    assert_eq!(rest(&world, &who, first.next_cursor).await.unwrap().len(), 56);
+    assert_eq!(
+        rest(&world, &who, first.next_cursor).await.unwrap().len(),
+        56
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,9 +83,17 @@ async fn r147_b16_a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_
     let mut changed = cursor.clone().into_bytes();
     changed[20] = if changed[20] == b'A' { b'B' } else { b'A' };
     let changed = String::from_utf8(changed).unwrap();
-    for (who, text) in [(&bob, cursor.as_str()), (&alice, &changed), (&alice, ""), (&alice, "1")] {
+    for (who, text) in [
+        (&bob, cursor.as_str()),
+        (&alice, &changed),
+        (&alice, ""),
+        (&alice, "1"),
+    ] {
         let refused = world.page(who, Some(text)).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.message()), (&FailureKind::InvalidParams, Failure::bad_cursor().message()));
+        assert_eq!(
+            (refused.kind(), refused.message()),
+            (&FailureKind::InvalidParams, Failure::bad_cursor().message())
+        );
     }
 }
 
@@ -80,9 +107,15 @@ async fn b17_a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
     fake.set_tools(&many(3, 5));
     fake.tell();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(rest(&world, &who, cursor.clone()).await.unwrap(), ["up__t2", "up__t3"]);
+    assert_eq!(
+        rest(&world, &who, cursor.clone()).await.unwrap(),
+        ["up__t2", "up__t3"]
+    );
     let old = world.page(&who, cursor.as_deref()).await.unwrap();
-    assert_eq!(old.ttl_ms, 0, "nobody should keep a page of a list that is over");
+    assert_eq!(
+        old.ttl_ms, 0,
+        "nobody should keep a page of a list that is over"
+    );
     tokio::time::sleep(Duration::from_secs(700)).await;
     let refused = world.page(&who, cursor.as_deref()).await.unwrap_err();
     assert_eq!(refused.message(), Failure::bad_cursor().message());
@@ -104,11 +137,17 @@ async fn b17_a_storm_does_not_push_out_a_list_somebody_is_reading() {
 
 #[tokio::test(start_paused = true)]
 async fn r149_a_cursor_reads_on_at_another_replica_even_one_that_just_started() {
-    let (fake, twin) = (Fake::new("up", &["a", "b", "c"]), Fake::new("up", &["a", "b", "c"]));
+    let (fake, twin) = (
+        Fake::new("up", &["a", "b", "c"]),
+        Fake::new("up", &["a", "b", "c"]),
+    );
     let who = principal("p").await;
     let cursor = paged(&fake, 1).page(&who, None).await.unwrap().next_cursor;
     twin.set(|script| script.page_delay = Duration::from_millis(300));
-    assert_eq!(rest(&paged(&twin, 1), &who, cursor).await.unwrap(), ["up__b", "up__c"]);
+    assert_eq!(
+        rest(&paged(&twin, 1), &who, cursor).await.unwrap(),
+        ["up__b", "up__c"]
+    );
 }
 
 #[derive(Clone, Debug)]

@@ -64,6 +64,9 @@ async fn r153_all_pages_of_one_list_have_the_same_scope() {
     world.show(&[&one, &two], weir_core::endpoint::Prefix::Always, 1);
     let who = principal("p").await;
     let first = world.page(&who, None).await.unwrap();
-    let second = world.page(&who, first.next_cursor.as_deref()).await.unwrap();
+    let second = world
+        .page(&who, first.next_cursor.as_deref())
+        .await
+        .unwrap();
     assert_eq!((first.public, second.public), (false, false));
 }

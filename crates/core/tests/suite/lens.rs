@@ -1,4 +1,5 @@
-//! What each principal sees: lists, pages, names of calls and announcements follow one and the same part.
+//! What each principal sees: lists, pages, names of calls and announcements follow one and the same
+//! part.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,7 +25,10 @@ fn three() -> (Arc<Fake>, World) {
 
 async fn listed(world: &World, who: &Principal) -> Vec<String> {
     let page = world.page(who, None).await.unwrap();
-    page.view.items[page.range].iter().map(|item| item.exposed.to_string()).collect()
+    page.view.items[page.range]
+        .iter()
+        .map(|item| item.exposed.to_string())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,17 +44,36 @@ async fn c21_r115_lists_and_calls_agree_about_what_a_principal_sees() {
         let hidden = failure(desk.call_by("bob", json!({ "name": name })).await);
         let unknown = failure(desk.call_by("bob", json!({ "name": "up__nothing" })).await);
         assert_eq!(hidden.kind(), unknown.kind());
-        assert_eq!(hidden.message().replace(name, "up__nothing"), unknown.message(), "there is no telling them apart");
+        assert_eq!(
+            hidden.message().replace(name, "up__nothing"),
+            unknown.message(),
+            "there is no telling them apart"
+        );
     }
     let lacking = failure(desk.call_by("bob", json!({ "name": "up__c" })).await);
-    assert_eq!(lacking.kind(), &FailureKind::InsufficientScope(Arc::new(["tools:c".into()])));
+    assert_eq!(
+        lacking.kind(),
+        &FailureKind::InsufficientScope(Arc::new(["tools:c".into()]))
+    );
     assert_eq!(Fake::count(&fake.calls), 0);
-    assert!(matches!(desk.call_by("alice", json!({ "name": "up__b" })).await, End::Complete(_)));
-    assert!(matches!(desk.call_by("bob", json!({ "name": "a" })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call_by("alice", json!({ "name": "up__b" })).await,
+        End::Complete(_)
+    ));
+    assert!(matches!(
+        desk.call_by("bob", json!({ "name": "a" })).await,
+        End::Complete(_)
+    ));
     assert_eq!(Fake::count(&fake.calls), 2);
     assert_eq!(
         desk.gate.refused(),
-        ["invalid_params", "invalid_params", "invalid_params", "invalid_params", "insufficient_scope"]
+        [
+            "invalid_params",
+            "invalid_params",
+            "invalid_params",
+            "invalid_params",
+            "insufficient_scope"
+        ]
     );
 }
 
@@ -66,13 +89,24 @@ async fn equal_parts_are_one_version_and_hidden_upstreams_leave_no_trace() {
     two.cut();
     world.rest().await;
     let seen = async |name: &str| {
-        world.catalog.seen(&endpoint(), (ListKind::Tools, CapabilityClass::BASE), &principal(name).await).unwrap()
+        world
+            .catalog
+            .seen(
+                &endpoint(),
+                (ListKind::Tools, CapabilityClass::BASE),
+                &principal(name).await,
+            )
+            .unwrap()
     };
     let (alice, bob, eve) = (seen("alice").await, seen("bob").await, seen("eve").await);
     assert_eq!(exposed(&bob), ["one__a"]);
     assert_eq!(bob.version, eve.version);
     assert_ne!(bob.version, alice.version);
-    assert_eq!((alice.missing.len(), bob.missing.len()), (1, 0), "bob sees nothing of the lost one");
+    assert_eq!(
+        (alice.missing.len(), bob.missing.len()),
+        (1, 0),
+        "bob sees nothing of the lost one"
+    );
     assert!(!bob.public);
 }
 
@@ -94,7 +128,10 @@ async fn a_cursor_is_good_as_long_as_its_owner_sees_the_same() {
     let second = world.page(&bob, Some(&cursor)).await.unwrap();
     assert_eq!(&*second.view.items[second.range][0].exposed, "up__c");
     world.gate.rule("bob", "c", Rule::Hidden);
-    assert_eq!(world.page(&bob, Some(&cursor)).await.unwrap_err().kind(), &FailureKind::InvalidParams);
+    assert_eq!(
+        world.page(&bob, Some(&cursor)).await.unwrap_err().kind(),
+        &FailureKind::InvalidParams
+    );
 }
 
 async fn told(watching: &mut Watching) -> Option<Change> {
@@ -111,20 +148,33 @@ async fn only_those_whose_list_changed_are_told() {
     world.settled().await;
     world.gate.rule("bob", "c", Rule::Hidden);
     let (alice, bob) = (principal("alice").await, principal("bob").await);
-    let watch = |who: &Principal| world.catalog.watch(&endpoint(), CapabilityClass::BASE, ListKind::Tools, who);
+    let watch = |who: &Principal| {
+        world
+            .catalog
+            .watch(&endpoint(), CapabilityClass::BASE, ListKind::Tools, who)
+    };
     let (mut alice, mut bob) = (watch(&alice), watch(&bob));
     assert_eq!((told(&mut alice).await, told(&mut bob).await), (None, None));
     fake.set_tools(&["a", "b"]);
     fake.tell();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert_eq!((told(&mut alice).await, told(&mut bob).await), (Some(Change::Moved), None));
+    assert_eq!(
+        (told(&mut alice).await, told(&mut bob).await),
+        (Some(Change::Moved), None)
+    );
     // A change of the rules counts.
     world.gate.rule("bob", "b", Rule::Hidden);
     world.catalog.reconsider();
-    assert_eq!((told(&mut alice).await, told(&mut bob).await), (None, Some(Change::Moved)));
+    assert_eq!(
+        (told(&mut alice).await, told(&mut bob).await),
+        (None, Some(Change::Moved))
+    );
     world.gate.forget();
     world.catalog.reconsider();
-    assert_eq!((told(&mut alice).await, told(&mut bob).await), (None, Some(Change::Moved)));
+    assert_eq!(
+        (told(&mut alice).await, told(&mut bob).await),
+        (None, Some(Change::Moved))
+    );
     world.catalog.reconsider();
     assert_eq!((told(&mut alice).await, told(&mut bob).await), (None, None));
 }
@@ -134,11 +184,23 @@ async fn refusals_are_on_record_and_never_reach_the_upstream() {
     let (fake, world) = three();
     world.gate.rule("bob", "a", Rule::Denied);
     let desk = Desk::of(world);
-    assert_eq!(failure(desk.call_by("bob", json!({ "name": "a" })).await).kind(), &FailureKind::Denied);
-    assert_eq!((desk.gate.refused(), desk.gate.outcomes().len()), (vec!["denied"], 0));
+    assert_eq!(
+        failure(desk.call_by("bob", json!({ "name": "a" })).await).kind(),
+        &FailureKind::Denied
+    );
+    assert_eq!(
+        (desk.gate.refused(), desk.gate.outcomes().len()),
+        (vec!["denied"], 0)
+    );
     *desk.gate.closed.lock().unwrap() = true;
-    assert_eq!(failure(desk.call_by("alice", json!({ "name": "a" })).await).kind(), &FailureKind::Overloaded);
-    assert_eq!(failure(desk.call_by("alice", json!({ "name": "x" })).await).kind(), &FailureKind::Overloaded);
+    assert_eq!(
+        failure(desk.call_by("alice", json!({ "name": "a" })).await).kind(),
+        &FailureKind::Overloaded
+    );
+    assert_eq!(
+        failure(desk.call_by("alice", json!({ "name": "x" })).await).kind(),
+        &FailureKind::Overloaded
+    );
     assert_eq!(Fake::count(&fake.calls), 0);
 }
 
@@ -164,17 +226,31 @@ async fn what_a_transparent_server_says_without_a_change_reaches_those_who_see_a
     let fake = Fake::new("up", &["a", "b"]);
     let world = World::empty(weir_core::catalog::CatalogSettings::default());
     let own = transparent("up");
-    world.apply(vec![own.clone(), aggregate(&["up"], Prefix::Always, 1000)], &[&fake]);
+    world.apply(
+        vec![own.clone(), aggregate(&["up"], Prefix::Always, 1000)],
+        &[&fake],
+    );
     world.gate.rule("bob", "b", Rule::Hidden);
-    world.catalog.settled(&own.id, ListKind::Tools, CapabilityClass::BASE).await;
+    world
+        .catalog
+        .settled(&own.id, ListKind::Tools, CapabilityClass::BASE)
+        .await;
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let watch = async |endpoint, name| {
-        world.catalog.watch(endpoint, CapabilityClass::BASE, ListKind::Tools, &principal(name).await)
+        world.catalog.watch(
+            endpoint,
+            CapabilityClass::BASE,
+            ListKind::Tools,
+            &principal(name).await,
+        )
     };
     let (aggregating, transparent) = (endpoint(), own.id.clone());
-    let mut watches =
-        [watch(&transparent, "alice").await, watch(&transparent, "bob").await, watch(&aggregating, "alice").await];
+    let mut watches = [
+        watch(&transparent, "alice").await,
+        watch(&transparent, "bob").await,
+        watch(&aggregating, "alice").await,
+    ];
     let walks = Fake::count(&fake.walks);
     for round in 1..=2 {
         fake.tell();
@@ -182,7 +258,11 @@ async fn what_a_transparent_server_says_without_a_change_reaches_those_who_see_a
         assert!(Fake::count(&fake.walks) > walks, "the list is read first");
         let [all, part, aggregate] = &mut watches;
         assert_eq!(told(all).await, Some(Change::Moved), "{round}");
-        assert_eq!((told(all).await, told(part).await, told(aggregate).await), (None, None, None), "{round}");
+        assert_eq!(
+            (told(all).await, told(part).await, told(aggregate).await),
+            (None, None, None),
+            "{round}"
+        );
     }
     for _ in 0..1000 {
         fake.tell();

@@ -10,11 +10,16 @@ use crate::support::{Fake, World, exposed, id, transparent};
 
 #[tokio::test(start_paused = true)]
 async fn r111_b15_equal_tools_are_told_apart_by_the_configured_id_alone() {
-    let (one, two) = (Fake::new("one", &["search", "only"]), Fake::new("two", &["search"]));
+    let (one, two) = (
+        Fake::new("one", &["search", "only"]),
+        Fake::new("two", &["search"]),
+    );
     let world = World::of(&[&one, &two]);
     let view = world.settled().await;
     assert_eq!(exposed(&view), ["one__search", "one__only", "two__search"]);
-    assert!(matches!(view.find("two__search"), Found::Exposed(item) if item.tool.upstream == id("two")));
+    assert!(
+        matches!(view.find("two__search"), Found::Exposed(item) if item.tool.upstream == id("two"))
+    );
     assert!(matches!(view.find("only"), Found::Native(item) if &*item.exposed == "one__only"));
     assert!(matches!(view.find("search"), Found::Ambiguous));
     assert!(matches!(view.find("One__search"), Found::Unknown));
@@ -29,9 +34,15 @@ async fn r112_a_name_of_200_characters_is_listed_and_found() {
     for item in &*view.items {
         assert!(
             item.exposed.len() <= 64
-                && item.exposed.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+                && item
+                    .exposed
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         );
-        assert!(view.find(&item.exposed).item().is_some() && view.find(&item.tool.native).item().is_some());
+        assert!(
+            view.find(&item.exposed).item().is_some()
+                && view.find(&item.tool.native).item().is_some()
+        );
     }
 }
 
@@ -55,12 +66,20 @@ async fn a_transparent_endpoint_renames_nothing() {
     let world = World::empty(CatalogSettings::default());
     let endpoint = transparent("files");
     world.apply(vec![endpoint.clone()], &[&fake]);
-    let view = world.catalog.settled(&endpoint.id, ListKind::Tools, weir_core::CapabilityClass::BASE).await;
+    let view = world
+        .catalog
+        .settled(
+            &endpoint.id,
+            ListKind::Tools,
+            weir_core::CapabilityClass::BASE,
+        )
+        .await;
     assert_eq!(exposed(&view), ["read file", "x__y"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_taken_one_is_reported() {
+async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_taken_one_is_reported()
+{
     // `two` has a tool that looks like the prefixed name `three` would fall back to.
     let one = Fake::new("one", &["search"]);
     let two = Fake::new("two", &["search", "three__search"]);
@@ -70,6 +89,11 @@ async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_take
     let view = world.settled().await;
     assert_eq!(exposed(&view), ["search", "two__search", "three__search"]);
     assert!(matches!(view.find("search"), Found::Exposed(item) if item.tool.upstream == id("one")));
-    let [lost] = &*view.collisions else { panic!("{:?}", view.collisions) };
-    assert_eq!((&*lost.exposed, &lost.kept, &lost.dropped), ("search", &id("one"), &id("three")));
+    let [lost] = &*view.collisions else {
+        panic!("{:?}", view.collisions)
+    };
+    assert_eq!(
+        (&*lost.exposed, &lost.kept, &lost.dropped),
+        ("search", &id("one"), &id("three"))
+    );
 }

@@ -9,7 +9,10 @@ use weir_core::upstream::ListKind;
 use crate::support::{Fake, World, endpoint, exposed};
 
 fn missing(view: &View) -> Vec<(&str, &str)> {
-    view.missing.iter().map(|missing| (missing.upstream.as_str(), missing.reason)).collect()
+    view.missing
+        .iter()
+        .map(|missing| (missing.upstream.as_str(), missing.reason))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -20,7 +23,10 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
     let world = World::of(&[&bad, &good]);
     let view = world.settled().await;
     assert_eq!(began.elapsed(), Duration::from_secs(2));
-    assert_eq!((exposed(&view), missing(&view)), (vec!["good__a"], vec![("bad", "pending")]));
+    assert_eq!(
+        (exposed(&view), missing(&view)),
+        (vec!["good__a"], vec![("bad", "pending")])
+    );
     assert_eq!((view.settled, view.ttl_ms()), (false, 0));
     let again = Instant::now();
     world.settled().await;
@@ -29,12 +35,18 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
     let mut changes = world.changes();
     bad.set(|script| script.hang = false);
     changes.changed().await;
-    assert_eq!((exposed(&world.view()), world.view().missing.len()), (vec!["bad__b", "good__a"], 0));
+    assert_eq!(
+        (exposed(&world.view()), world.view().missing.len()),
+        (vec!["bad__b", "good__a"], 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn r141_r143_a_dripping_upstream_is_found_out() {
-    let (good, drip) = (Fake::new("good", &["a"]), Fake::new("drip", &["b", "c", "d", "e"]));
+    let (good, drip) = (
+        Fake::new("good", &["a"]),
+        Fake::new("drip", &["b", "c", "d", "e"]),
+    );
     drip.set(|script| (script.page, script.page_delay) = (1, Duration::from_secs(20)));
     let world = World::of(&[&good, &drip]);
     assert_eq!(exposed(&world.settled().await), ["good__a"]);
@@ -49,7 +61,10 @@ async fn e01_a_refusing_upstream_does_not_make_the_first_list_wait() {
     let began = Instant::now();
     let view = World::of(&[&good, &bad]).settled().await;
     assert!(began.elapsed() < Duration::from_millis(100));
-    assert_eq!((exposed(&view), missing(&view)), (vec!["good__a"], vec![("bad", "down")]));
+    assert_eq!(
+        (exposed(&view), missing(&view)),
+        (vec!["good__a"], vec![("bad", "down")])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,11 +77,17 @@ async fn e15_r165_the_last_good_items_stay_for_the_grace_time_and_then_go() {
     bad.cut();
     tokio::time::sleep(Duration::from_secs(299)).await;
     let view = world.view();
-    assert_eq!((exposed(&view), missing(&view)), (vec!["good__a", "bad__b"], vec![("bad", "stale")]));
+    assert_eq!(
+        (exposed(&view), missing(&view)),
+        (vec!["good__a", "bad__b"], vec![("bad", "stale")])
+    );
     assert_eq!(view.ttl_ms(), 0);
     changes.changed().await;
     let view = world.view();
-    assert_eq!((exposed(&view), missing(&view)), (vec!["good__a"], vec![("bad", "down")]));
+    assert_eq!(
+        (exposed(&view), missing(&view)),
+        (vec!["good__a"], vec![("bad", "down")])
+    );
     assert!(world.catalog.offers(&endpoint(), ListKind::Tools));
     bad.set(|script| script.refuse = false);
     changes.changed().await;
@@ -79,8 +100,14 @@ async fn e16_when_all_are_down_the_empty_list_is_no_truth_to_keep() {
     bad.set(|script| script.refuse = true);
     let world = World::of(&[&bad]);
     let view = world.settled().await;
-    assert_eq!((view.items.len(), view.ttl_ms(), missing(&view)), (0, 0, vec![("bad", "down")]));
-    assert!(world.catalog.offers(&endpoint(), ListKind::Tools), "an upstream that is not known may have tools");
+    assert_eq!(
+        (view.items.len(), view.ttl_ms(), missing(&view)),
+        (0, 0, vec![("bad", "down")])
+    );
+    assert!(
+        world.catalog.offers(&endpoint(), ListKind::Tools),
+        "an upstream that is not known may have tools"
+    );
     let mut changes = world.changes();
     bad.set(|script| script.refuse = false);
     changes.changed().await;
@@ -116,7 +143,11 @@ async fn e14_a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered
         () = flapping => {}
     }
     assert_eq!(world.view().version, before.version);
-    assert!(Fake::count(&flap.opened) < 40, "{}", Fake::count(&flap.opened));
+    assert!(
+        Fake::count(&flap.opened) < 40,
+        "{}",
+        Fake::count(&flap.opened)
+    );
 }
 
 #[tokio::test(start_paused = true)]

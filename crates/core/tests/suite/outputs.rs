@@ -36,24 +36,44 @@ fn answering(answer: impl Fn() -> End + Send + 'static) -> Arc<Fake> {
     fake
 }
 
-/// A desk with an aggregating and a transparent endpoint over an upstream, and what the operator says of its tool.
+/// A desk with an aggregating and a transparent endpoint over an upstream, and what the operator
+/// says of its tool.
 fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
-    desk_with(fake, UpstreamRules { tools: vec![("a".to_owned(), rules)], ..UpstreamRules::default() }, clean)
+    desk_with(
+        fake,
+        UpstreamRules {
+            tools: vec![("a".to_owned(), rules)],
+            ..UpstreamRules::default()
+        },
+        clean,
+    )
 }
 
 /// The same with what the operator says of the upstream.
 fn desk_with(fake: &Arc<Fake>, rules: UpstreamRules, clean: (bool, bool)) -> Desk {
     let mut world = World::empty(CatalogSettings::default());
     world.rules = rules;
-    let of = |endpoint: Arc<Endpoint>, clean| Arc::new(Endpoint { clean, ..Endpoint::clone(&endpoint) });
-    let endpoints = vec![of(aggregate(&["up"], Prefix::None, 100), clean.0), of(transparent("up"), clean.1)];
+    let of = |endpoint: Arc<Endpoint>, clean| {
+        Arc::new(Endpoint {
+            clean,
+            ..Endpoint::clone(&endpoint)
+        })
+    };
+    let endpoints = vec![
+        of(aggregate(&["up"], Prefix::None, 100), clean.0),
+        of(transparent("up"), clean.1),
+    ];
     world.apply(endpoints, &[fake]);
     Desk::of(world)
 }
 
 async fn called(desk: &Desk, to: &weir_core::names::EndpointId) -> End {
     let params = raw(&json!({ "name": "a", "arguments": {} }));
-    end(desk.router.call(asked(to, Method::ToolsCall, params).await).await).await
+    end(desk
+        .router
+        .call(asked(to, Method::ToolsCall, params).await)
+        .await)
+    .await
 }
 
 /// Removals from [`result`]: a sequence and two tags in the text and in the note.
@@ -82,13 +102,19 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
     });
     let usual = desk(&fake, ToolRules::default(), (true, false));
     let end = called(&usual, &aggregating).await;
-    assert!(matches!(end, End::Complete(Payload::Cleaned { .. })), "{end:?}");
+    assert!(
+        matches!(end, End::Complete(Payload::Cleaned { .. })),
+        "{end:?}"
+    );
     assert_eq!(whole(end), cleaned);
     let end = called(&usual, &own).await;
     assert!(matches!(end, End::Complete(Payload::Whole(_))), "{end:?}");
     assert_eq!(whole(end), result(), "nothing is changed");
     for (says, expected) in [(true, &cleaned), (false, &result())] {
-        let rules = ToolRules { clean: Some(says), ..ToolRules::default() };
+        let rules = ToolRules {
+            clean: Some(says),
+            ..ToolRules::default()
+        };
         let other = desk(&fake, rules, (!says, !says));
         assert_eq!(&whole(called(&other, &aggregating).await), expected);
         assert_eq!(&whole(called(&other, &own).await), expected);
@@ -101,35 +127,66 @@ async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
     let schema = json!({ "type": "object", "properties": { "note": { "maxLength": 4 } } });
     let tool = json!({ "name": "a", "inputSchema": { "type": "object" }, "outputSchema": schema });
     fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
-    let enforced = Validation { output: Check::Enforce, ..Validation::default() };
-    let of = |clean| ToolRules { clean: Some(clean), validation: Some(enforced), ..ToolRules::default() };
+    let enforced = Validation {
+        output: Check::Enforce,
+        ..Validation::default()
+    };
+    let of = |clean| ToolRules {
+        clean: Some(clean),
+        validation: Some(enforced),
+        ..ToolRules::default()
+    };
     let cleaned = desk(&fake, of(true), (true, true));
-    assert_eq!(whole(called(&cleaned, &endpoint()).await)["structuredContent"]["note"], "fine");
+    assert_eq!(
+        whole(called(&cleaned, &endpoint()).await)["structuredContent"]["note"],
+        "fine"
+    );
     let as_it_is = desk(&fake, of(false), (true, true));
-    assert!(matches!(called(&as_it_is, &endpoint()).await, End::Failed(_)));
+    assert!(matches!(
+        called(&as_it_is, &endpoint()).await,
+        End::Failed(_)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn errors_and_definitions_are_always_cleaned() {
     let fake = answering(|| {
         let data = json!({ "why": POISONED, "uri": POISONED }).to_string();
-        let error = UpstreamError { code: -32000, message: POISONED.to_owned(), data: Some(data.into()) };
+        let error = UpstreamError {
+            code: -32000,
+            message: POISONED.to_owned(),
+            data: Some(data.into()),
+        };
         Failure::new(FailureKind::Upstream(error), "an error of the upstream").into()
     });
-    let tool =
-        json!({ "name": "a", "description": POISONED, "inputSchema": { "type": "object", "default": POISONED } });
+    let tool = json!({ "name": "a", "description": POISONED, "inputSchema": { "type": "object", "default": POISONED } });
     fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
-    let desk = desk(&fake, ToolRules { clean: Some(false), ..ToolRules::default() }, (false, false));
+    let desk = desk(
+        &fake,
+        ToolRules {
+            clean: Some(false),
+            ..ToolRules::default()
+        },
+        (false, false),
+    );
     let own = transparent("up").id.clone();
-    let view = desk.world.catalog.settled(&own, ListKind::Tools, CapabilityClass::BASE).await;
+    let view = desk
+        .world
+        .catalog
+        .settled(&own, ListKind::Tools, CapabilityClass::BASE)
+        .await;
     assert_eq!(exposed(&view), ["a"]);
     let listed: Value = serde_json::from_slice(&view.items[0].tool.raw).unwrap();
     assert_eq!(
         listed,
         json!({ "name": "a", "description": "fine", "inputSchema": { "type": "object", "default": POISONED } })
     );
-    let End::Failed(failure) = called(&desk, &own).await else { panic!("it failed") };
-    let FailureKind::Upstream(error) = failure.kind() else { panic!("{failure:?}") };
+    let End::Failed(failure) = called(&desk, &own).await else {
+        panic!("it failed")
+    };
+    let FailureKind::Upstream(error) = failure.kind() else {
+        panic!("{failure:?}")
+    };
     assert_eq!(error.message, "fine");
     let data: Value = serde_json::from_slice(error.data.as_ref().unwrap()).unwrap();
     assert_eq!(data, json!({ "why": "fine", "uri": POISONED }));
@@ -151,26 +208,47 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
     let desk_of_whole = desk(&fake, ToolRules::default(), (true, true));
     let expected = whole(called(&desk_of_whole, &endpoint()).await);
     for size in [1, 2, 3, 7, 64, 4096] {
-        let chunks: VecDeque<Bytes> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
-        let streaming = answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let chunks: VecDeque<Bytes> = text
+            .as_bytes()
+            .chunks(size)
+            .map(Bytes::copy_from_slice)
+            .collect();
+        let streaming =
+            answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
         let desk = desk(&streaming, ToolRules::default(), (true, true));
-        let End::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await else { panic!("a stream") };
+        let End::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await else {
+            panic!("a stream")
+        };
         let mut got = Vec::new();
         while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
             got.extend_from_slice(&chunk.unwrap());
         }
         assert_eq!(source.removed(), REMOVED, "chunks of {size}");
-        assert_eq!(serde_json::from_slice::<Value>(&got).unwrap(), expected, "chunks of {size}");
+        assert_eq!(
+            serde_json::from_slice::<Value>(&got).unwrap(),
+            expected,
+            "chunks of {size}"
+        );
     }
 }
 
 const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
 
 fn secrets(answers: SecretAction) -> UpstreamRules {
-    let pattern = Pattern { name: "key".to_owned(), regex: "AKIA[0-9A-Z]{16}".to_owned() };
+    let pattern = Pattern {
+        name: "key".to_owned(),
+        regex: "AKIA[0-9A-Z]{16}".to_owned(),
+    };
     let patterns = Arc::new(Patterns::new(&[pattern]).unwrap());
-    let secrets = Secrets { patterns, refuses_arguments: true, answers: Some(answers) };
-    UpstreamRules { secrets: Some(Arc::new(secrets)), ..UpstreamRules::default() }
+    let secrets = Secrets {
+        patterns,
+        refuses_arguments: true,
+        answers: Some(answers),
+    };
+    UpstreamRules {
+        secrets: Some(Arc::new(secrets)),
+        ..UpstreamRules::default()
+    }
 }
 
 /// Tells a secret in a note, and ends with a result that has none.
@@ -179,10 +257,15 @@ struct Telling(bool);
 impl ReplySource for Telling {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Event> {
         Poll::Ready(if std::mem::replace(&mut self.0, true) {
-            Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{\"content\":[]}"))))
+            Event::End(End::Complete(Payload::Whole(Bytes::from_static(
+                b"{\"content\":[]}",
+            ))))
         } else {
             let params = json!({ "progressToken": SECRET, "progress": 1, "message": SECRET });
-            Event::Note(Note { kind: NoteKind::Progress, params: params.to_string().into() })
+            Event::Note(Note {
+                kind: NoteKind::Progress,
+                params: params.to_string().into(),
+            })
         })
     }
 }
@@ -194,23 +277,43 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
         fake.set(|script| script.answer = Box::new(|_| Reply::live(Telling(false))));
         let desk = desk_with(&fake, secrets(action), (false, false));
         let params = raw(&json!({ "name": "a", "arguments": {} }));
-        let mut reply = desk.router.call(asked(&endpoint(), Method::ToolsCall, params).await).await;
-        let Some(Event::Note(note)) = reply.next().await else { panic!("a note comes first") };
+        let mut reply = desk
+            .router
+            .call(asked(&endpoint(), Method::ToolsCall, params).await)
+            .await;
+        let Some(Event::Note(note)) = reply.next().await else {
+            panic!("a note comes first")
+        };
         let note: Value = serde_json::from_slice(&note.params).unwrap();
-        assert_eq!((&note["message"], &note["progressToken"]), (&json!("[masked: key]"), &json!(SECRET)));
-        assert!(matches!(reply.next().await, Some(Event::End(End::Complete(_)))));
+        assert_eq!(
+            (&note["message"], &note["progressToken"]),
+            (&json!("[masked: key]"), &json!(SECRET))
+        );
+        assert!(matches!(
+            reply.next().await,
+            Some(Event::End(End::Complete(_)))
+        ));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
-    let limit = ResultLimit { bytes: 4096, over: Oversized::Cut };
-    let bounded = UpstreamRules { results: Some(limit), ..UpstreamRules::default() };
+    let limit = ResultLimit {
+        bytes: 4096,
+        over: Oversized::Cut,
+    };
+    let bounded = UpstreamRules {
+        results: Some(limit),
+        ..UpstreamRules::default()
+    };
     for rules in [secrets(SecretAction::Mask), bounded] {
         let chunks = VecDeque::from([Bytes::from_static(b"{\"content\":[]}")]);
-        let fake = answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let fake =
+            answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
         let desk = desk_with(&fake, rules, (true, true));
-        let End::Failed(failure) = called(&desk, &endpoint()).await else { panic!("nobody looked at it") };
+        let End::Failed(failure) = called(&desk, &endpoint()).await else {
+            panic!("nobody looked at it")
+        };
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
     }
 }
@@ -220,10 +323,18 @@ async fn arguments_with_secrets_reach_no_upstream() {
     let fake = answering(|| panic!("it was asked"));
     let desk = desk_with(&fake, secrets(SecretAction::Mask), (true, true));
     let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
-    let End::Failed(failure) = end(desk.router.call(asked(&endpoint(), Method::ToolsCall, params).await).await).await
+    let End::Failed(failure) = end(desk
+        .router
+        .call(asked(&endpoint(), Method::ToolsCall, params).await)
+        .await)
+    .await
     else {
         panic!("it was called")
     };
     assert_eq!(*failure.kind(), FailureKind::BadArguments);
-    assert!(failure.message().contains("at /k/0 (pattern `key`)") && !failure.message().contains(SECRET), "{failure}");
+    assert!(
+        failure.message().contains("at /k/0 (pattern `key`)")
+            && !failure.message().contains(SECRET),
+        "{failure}"
+    );
 }

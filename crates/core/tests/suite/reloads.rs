@@ -18,9 +18,15 @@ async fn g02_an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired()
     let mut changes = world.changes();
     world.show(&[&one], Prefix::Always, 1000);
     assert_eq!(exposed(&world.view()), ["one__a"], "at once");
-    assert_eq!(timeout(Duration::from_secs(1), changes.changed()).await, Ok(Change::Moved));
+    assert_eq!(
+        timeout(Duration::from_secs(1), changes.changed()).await,
+        Ok(Change::Moved)
+    );
     world.rest().await;
-    assert_eq!((Fake::count(&one.retired), Fake::count(&two.retired)), (0, 1));
+    assert_eq!(
+        (Fake::count(&one.retired), Fake::count(&two.retired)),
+        (0, 1)
+    );
     two.tell();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(Fake::count(&two.walks), 1, "nobody follows it any more");
@@ -37,9 +43,18 @@ async fn g04_a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
     }
     world.rest().await;
     assert_eq!((Fake::count(&one.opened), Fake::count(&one.walks)), (1, 1));
-    assert!(timeout(Duration::from_secs(5), changes.changed()).await.is_err(), "nothing changed for clients");
+    assert!(
+        timeout(Duration::from_secs(5), changes.changed())
+            .await
+            .is_err(),
+        "nothing changed for clients"
+    );
     // The fake, the catalog's own source, its watcher and its watch.
-    assert!(std::sync::Arc::strong_count(&one) <= 4, "{}", std::sync::Arc::strong_count(&one));
+    assert!(
+        std::sync::Arc::strong_count(&one) <= 4,
+        "{}",
+        std::sync::Arc::strong_count(&one)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,8 +65,14 @@ async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
     let class = CapabilityClass::ROOTS;
     for prefix in [Prefix::None, Prefix::Always, Prefix::None] {
         world.show(&[&fake], prefix, 1000);
-        let view = world.catalog.settled(&endpoint(), ListKind::Tools, class).await;
-        assert_eq!((exposed(&view), view.version), (exposed(&world.view()), world.view().version));
+        let view = world
+            .catalog
+            .settled(&endpoint(), ListKind::Tools, class)
+            .await;
+        assert_eq!(
+            (exposed(&view), view.version),
+            (exposed(&world.view()), world.view().version)
+        );
     }
 }
 
@@ -65,10 +86,20 @@ async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known
     new.set(|script| script.page_delay = Duration::from_millis(500));
     world.show(&[&new], Prefix::Always, 1000);
     let view = world.view();
-    assert_eq!((view.version, view.missing[0].reason, view.settled), (before, "stale", false));
+    assert_eq!(
+        (view.version, view.missing[0].reason, view.settled),
+        (before, "stale", false)
+    );
     let view = world.settled().await;
-    assert_eq!((view.version, view.missing.len(), view.settled), (before, 0, true));
-    assert!(timeout(Duration::from_secs(5), changes.changed()).await.is_err());
+    assert_eq!(
+        (view.version, view.missing.len(), view.settled),
+        (before, 0, true)
+    );
+    assert!(
+        timeout(Duration::from_secs(5), changes.changed())
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,8 +113,21 @@ async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says
     assert_eq!(exposed(&world.view()), ["a"]);
     world.apply(vec![transparent("up")], &[&fake]);
     assert_eq!(changes.changed().await, Change::Gone);
-    assert!(world.catalog.view(&endpoint(), ListKind::Tools, CapabilityClass::BASE).is_none());
-    assert_eq!(world.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE).await.items.len(), 0);
+    assert!(
+        world
+            .catalog
+            .view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .is_none()
+    );
+    assert_eq!(
+        world
+            .catalog
+            .settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .await
+            .items
+            .len(),
+        0
+    );
     assert_eq!(world.changes().changed().await, Change::Gone);
     assert_eq!(Fake::count(&fake.opened), 1);
 }
@@ -92,8 +136,19 @@ async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says
 async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
     let fake = Fake::new("up", &["a"]);
     let world = World::empty(weir_core::catalog::CatalogSettings::default());
-    world.apply(vec![transparent("up"), aggregate(&["nobody", "up"], Prefix::Always, 1000)], &[&fake]);
-    let paths: Vec<String> = world.catalog.endpoints().iter().map(|endpoint| endpoint.id.to_string()).collect();
+    world.apply(
+        vec![
+            transparent("up"),
+            aggregate(&["nobody", "up"], Prefix::Always, 1000),
+        ],
+        &[&fake],
+    );
+    let paths: Vec<String> = world
+        .catalog
+        .endpoints()
+        .iter()
+        .map(|endpoint| endpoint.id.to_string())
+        .collect();
     assert_eq!(paths, ["/mcp/up", "/mcp"]);
     assert_eq!(exposed(&world.settled().await), ["up__a"]);
     assert_eq!(world.catalog.about(&endpoint()).len(), 1);
@@ -107,10 +162,16 @@ async fn the_shutdown_ends_every_task_and_retires_every_upstream() {
     let mut changes = world.changes();
     world.rest().await;
     world.catalog.shutdown().await;
-    assert_eq!((Fake::count(&one.retired), Fake::count(&hanging.retired)), (1, 1));
+    assert_eq!(
+        (Fake::count(&one.retired), Fake::count(&hanging.retired)),
+        (1, 1)
+    );
     while changes.changed().await != Change::Gone {}
     world.show(&[&one], Prefix::Always, 1000);
-    assert!(world.catalog.endpoints().is_empty(), "a reload after the end does nothing");
+    assert!(
+        world.catalog.endpoints().is_empty(),
+        "a reload after the end does nothing"
+    );
     drop(world);
     assert_eq!(std::sync::Arc::strong_count(&one), 1);
 }

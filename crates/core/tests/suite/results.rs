@@ -18,18 +18,25 @@ use crate::support::{Fake, World, endpoint};
 
 /// A desk over one tool that promises `{ "n": integer }` and answers `result`.
 fn answering(output: Check, result: &'static str) -> Desk {
-    answering_with(output, move || End::Complete(Payload::Whole(Bytes::from_static(result.as_bytes()))))
+    answering_with(output, move || {
+        End::Complete(Payload::Whole(Bytes::from_static(result.as_bytes())))
+    })
 }
 
 fn answering_with(output: Check, answer: impl Fn() -> End + Send + 'static) -> Desk {
     let fake = Fake::new("up", &[]);
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     fake.set(|script| {
-        script.tools.push(raw(&json!({ "name": "t", "outputSchema": schema })));
+        script
+            .tools
+            .push(raw(&json!({ "name": "t", "outputSchema": schema })));
         script.answer = Box::new(move |_| Reply::ended(answer()));
     });
     let mut world = World::empty(CatalogSettings::default());
-    world.rules.validation = Validation { input: Check::Off, output };
+    world.rules.validation = Validation {
+        input: Check::Off,
+        output,
+    };
     world.show(&[&fake], Prefix::Always, 1000);
     Desk::of(world)
 }
@@ -53,7 +60,11 @@ async fn structured_results_are_held_against_the_schema_as_far_as_the_operator_w
     let none = r#"{"content":[]}"#;
     let error = r#"{"content":[],"isError" : true ,"structuredContent":5}"#;
     for (result, enforced) in [(good, true), (bad, false), (none, false), (error, true)] {
-        assert_eq!(passes(&answering(Check::Enforce, result)).await, enforced, "{result}");
+        assert_eq!(
+            passes(&answering(Check::Enforce, result)).await,
+            enforced,
+            "{result}"
+        );
         assert!(passes(&answering(Check::Warn, result)).await);
         assert!(passes(&answering(Check::Off, result)).await);
     }
@@ -62,14 +73,20 @@ async fn structured_results_are_held_against_the_schema_as_far_as_the_operator_w
 #[tokio::test(start_paused = true)]
 async fn under_enforce_no_result_passes_for_its_size() {
     let long = |mode, value: &str| {
-        let long = format!("{{\"content\":[],\"structuredContent\":{value},\"x\":\"{}\"}}", "x".repeat(4 << 20));
+        let long = format!(
+            "{{\"content\":[],\"structuredContent\":{value},\"x\":\"{}\"}}",
+            "x".repeat(4 << 20)
+        );
         let long = Bytes::from(long);
         answering_with(mode, move || End::Complete(Payload::Whole(long.clone())))
     };
     let (good, bad) = (r#"{"n":1}"#, r#"{"n":"1"}"#);
     assert!(passes(&long(Check::Enforce, good)).await);
     assert!(!passes(&long(Check::Enforce, bad)).await);
-    assert!(passes(&long(Check::Warn, bad)).await, "too long to be looked at only for a warning");
+    assert!(
+        passes(&long(Check::Warn, bad)).await,
+        "too long to be looked at only for a warning"
+    );
     assert!(!passes(&answering_with(Check::Enforce, || stream(2))).await);
     assert!(passes(&answering_with(Check::Warn, || stream(2))).await);
 }
@@ -90,23 +107,42 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
             let result = result.clone();
             answering_with(mode, move || End::Complete(Payload::Whole(result.clone())))
         };
-        assert!(!passes(&of(Check::Enforce)).await, "{:.60}", String::from_utf8_lossy(&result));
+        assert!(
+            !passes(&of(Check::Enforce)).await,
+            "{:.60}",
+            String::from_utf8_lossy(&result)
+        );
         assert!(passes(&of(Check::Warn)).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn b23_a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
-    for (output, runs) in [(Check::Enforce, false), (Check::Warn, true), (Check::Off, true)] {
+    for (output, runs) in [
+        (Check::Enforce, false),
+        (Check::Warn, true),
+        (Check::Off, true),
+    ] {
         let fake = Fake::new("up", &[]);
         let schema = json!({ "type": "object", "$ref": "https://example.com/schema.json" });
-        fake.set(|script| script.tools.push(raw(&json!({ "name": "t", "outputSchema": schema }))));
+        fake.set(|script| {
+            script
+                .tools
+                .push(raw(&json!({ "name": "t", "outputSchema": schema })))
+        });
         let mut world = World::empty(CatalogSettings::default());
-        world.rules.validation = Validation { output, ..Validation::default() };
+        world.rules.validation = Validation {
+            output,
+            ..Validation::default()
+        };
         world.show(&[&fake], Prefix::Always, 1000);
         let desk = Desk::of(world);
         assert_eq!(passes(&desk).await, runs, "{output:?}");
-        assert_eq!(fake.calls.load(Ordering::Relaxed), usize::from(runs), "{output:?}");
+        assert_eq!(
+            fake.calls.load(Ordering::Relaxed),
+            usize::from(runs),
+            "{output:?}"
+        );
     }
 }
 
@@ -118,13 +154,24 @@ async fn every_end_leaves_one_record() {
         desk.gate.outcomes()
     };
     let whole = |text: &'static str| Payload::Whole(Bytes::from_static(text.as_bytes()));
-    assert_eq!(outcome(|| End::Complete(Payload::Whole(Bytes::from_static(b"{}")))).await, ["complete"]);
-    assert_eq!(outcome(|| Failure::new(FailureKind::ResultUnknown, "").into()).await, ["result_unknown"]);
-    let desk = answering_with(Check::Off, move || End::Complete(whole("{\"isError\":true}")));
+    assert_eq!(
+        outcome(|| End::Complete(Payload::Whole(Bytes::from_static(b"{}")))).await,
+        ["complete"]
+    );
+    assert_eq!(
+        outcome(|| Failure::new(FailureKind::ResultUnknown, "").into()).await,
+        ["result_unknown"]
+    );
+    let desk = answering_with(Check::Off, move || {
+        End::Complete(whole("{\"isError\":true}"))
+    });
     desk.call(json!({ "name": "t" })).await;
     let desk2 = answering_with(Check::Off, move || End::InputRequired(whole("{}")));
     desk2.call(json!({ "name": "t" })).await;
-    assert_eq!((desk.gate.outcomes(), desk2.gate.outcomes()), (vec!["tool_error"], vec!["input_required"]));
+    assert_eq!(
+        (desk.gate.outcomes(), desk2.gate.outcomes()),
+        (vec!["tool_error"], vec!["input_required"])
+    );
 }
 
 /// So many chunks, then the end: white space, which may stand anywhere in a result.
@@ -154,7 +201,10 @@ async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropp
         panic!("no stream")
     };
     for _ in 0..2 {
-        assert!(matches!(chunks.poll_chunk(&mut cx), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(
+            chunks.poll_chunk(&mut cx),
+            Poll::Ready(Some(Ok(_)))
+        ));
         assert!(desk.gate.outcomes().is_empty());
     }
     assert!(matches!(chunks.poll_chunk(&mut cx), Poll::Ready(None)));
@@ -169,7 +219,12 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     let fake = Fake::new("up", &["t"]);
     fake.set(|script| {
         script.answer = Box::new(|_| {
-            let note = |n: u8| Event::Note(Note { kind: NoteKind::Progress, params: Bytes::from(vec![n]) });
+            let note = |n: u8| {
+                Event::Note(Note {
+                    kind: NoteKind::Progress,
+                    params: Bytes::from(vec![n]),
+                })
+            };
             Reply::live(Box::pin(futures_util::stream::iter([
                 note(1),
                 note(2),
@@ -178,7 +233,8 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
         });
     });
     let desk = Desk::of(World::of(&[&fake]));
-    let call = || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
+    let call =
+        || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
     let mut reply = desk.router.call(call().await).await;
     let mut seen = Vec::new();
     while let Some(Event::Note(note)) = reply.next().await {
@@ -196,7 +252,12 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     hanging.set(|script| script.mute = true);
     {
         let mut calling = pin!(desk.router.call(call().await));
-        assert!(calling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            calling
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
     assert_eq!(desk.gate.outcomes(), ["cancelled"]);
 }
@@ -205,7 +266,9 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
 async fn r119_results_pass_byte_for_byte() {
     let odd: &str = r#" { "content" : [ ] , "x" : 1.0e2, "_meta":{"k":18446744073709551616}} "#;
     let desk = answering(Check::Off, odd);
-    let End::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else { panic!("no result") };
+    let End::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else {
+        panic!("no result")
+    };
     assert_eq!(&bytes[..], odd.as_bytes());
     assert_eq!(desk.gate.outcomes(), ["complete"]);
 }

@@ -1,4 +1,5 @@
-//! Lists that belong to one session: when they are read, who is shown them, and what a server that fails or hurries does to that.
+//! Lists that belong to one session: when they are read, who is shown them, and what a server that
+//! fails or hurries does to that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -25,7 +26,10 @@ struct Session {
 
 impl Session {
     fn with(tools: &[&'static str]) -> Arc<Self> {
-        Arc::new(Self { tools: Mutex::new(Some(tools.to_vec())), reads: AtomicUsize::new(0) })
+        Arc::new(Self {
+            tools: Mutex::new(Some(tools.to_vec())),
+            reads: AtomicUsize::new(0),
+        })
     }
 
     fn reads(&self) -> usize {
@@ -52,11 +56,19 @@ impl Watch for Reading {
         &self.1
     }
 
-    fn list(&mut self, _kind: ListKind, _cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        _kind: ListKind,
+        _cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let tools = self.0.tools.lock().unwrap().clone();
-        let items: Option<Vec<Bytes>> = tools.map(|tools| tools.iter().map(|name| tool(name)).collect());
-        let page = items.map(|items| ListPage { items, ..ListPage::default() });
+        let items: Option<Vec<Bytes>> =
+            tools.map(|tools| tools.iter().map(|name| tool(name)).collect());
+        let page = items.map(|items| ListPage {
+            items,
+            ..ListPage::default()
+        });
         let page = page.ok_or_else(|| Failure::new(FailureKind::Unavailable, "it fails"));
         Box::pin(std::future::ready(page))
     }
@@ -95,7 +107,10 @@ async fn page(world: &World, who: &Principal, session: SessionKey) -> Page {
 
 async fn names(world: &World, who: &Principal, session: SessionKey) -> Vec<String> {
     let page = page(world, who, session).await;
-    page.view.items[page.range].iter().map(|item| item.exposed.to_string()).collect()
+    page.view.items[page.range]
+        .iter()
+        .map(|item| item.exposed.to_string())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,16 +125,32 @@ async fn a_session_is_asked_when_its_server_said_so_and_its_own_client_alone_see
     assert_eq!(session.reads(), 0, "nothing was said");
     lists.changed(tools());
     for _ in 0..3 {
-        assert_eq!(names(&world, &who, ONE).await, ["one__b", "two__c", "one__new"]);
+        assert_eq!(
+            names(&world, &who, ONE).await,
+            ["one__b", "two__c", "one__new"]
+        );
         assert_eq!(names(&world, &who, OTHER).await, shared);
     }
-    assert_eq!((session.reads(), world.catalog.sessions_that_differ(&id("one"))), (1, 1));
+    assert_eq!(
+        (
+            session.reads(),
+            world.catalog.sessions_that_differ(&id("one"))
+        ),
+        (1, 1)
+    );
     two.set_tools(&["c", "d"]);
     two.tell();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(names(&world, &who, ONE).await, ["one__b", "two__c", "two__d", "one__new"], "on top of what all see");
+    assert_eq!(
+        names(&world, &who, ONE).await,
+        ["one__b", "two__c", "two__d", "one__new"],
+        "on top of what all see"
+    );
     drop(lists);
-    assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__b", "two__c", "two__d"]);
+    assert_eq!(
+        names(&world, &who, ONE).await,
+        ["one__a", "one__b", "two__c", "two__d"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +186,11 @@ async fn a_server_that_tells_without_end_has_its_sessions_read_ten_times_a_secon
         assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
     }
     let seconds = began.elapsed().as_secs_f64();
-    assert!(session.reads() as f64 <= 10.0 * (seconds + 1.0), "{} reads in {seconds} s", session.reads());
+    assert!(
+        session.reads() as f64 <= 10.0 * (seconds + 1.0),
+        "{} reads in {seconds} s",
+        session.reads()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +202,10 @@ async fn on_an_aggregate_what_the_client_sees_decides_whether_it_is_news() {
     let lists = open(&world, &session, ONE);
     let news = async || {
         let of = (&endpoint(), &id("one"));
-        world.catalog.session_news(of, CapabilityClass::BASE, (&who, ONE), tools()).await
+        world
+            .catalog
+            .session_news(of, CapabilityClass::BASE, (&who, ONE), tools())
+            .await
     };
     lists.changed(tools());
     assert!(news().await.is_empty(), "it is the same list");
@@ -194,7 +232,14 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
 /// A call in a client's session, to its end.
 async fn called(desk: &Desk, method: Method, params: Value) -> End {
     let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
-    end(desk.router.call(call.map(|call| Call { session: Some(ONE), ..call })).await).await
+    end(desk
+        .router
+        .call(call.map(|call| Call {
+            session: Some(ONE),
+            ..call
+        }))
+        .await)
+    .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,8 +252,17 @@ async fn a_session_is_read_for_a_name_that_nothing_has_and_for_no_other() {
     let lists = open(&desk.world, &session, ONE);
     lists.called();
     called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await;
-    called(&desk, Method::ResourcesRead, json!({ "uri": "one+x:unlisted" })).await;
-    assert_eq!(session.reads(), 0, "a shared tool, and a resource of which the URI says whose it is");
+    called(
+        &desk,
+        Method::ResourcesRead,
+        json!({ "uri": "one+x:unlisted" }),
+    )
+    .await;
+    assert_eq!(
+        session.reads(),
+        0,
+        "a shared tool, and a resource of which the URI says whose it is"
+    );
     let added = called(&desk, Method::ToolsCall, json!({ "name": "one__new" })).await;
     assert!(matches!(added, End::Complete(_)), "{added:?}");
     assert_eq!((session.reads(), Fake::count(&one.calls)), (1, 3));

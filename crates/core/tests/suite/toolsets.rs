@@ -1,4 +1,5 @@
-//! What an endpoint shows of its upstreams' tools: selection, other names, other words. Everybody sees the same of it.
+//! What an endpoint shows of its upstreams' tools: selection, other names, other words. Everybody
+//! sees the same of it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,11 +21,17 @@ fn patterns(texts: &[&str]) -> Vec<Pattern> {
 }
 
 fn named(pairs: &[(&str, &str)]) -> Vec<(Pattern, Arc<str>)> {
-    pairs.iter().map(|(tool, text)| (Pattern::new(tool), Arc::from(*text))).collect()
+    pairs
+        .iter()
+        .map(|(tool, text)| (Pattern::new(tool), Arc::from(*text)))
+        .collect()
 }
 
 fn with(endpoint: &Endpoint, tools: Toolset) -> Arc<Endpoint> {
-    Arc::new(Endpoint { tools: Some(Arc::new(tools)), ..endpoint.clone() })
+    Arc::new(Endpoint {
+        tools: Some(Arc::new(tools)),
+        ..endpoint.clone()
+    })
 }
 
 /// A world whose endpoint shows this much of the upstreams.
@@ -42,28 +49,49 @@ fn show(world: &World, fakes: &[&Arc<Fake>], prefix: Prefix, tools: Toolset) {
 
 #[tokio::test(start_paused = true)]
 async fn r115_what_is_not_selected_is_not_there_for_anybody() {
-    let (files, web) = (Fake::new("files", &["read", "write", "delete"]), Fake::new("web", &["read", "get"]));
-    let tools =
-        Toolset { include: patterns(&["files__*", "web/get"]), exclude: patterns(&["*delete*"]), ..Toolset::default() };
+    let (files, web) = (
+        Fake::new("files", &["read", "write", "delete"]),
+        Fake::new("web", &["read", "get"]),
+    );
+    let tools = Toolset {
+        include: patterns(&["files__*", "web/get"]),
+        exclude: patterns(&["*delete*"]),
+        ..Toolset::default()
+    };
     let world = world(&[&files, &web], Prefix::Always, tools).await;
-    assert_eq!(exposed(&world.view()), ["files__read", "files__write", "web__get"]);
+    assert_eq!(
+        exposed(&world.view()),
+        ["files__read", "files__write", "web__get"]
+    );
     let desk = Desk::of(world);
     for name in ["files__delete", "delete", "web__read"] {
         let refused = failure(desk.call(json!({ "name": name })).await);
         assert_eq!(
             (refused.kind(), refused.message()),
-            (&FailureKind::InvalidParams, &*format!("Unknown tool: {name}"))
+            (
+                &FailureKind::InvalidParams,
+                &*format!("Unknown tool: {name}")
+            )
         );
     }
     // The other `read` is no rival any more: it is not there.
-    assert!(matches!(desk.call(json!({ "name": "read" })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call(json!({ "name": "read" })).await,
+        End::Complete(_)
+    ));
     assert_eq!((Fake::count(&files.calls), Fake::count(&web.calls)), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bare_name_is_selected_by_where_it_comes_from() {
-    let (one, two) = (Fake::new("one", &["read"]), Fake::new("two", &["read", "list"]));
-    let tools = Toolset { exclude: patterns(&["one/*"]), ..Toolset::default() };
+    let (one, two) = (
+        Fake::new("one", &["read"]),
+        Fake::new("two", &["read", "list"]),
+    );
+    let tools = Toolset {
+        exclude: patterns(&["one/*"]),
+        ..Toolset::default()
+    };
     let world = world(&[&one, &two], Prefix::None, tools).await;
     assert_eq!(exposed(&world.view()), ["read", "list"]);
     assert_eq!(world.view().items[0].tool.upstream.as_str(), "two");
@@ -71,25 +99,43 @@ async fn a_bare_name_is_selected_by_where_it_comes_from() {
 
 #[tokio::test(start_paused = true)]
 async fn r111_an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
-    let (sly, files) = (Fake::new("sly", &["search", "other"]), Fake::new("files", &["find", "read"]));
-    let tools = Toolset { aliases: named(&[("find", "search")]), ..Toolset::default() };
+    let (sly, files) = (
+        Fake::new("sly", &["search", "other"]),
+        Fake::new("files", &["find", "read"]),
+    );
+    let tools = Toolset {
+        aliases: named(&[("find", "search")]),
+        ..Toolset::default()
+    };
     let world = world(&[&sly, &files], Prefix::None, tools).await;
-    assert_eq!(exposed(&world.view()), ["sly__search", "other", "search", "read"]);
+    assert_eq!(
+        exposed(&world.view()),
+        ["sly__search", "other", "search", "read"]
+    );
     let desk = Desk::of(world);
-    assert!(matches!(desk.call(json!({ "name": "search" })).await, End::Complete(_)));
+    assert!(matches!(
+        desk.call(json!({ "name": "search" })).await,
+        End::Complete(_)
+    ));
     assert_eq!((Fake::count(&sly.calls), Fake::count(&files.calls)), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_alias_that_another_tool_has_by_rule_leaves_that_one_out_and_says_so() {
     let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
-    let tools = Toolset { aliases: named(&[("two__b", "one__a")]), ..Toolset::default() };
+    let tools = Toolset {
+        aliases: named(&[("two__b", "one__a")]),
+        ..Toolset::default()
+    };
     let world = world(&[&one, &two], Prefix::Always, tools).await;
     let view = world.view();
     assert_eq!(exposed(&view), ["one__a"]);
     assert_eq!(view.items[0].tool.upstream.as_str(), "two");
     let lost = &view.collisions[0];
-    assert_eq!((lost.kept.as_str(), lost.dropped.as_str(), &*lost.native), ("two", "one", "a"));
+    assert_eq!(
+        (lost.kept.as_str(), lost.dropped.as_str(), &*lost.native),
+        ("two", "one", "a")
+    );
 }
 
 fn value(item: &Item) -> Value {
@@ -102,11 +148,21 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
     let said = json!({ "name": "wipe", "description": "harmless", "x-odd": 1, "inputSchema": { "type": "object" },
         "annotations": { "title": "Wipe", "readOnlyHint": true } });
     fake.set(|script| script.tools = vec![raw(&said), Bytes::from_static(b"{\"name\":\"b\"}")]);
-    let says = Hints { read_only: Some(false), destructive: Some(true), ..Hints::default() };
+    let says = Hints {
+        read_only: Some(false),
+        destructive: Some(true),
+        ..Hints::default()
+    };
     let tools = Toolset {
         descriptions: named(&[("up__wipe", "Deletes everything.")]),
         hints: vec![
-            (Pattern::new("*"), Hints { open_world: Some(false), ..Hints::default() }),
+            (
+                Pattern::new("*"),
+                Hints {
+                    open_world: Some(false),
+                    ..Hints::default()
+                },
+            ),
             (Pattern::new("up/w*"), says),
         ],
         ..Toolset::default()
@@ -119,8 +175,14 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
         "inputSchema": { "type": "object" }, "annotations": { "title": "Wipe", "readOnlyHint": false,
         "destructiveHint": true, "openWorldHint": false } })
     );
-    assert_eq!(value(&view.items[1]), json!({ "name": "b", "annotations": { "openWorldHint": false } }));
-    let believed = Hints { open_world: Some(false), ..says };
+    assert_eq!(
+        value(&view.items[1]),
+        json!({ "name": "b", "annotations": { "openWorldHint": false } })
+    );
+    let believed = Hints {
+        open_world: Some(false),
+        ..says
+    };
     assert_eq!(view.items[0].terms.hints, believed);
     // Without the operator's word nothing is believed, unless the upstream is trusted.
     world.show(&[&fake], Prefix::Always, 1000);
@@ -128,24 +190,53 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
     assert_eq!(value(&world.view().items[0]), said);
     world.rules.trusted = true;
     world.show(&[&fake], Prefix::Always, 1000);
-    assert_eq!(world.view().items[0].terms.hints, Hints { read_only: Some(true), ..Hints::default() });
+    assert_eq!(
+        world.view().items[0].terms.hints,
+        Hints {
+            read_only: Some(true),
+            ..Hints::default()
+        }
+    );
     show(&world, &[&fake], Prefix::Always, tools);
-    assert_eq!(world.view().items[0].terms.hints, believed, "the operator's word is the last");
+    assert_eq!(
+        world.view().items[0].terms.hints,
+        believed,
+        "the operator's word is the last"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn scopes_of_upstream_and_endpoint_add_up() {
     let fake = Fake::new("up", &["a", "b"]);
     let mut world = World::of(&[]);
-    world.rules.tools = vec![("a".to_owned(), ToolRules { scopes: vec!["up".into()], ..ToolRules::default() })];
-    let tools =
-        Toolset { scopes: vec![(Pattern::new("up__*"), vec!["all".into(), "up".into()])], ..Toolset::default() };
+    world.rules.tools = vec![(
+        "a".to_owned(),
+        ToolRules {
+            scopes: vec!["up".into()],
+            ..ToolRules::default()
+        },
+    )];
+    let tools = Toolset {
+        scopes: vec![(Pattern::new("up__*"), vec!["all".into(), "up".into()])],
+        ..Toolset::default()
+    };
     show(&world, &[&fake], Prefix::Always, tools);
     world.settled().await;
     let scopes = |at: usize| world.view().items[at].terms.scopes.join(" ");
-    assert_eq!((scopes(0), scopes(1)), ("all up".to_owned(), "all up".to_owned()));
+    assert_eq!(
+        (scopes(0), scopes(1)),
+        ("all up".to_owned(), "all up".to_owned())
+    );
     world.show(&[&fake], Prefix::Always, 1000);
-    assert_eq!(world.view().items.iter().map(|item| item.terms.scopes.join(" ")).collect::<Vec<_>>(), ["up", ""]);
+    assert_eq!(
+        world
+            .view()
+            .items
+            .iter()
+            .map(|item| item.terms.scopes.join(" "))
+            .collect::<Vec<_>>(),
+        ["up", ""]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,21 +247,32 @@ async fn a_change_of_the_selection_is_told_on_its_endpoint_alone() {
     world.apply(vec![all.clone(), alone.clone()], &[&fake]);
     world.settled().await;
     let who = principal("alice").await;
-    let watch = |id| world.catalog.watch(id, CapabilityClass::BASE, ListKind::Tools, &who);
+    let watch = |id| {
+        world
+            .catalog
+            .watch(id, CapabilityClass::BASE, ListKind::Tools, &who)
+    };
     let (mut there, mut elsewhere) = (watch(&endpoint()), watch(&alone.id));
     let mut told = async || {
         poll_fn(|cx| {
-            let mut moved =
-                |watching: &mut weir_core::catalog::Watching| watching.poll_changed(cx) == Poll::Ready(Change::Moved);
+            let mut moved = |watching: &mut weir_core::catalog::Watching| {
+                watching.poll_changed(cx) == Poll::Ready(Change::Moved)
+            };
             Poll::Ready((moved(&mut there), moved(&mut elsewhere)))
         })
         .await
     };
-    let narrow = Toolset { exclude: patterns(&["up__b"]), ..Toolset::default() };
+    let narrow = Toolset {
+        exclude: patterns(&["up__b"]),
+        ..Toolset::default()
+    };
     world.apply(vec![with(&all, narrow), alone.clone()], &[&fake]);
     assert_eq!(told().await, (true, false));
     // Words that change nothing that is shown are no news.
-    let same = Toolset { exclude: patterns(&["*b"]), ..Toolset::default() };
+    let same = Toolset {
+        exclude: patterns(&["*b"]),
+        ..Toolset::default()
+    };
     world.apply(vec![with(&all, same), alone.clone()], &[&fake]);
     assert_eq!(told().await, (false, false));
 }

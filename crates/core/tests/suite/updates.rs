@@ -25,13 +25,20 @@ struct Told {
 
 impl Told {
     fn new(desk: &Arc<Desk>, who: &'static str) -> Self {
-        Self { desk: desk.clone(), who, at: endpoint(), inbox: Inbox::default(), held: Vec::new() }
+        Self {
+            desk: desk.clone(),
+            who,
+            at: endpoint(),
+            inbox: Inbox::default(),
+            held: Vec::new(),
+        }
     }
 
     async fn subscribe(&mut self, uri: &str) -> Result<(), Failure> {
         let params = raw(&json!({ "uri": uri }));
         let call = asked_by(self.who, &self.at, Method::ResourcesSubscribe, params).await;
-        self.held.push(self.desk.router.subscribe(call, &self.inbox).await?);
+        self.held
+            .push(self.desk.router.subscribe(call, &self.inbox).await?);
         Ok(())
     }
 
@@ -54,7 +61,11 @@ async fn desk() -> (Arc<Fake>, Arc<Desk>) {
     let world = World::of(&[]);
     let many = Endpoint {
         id: endpoint(),
-        mode: Mode::Aggregate { upstreams: vec![id("up")], naming: Naming::default(), prefix: Prefix::Always },
+        mode: Mode::Aggregate {
+            upstreams: vec![id("up")],
+            naming: Naming::default(),
+            prefix: Prefix::Always,
+        },
         page: PageSize::default(),
         deadlines: None,
         clean: true,
@@ -73,12 +84,19 @@ async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_b
     one.subscribe("up+memo:1").await.unwrap();
     two.subscribe("memo:1").await.unwrap();
     two.subscribe("memo:2").await.unwrap();
-    assert_eq!(*fake.lines.asked.lock().unwrap(), [vec!["memo:1"], vec!["memo:1", "memo:2"]]);
+    assert_eq!(
+        *fake.lines.asked.lock().unwrap(),
+        [vec!["memo:1"], vec!["memo:1", "memo:2"]]
+    );
     for uri in ["memo:1", "memo:2", "memo:1", "memo:3"] {
         fake.lines.update(uri);
     }
     assert_eq!(one.told().await, ["up+memo:1"]);
-    assert_eq!(two.told().await, ["memo:1", "memo:2"], "only what it subscribed to, each once");
+    assert_eq!(
+        two.told().await,
+        ["memo:1", "memo:2"],
+        "only what it subscribed to, each once"
+    );
     two.held.clear();
     desk.world.rest().await;
     assert_eq!(fake.lines.wanted(), ["memo:1"]);
@@ -88,7 +106,11 @@ async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_b
     desk.world.rest().await;
     assert_eq!(fake.lines.wanted(), [""; 0], "nobody is left");
     one.subscribe("up+memo:1").await.unwrap();
-    assert_eq!(*fake.lines.opened.lock().unwrap(), 2, "the line was closed in between");
+    assert_eq!(
+        *fake.lines.opened.lock().unwrap(),
+        2,
+        "the line was closed in between"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,10 +121,18 @@ async fn r205_a_part_is_told_of_under_its_own_name() {
     client.subscribe("up+memo:b").await.unwrap();
     fake.lines.update("memo:a/1");
     fake.lines.update("memo:ab");
-    assert_eq!(client.told().await, ["up+memo:a/1"], "`memo:ab` is no part of `memo:a`");
+    assert_eq!(
+        client.told().await,
+        ["up+memo:a/1"],
+        "`memo:ab` is no part of `memo:a`"
+    );
     desk.gate.rule("one", "memo:b/secret", Rule::Hidden);
     fake.lines.update("memo:b/secret");
-    assert_eq!(client.told().await, ["up+memo:b"], "a part that it may not see is the whole");
+    assert_eq!(
+        client.told().await,
+        ["up+memo:b"],
+        "a part that it may not see is the whole"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,9 +142,19 @@ async fn r205_what_a_principal_may_not_see_it_is_never_told_of() {
     desk.gate.rule("guest", "memo:hidden", Rule::Hidden);
     desk.gate.rule("guest", "memo:denied", Rule::Denied);
     let refused = guest.subscribe("up+memo:hidden").await.unwrap_err();
-    assert!(matches!(refused.kind(), FailureKind::UnknownResource(_)), "{refused:?}");
-    assert_eq!(guest.subscribe("up+memo:denied").await.unwrap_err().kind(), &FailureKind::Denied);
-    assert_eq!(*fake.lines.opened.lock().unwrap(), 0, "the upstream heard of nothing");
+    assert!(
+        matches!(refused.kind(), FailureKind::UnknownResource(_)),
+        "{refused:?}"
+    );
+    assert_eq!(
+        guest.subscribe("up+memo:denied").await.unwrap_err().kind(),
+        &FailureKind::Denied
+    );
+    assert_eq!(
+        *fake.lines.opened.lock().unwrap(),
+        0,
+        "the upstream heard of nothing"
+    );
     guest.subscribe("up+memo:1").await.unwrap();
     owner.subscribe("up+memo:1").await.unwrap();
     // The rules are others than when it subscribed.
@@ -131,7 +171,10 @@ async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
     fake.lines.refuses.lock().unwrap().push("memo:no");
     let mut client = Told::new(&desk, "one");
     client.subscribe("up+memo:yes").await.unwrap();
-    assert_eq!(client.subscribe("up+memo:no").await.unwrap_err().kind(), &FailureKind::InvalidParams);
+    assert_eq!(
+        client.subscribe("up+memo:no").await.unwrap_err().kind(),
+        &FailureKind::InvalidParams
+    );
     desk.world.rest().await;
     assert_eq!(fake.lines.wanted(), ["memo:yes"]);
     fake.lines.update("memo:yes");
@@ -141,7 +184,10 @@ async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
     let desk = Arc::new(Desk::of(World::of(&[&silent])));
     desk.world.settled().await;
     assert!(!desk.world.catalog.subscribes(&endpoint()));
-    let refused = Told::new(&desk, "one").subscribe("mute+memo:1").await.unwrap_err();
+    let refused = Told::new(&desk, "one")
+        .subscribe("mute+memo:1")
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), &FailureKind::InvalidParams);
 }
 
@@ -153,10 +199,20 @@ async fn r204_a_lost_line_is_opened_again_and_everybody_looks() {
     client.subscribe("up+memo:2").await.unwrap();
     fake.lines.cut();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((*fake.lines.opened.lock().unwrap(), fake.lines.wanted().len()), (2, 2));
+    assert_eq!(
+        (
+            *fake.lines.opened.lock().unwrap(),
+            fake.lines.wanted().len()
+        ),
+        (2, 2)
+    );
     let mut told = client.told().await;
     told.sort();
-    assert_eq!(told, ["up+memo:1", "up+memo:2"], "what happened in between nobody knows");
+    assert_eq!(
+        told,
+        ["up+memo:1", "up+memo:2"],
+        "what happened in between nobody knows"
+    );
     fake.lines.update("memo:2");
     assert_eq!(client.told().await, ["up+memo:2"]);
 }

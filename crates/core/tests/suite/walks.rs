@@ -19,7 +19,10 @@ async fn r148_1100_tools_over_12_upstream_pages_are_all_listed_once() {
     fake.set_tools(&many(1100));
     let world = World::of(&[&fake]);
     let view = world.settled().await;
-    let expected: Vec<String> = many(1100).iter().map(|name| format!("big__{name}")).collect();
+    let expected: Vec<String> = many(1100)
+        .iter()
+        .map(|name| format!("big__{name}"))
+        .collect();
     assert_eq!(exposed(&view), expected);
     assert!(view.missing.is_empty());
 }
@@ -33,7 +36,11 @@ async fn b18_a_list_that_is_cut_is_shown_and_said_and_others_are_untouched() {
     world.show(&[&big, &good], weir_core::endpoint::Prefix::Always, 1000);
     let view = world.settled().await;
     assert_eq!(view.items.len(), 21);
-    let missing: Vec<_> = view.missing.iter().map(|missing| (missing.upstream.as_str(), missing.reason)).collect();
+    let missing: Vec<_> = view
+        .missing
+        .iter()
+        .map(|missing| (missing.upstream.as_str(), missing.reason))
+        .collect();
     assert_eq!(missing, [("big", "truncated")]);
     assert_eq!(world.catalog.status()[0].lists[0].truncated, Some("items"));
 }
@@ -43,7 +50,9 @@ async fn a_name_twice_in_one_upstream_counts_once_and_rubbish_not_at_all() {
     let fake = Fake::new("odd", &["a", "b", "a"]);
     fake.set(|script| {
         script.tools.insert(1, Bytes::from_static(b"[1]"));
-        script.tools.push(Bytes::from_static(b"{\"title\":\"no name\"}"));
+        script
+            .tools
+            .push(Bytes::from_static(b"{\"title\":\"no name\"}"));
         script.tools[3] = Bytes::from_static(b"{\"name\":\"a\",\"title\":\"the second\"}");
     });
     let world = World::of(&[&fake]);
@@ -68,7 +77,10 @@ async fn a_walk_that_breaks_on_page_3_never_replaces_a_whole_one() {
     assert_eq!((now.missing[0].reason, now.ttl_ms()), ("stale", 0));
     fake.set(|script| script.fail_page = None);
     tokio::time::sleep(Duration::from_secs(40)).await;
-    assert_eq!((world.view().items.len(), world.view().missing.len()), (260, 0));
+    assert_eq!(
+        (world.view().items.len(), world.view().missing.len()),
+        (260, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,9 +121,15 @@ async fn r114_a_list_is_the_same_whatever_else_is_asked() {
     let world = World::of(&[&fake]);
     let first = world.settled().await.version;
     let other = weir_core::CapabilityClass::ELICITATION_FORM;
-    world.catalog.settled(&crate::support::endpoint(), ListKind::Tools, other).await;
+    world
+        .catalog
+        .settled(&crate::support::endpoint(), ListKind::Tools, other)
+        .await;
     world.changes();
-    assert_eq!((world.view().version, world.settled().await.version), (first, first));
+    assert_eq!(
+        (world.view().version, world.settled().await.version),
+        (first, first)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +144,10 @@ async fn r163_an_upstream_that_tells_nothing_is_polled_with_jitter() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     let times = fake.walked_at.lock().unwrap().clone();
     let gaps: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
-    assert!(gaps.iter().all(|gap| (48..=73).contains(&gap.as_secs())), "{gaps:?}");
+    assert!(
+        gaps.iter().all(|gap| (48..=73).contains(&gap.as_secs())),
+        "{gaps:?}"
+    );
     assert!(gaps.windows(2).any(|two| two[0] != two[1]), "{gaps:?}");
 }
 
@@ -138,7 +159,11 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
     let view = world.settled().await;
     assert_eq!((exposed(&view), view.missing.len()), (vec!["some__a"], 0));
     assert_eq!(Fake::count(&none.walks), 0);
-    assert!(world.catalog.offers(&crate::support::endpoint(), ListKind::Tools));
+    assert!(
+        world
+            .catalog
+            .offers(&crate::support::endpoint(), ListKind::Tools)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +171,9 @@ async fn r278_a_tool_that_comes_back_as_another_is_counted_and_told_to_clients()
     let fake = Fake::new("up", &["a", "b"]);
     let world = World::of(&[&fake]);
     let before = world.settled().await;
-    let redefine = |text: &'static str| fake.set(|script| script.tools[0] = Bytes::from_static(text.as_bytes()));
+    let redefine = |text: &'static str| {
+        fake.set(|script| script.tools[0] = Bytes::from_static(text.as_bytes()))
+    };
     redefine(r#"{"name":"a","description":"now sends your files elsewhere"}"#);
     let mut changes = world.changes();
     fake.tell();
@@ -155,7 +182,10 @@ async fn r278_a_tool_that_comes_back_as_another_is_counted_and_told_to_clients()
     assert_eq!(status(), 1);
     let after = world.settled().await;
     assert_ne!(after.version, before.version);
-    assert!(std::sync::Arc::ptr_eq(&after.items[1].tool, &before.items[1].tool), "the other one is as it was");
+    assert!(
+        std::sync::Arc::ptr_eq(&after.items[1].tool, &before.items[1].tool),
+        "the other one is as it was"
+    );
     // A new tool, and one that goes, are no other definitions.
     fake.set_tools(&["b", "c"]);
     fake.tell();

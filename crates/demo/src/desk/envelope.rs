@@ -1,4 +1,5 @@
-//! What a modern request must carry: mirrored headers and `_meta`, checked in the order that tells a client most.
+//! What a modern request must carry: mirrored headers and `_meta`, checked in the order that tells
+//! a client most.
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
@@ -10,34 +11,57 @@ use crate::rpc::{Fault, Request};
 /// The only revision that desk speaks.
 pub(super) const REVISION: &str = "2026-07-28";
 /// The methods that desk offers.
-pub(super) const METHODS: [&str; 4] = ["server/discover", "tools/list", "tools/call", "subscriptions/listen"];
+pub(super) const METHODS: [&str; 4] = [
+    "server/discover",
+    "tools/list",
+    "tools/call",
+    "subscriptions/listen",
+];
 
 /// Checks headers against the body. An `Err` is the HTTP status and the error.
 pub(super) fn check(headers: &HeaderMap, request: &Request) -> Result<(), (StatusCode, Fault)> {
     let bad = |fault| (StatusCode::BAD_REQUEST, fault);
     let meta = request.params.get("_meta").and_then(Value::as_object);
-    if request.method == "initialize" && !meta.is_some_and(|meta| meta.contains_key(meta::PROTOCOL_VERSION)) {
-        let asked = request.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+    if request.method == "initialize"
+        && !meta.is_some_and(|meta| meta.contains_key(meta::PROTOCOL_VERSION))
+    {
+        let asked = request
+            .params
+            .get("protocolVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         return Err(bad(unsupported(asked)));
     }
-    let version =
-        text(headers, "mcp-protocol-version").ok_or_else(|| bad(mismatch("MCP-Protocol-Version is missing")))?;
-    let method = text(headers, "mcp-method").ok_or_else(|| bad(mismatch("Mcp-Method is missing")))?;
+    let version = text(headers, "mcp-protocol-version")
+        .ok_or_else(|| bad(mismatch("MCP-Protocol-Version is missing")))?;
+    let method =
+        text(headers, "mcp-method").ok_or_else(|| bad(mismatch("Mcp-Method is missing")))?;
     let declared = declared_version(meta).map_err(bad)?;
     if version != declared {
-        return Err(bad(mismatch("MCP-Protocol-Version differs from the version in _meta")));
+        return Err(bad(mismatch(
+            "MCP-Protocol-Version differs from the version in _meta",
+        )));
     }
     if version != REVISION {
         return Err(bad(unsupported(version)));
     }
     if method != request.method {
-        return Err(bad(mismatch("Mcp-Method differs from the method in the body")));
+        return Err(bad(mismatch(
+            "Mcp-Method differs from the method in the body",
+        )));
     }
     if !METHODS.contains(&method) {
-        let fault = Fault::new(code::METHOD_NOT_FOUND, format!("this server has no method {method}"));
+        let fault = Fault::new(
+            code::METHOD_NOT_FOUND,
+            format!("this server has no method {method}"),
+        );
         return Err((StatusCode::NOT_FOUND, fault));
     }
-    if method == "tools/call" { check_name(headers, request).map_err(bad) } else { Ok(()) }
+    if method == "tools/call" {
+        check_name(headers, request).map_err(bad)
+    } else {
+        Ok(())
+    }
 }
 
 fn declared_version(meta: Option<&Map<String, Value>>) -> Result<&str, Fault> {
@@ -52,8 +76,11 @@ fn declared_version(meta: Option<&Map<String, Value>>) -> Result<&str, Fault> {
 }
 
 fn check_name(headers: &HeaderMap, request: &Request) -> Result<(), Fault> {
-    let raw = headers.get("mcp-name").ok_or_else(|| mismatch("Mcp-Name is missing"))?;
-    let name = header::decode(raw.as_bytes()).map_err(|_| mismatch("Mcp-Name cannot be decoded"))?;
+    let raw = headers
+        .get("mcp-name")
+        .ok_or_else(|| mismatch("Mcp-Name is missing"))?;
+    let name =
+        header::decode(raw.as_bytes()).map_err(|_| mismatch("Mcp-Name cannot be decoded"))?;
     match request.string("name")? {
         Some(body) if body == name => Ok(()),
         _ => Err(mismatch("Mcp-Name differs from params.name")),
@@ -65,6 +92,9 @@ fn mismatch(why: &str) -> Fault {
 }
 
 fn unsupported(requested: &str) -> Fault {
-    Fault::new(code::UNSUPPORTED_PROTOCOL_VERSION, format!("this server speaks only {REVISION}"))
-        .with(json!({"supported": [REVISION], "requested": requested}))
+    Fault::new(
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+        format!("this server speaks only {REVISION}"),
+    )
+    .with(json!({"supported": [REVISION], "requested": requested}))
 }

@@ -1,6 +1,7 @@
 //! A calculator: `+ - * / ^`, parentheses and decimal numbers, evaluated while it is parsed.
 //!
-//! `^` binds tightest and to the right; a sign binds weaker than `^`, so `-2^2` is `-4` and `2^-1` is `0.5`.
+//! `^` binds tightest and to the right; a sign binds weaker than `^`, so `-2^2` is `-4` and `2^-1`
+//! is `0.5`.
 
 /// Longest expression, in bytes.
 const MAX_LENGTH: usize = 1_000;
@@ -12,7 +13,11 @@ pub(super) fn evaluate(expression: &str) -> Result<f64, String> {
     if expression.len() > MAX_LENGTH {
         return Err(format!("The expression is longer than {MAX_LENGTH} bytes."));
     }
-    let mut parser = Parser { text: expression, at: 0, depth: 0 };
+    let mut parser = Parser {
+        text: expression,
+        at: 0,
+        depth: 0,
+    };
     let value = parser.sum()?;
     match parser.peek() {
         None if value.is_finite() => Ok(value),
@@ -61,7 +66,9 @@ impl Parser<'_> {
     fn signed(&mut self) -> Result<f64, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("The expression is nested deeper than {MAX_DEPTH} levels."));
+            return Err(format!(
+                "The expression is nested deeper than {MAX_DEPTH} levels."
+            ));
         }
         let value = if self.eat('-') {
             -self.signed()?
@@ -80,13 +87,21 @@ impl Parser<'_> {
             return Ok(base);
         }
         let power = base.powf(self.signed()?);
-        if power.is_nan() { Err("A root of a negative number is not a real number.".to_owned()) } else { Ok(power) }
+        if power.is_nan() {
+            Err("A root of a negative number is not a real number.".to_owned())
+        } else {
+            Ok(power)
+        }
     }
 
     fn operand(&mut self) -> Result<f64, String> {
         if self.eat('(') {
             let value = self.sum()?;
-            return if self.eat(')') { Ok(value) } else { Err(self.unexpected("`)`")) };
+            return if self.eat(')') {
+                Ok(value)
+            } else {
+                Err(self.unexpected("`)`"))
+            };
         }
         self.number()
     }
@@ -95,12 +110,16 @@ impl Parser<'_> {
         // Skips the white space before the number.
         self.peek();
         let rest = &self.text[self.at..];
-        let length = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let length = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         if length == 0 {
             return Err(self.unexpected("a number or `(`"));
         }
         let digits = &rest[..length];
-        let value = digits.parse().map_err(|_| format!("`{digits}` at position {} is not a number.", self.at + 1))?;
+        let value = digits
+            .parse()
+            .map_err(|_| format!("`{digits}` at position {} is not a number.", self.at + 1))?;
         self.at += length;
         Ok(value)
     }
@@ -121,7 +140,10 @@ impl Parser<'_> {
 
     fn unexpected(&mut self, wanted: &str) -> String {
         match self.peek() {
-            Some(found) => format!("Unexpected `{found}` at position {}: expected {wanted}.", self.at + 1),
+            Some(found) => format!(
+                "Unexpected `{found}` at position {}: expected {wanted}.",
+                self.at + 1
+            ),
             None => format!("The expression ends too early: expected {wanted}."),
         }
     }
@@ -170,9 +192,17 @@ mod tests {
 
     #[test]
     fn nesting_and_length_are_bounded() {
-        for expression in ["(".repeat(900), "-".repeat(900), "2^".repeat(450), "1".repeat(1_001)] {
+        for expression in [
+            "(".repeat(900),
+            "-".repeat(900),
+            "2^".repeat(450),
+            "1".repeat(1_001),
+        ] {
             assert!(evaluate(&expression).is_err());
         }
-        assert_eq!(evaluate(&format!("{}1{}", "(".repeat(60), ")".repeat(60))), Ok(1.0));
+        assert_eq!(
+            evaluate(&format!("{}1{}", "(".repeat(60), ")".repeat(60))),
+            Ok(1.0)
+        );
     }
 }

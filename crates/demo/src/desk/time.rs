@@ -1,8 +1,11 @@
-//! A clock: wall time as RFC 3339 text at an offset from UTC. It knows no time zone names, only offsets.
+//! A clock: wall time as RFC 3339 text at an offset from UTC. It knows no time zone names, only
+//! offsets.
 
 /// Seconds east of UTC that `text` (`Z`, `+02:00`, `-0530`) names.
 pub(super) fn parse_offset(text: &str) -> Result<i64, String> {
-    let wrong = || format!("`{text}` is not an offset. Use Z or a form such as +02:00, from -14:00 to +14:00.");
+    let wrong = || {
+        format!("`{text}` is not an offset. Use Z or a form such as +02:00, from -14:00 to +14:00.")
+    };
     if text.eq_ignore_ascii_case("z") {
         return Ok(0);
     }
@@ -36,22 +39,36 @@ pub(super) fn rfc3339(unix: i64, offset: i64) -> String {
         "Z".to_owned()
     } else {
         let sign = if offset < 0 { '-' } else { '+' };
-        format!("{sign}{:02}:{:02}", offset.abs() / 3600, offset.abs() / 60 % 60)
+        format!(
+            "{sign}{:02}:{:02}",
+            offset.abs() / 3600,
+            offset.abs() / 60 % 60
+        )
     };
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{zone}", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{zone}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
-/// Year, month and day of a day counted from 1970-01-01. Years are counted from March here, so that the leap day is
-/// the last of its year and the months' lengths follow one rule.
+/// Year, month and day of a day counted from 1970-01-01. Years are counted from March here, so that
+/// the leap day is the last of its year and the months' lengths follow one rule.
 fn civil(day: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let from_0000_03_01 = day + 719_468;
     let era = from_0000_03_01.div_euclid(DAYS_OF_400_YEARS);
     let day_of_era = from_0000_03_01.rem_euclid(DAYS_OF_400_YEARS);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
     (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
 }
@@ -76,10 +93,25 @@ mod tests {
 
     #[test]
     fn offsets_are_read_or_refused() {
-        for (text, seconds) in [("Z", 0), ("+02:00", 7_200), ("-0530", -19_800), ("+14:00", 50_400)] {
+        for (text, seconds) in [
+            ("Z", 0),
+            ("+02:00", 7_200),
+            ("-0530", -19_800),
+            ("+14:00", 50_400),
+        ] {
             assert_eq!(parse_offset(text), Ok(seconds), "{text}");
         }
-        for text in ["", "02:00", "+2:00", "+14:01", "+01:60", "+0200é", "+é", "Europe/Berlin", "+1:000"] {
+        for text in [
+            "",
+            "02:00",
+            "+2:00",
+            "+14:01",
+            "+01:60",
+            "+0200é",
+            "+é",
+            "Europe/Berlin",
+            "+1:000",
+        ] {
             assert!(parse_offset(text).is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! The tools of desk: a clock, a calculator, a countdown that takes its time, and a coin that appears later.
+//! The tools of desk: a clock, a calculator, a countdown that takes its time, and a coin that
+//! appears later.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,15 +47,24 @@ impl Countdown {
     pub(super) fn new(arguments: &Map<String, Value>) -> Result<Self, String> {
         let from = whole(arguments, "from", 1, 600)?.unwrap_or(5);
         let interval = whole(arguments, "interval_ms", 1, 60_000)?.unwrap_or(1_000);
-        Ok(Self { from, interval: Duration::from_millis(interval) })
+        Ok(Self {
+            from,
+            interval: Duration::from_millis(interval),
+        })
     }
 
-    /// The messages of the countdown, its answer to `id` last. Dropping the stream ends the countdown.
+    /// The messages of the countdown, its answer to `id` last. Dropping the stream ends the
+    /// countdown.
     pub(super) fn run(self, id: Value, watching: Watching) -> impl Stream<Item = Value> + Send {
-        let log = watching.log_level.is_some_and(|level| level <= LogLevel::Info);
+        let log = watching
+            .log_level
+            .is_some_and(|level| level <= LogLevel::Info);
         let opening = log.then(|| {
             let data = json!(format!("counting down from {}", self.from));
-            rpc::notification("notifications/message", json!({"level": "info", "logger": "countdown", "data": data}))
+            rpc::notification(
+                "notifications/message",
+                json!({"level": "info", "logger": "countdown", "data": data}),
+            )
         });
         let token = watching.progress_token;
         let ticks = stream::unfold(0, move |done| {
@@ -68,9 +78,16 @@ impl Countdown {
                 Some((token.map(|token| tick(&token, done, self.from)), done))
             }
         });
-        let last =
-            rpc::result(&id, complete(rpc::tool_text(format!("Counted down from {}: lift-off!", self.from), false)));
-        stream::iter(opening).chain(ticks.filter_map(std::future::ready)).chain(stream::iter([last]))
+        let last = rpc::result(
+            &id,
+            complete(rpc::tool_text(
+                format!("Counted down from {}: lift-off!", self.from),
+                false,
+            )),
+        );
+        stream::iter(opening)
+            .chain(ticks.filter_map(std::future::ready))
+            .chain(stream::iter([last]))
     }
 }
 
@@ -87,8 +104,11 @@ fn now(arguments: &Map<String, Value>) -> Result<Value, String> {
         Some(Value::String(offset)) => time::parse_offset(offset)?,
         Some(_) => return Err("`offset` must be a string such as +02:00.".to_owned()),
     };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "This machine's clock is before 1970.")?;
-    let unix = i64::try_from(since.as_secs()).map_err(|_| "This machine's clock is out of range.")?;
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| "This machine's clock is before 1970.")?;
+    let unix =
+        i64::try_from(since.as_secs()).map_err(|_| "This machine's clock is out of range.")?;
     let text = time::rfc3339(unix, offset);
     let structured = json!({"time": text, "unix": unix, "offsetSeconds": offset});
     Ok(rpc::tool_structured(text, structured))
@@ -99,7 +119,10 @@ fn calculate(arguments: &Map<String, Value>) -> Result<Value, String> {
         return Err("`expression` must be a string such as \"(1 + 2) * 3\".".to_owned());
     };
     let value = expression::evaluate(expression)?;
-    Ok(rpc::tool_structured(value.to_string(), json!({"value": value})))
+    Ok(rpc::tool_structured(
+        value.to_string(),
+        json!({"value": value}),
+    ))
 }
 
 fn coin_flip() -> Result<Value, String> {
@@ -109,12 +132,22 @@ fn coin_flip() -> Result<Value, String> {
     Ok(rpc::tool_structured(side, json!({"side": side})))
 }
 
-fn whole(arguments: &Map<String, Value>, name: &str, least: u64, most: u64) -> Result<Option<u64>, String> {
+fn whole(
+    arguments: &Map<String, Value>,
+    name: &str,
+    least: u64,
+    most: u64,
+) -> Result<Option<u64>, String> {
     match arguments.get(name) {
         None => Ok(None),
-        Some(value) => match value.as_u64().filter(|value| (least..=most).contains(value)) {
+        Some(value) => match value
+            .as_u64()
+            .filter(|value| (least..=most).contains(value))
+        {
             Some(value) => Ok(Some(value)),
-            None => Err(format!("`{name}` must be a whole number from {least} to {most}.")),
+            None => Err(format!(
+                "`{name}` must be a whole number from {least} to {most}."
+            )),
         },
     }
 }

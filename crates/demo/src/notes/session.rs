@@ -1,4 +1,5 @@
-//! Sessions of legacy clients. A session is a revision, a log level and at most one listening stream.
+//! Sessions of legacy clients. A session is a revision, a log level and at most one listening
+//! stream.
 
 use std::collections::HashMap;
 
@@ -39,12 +40,23 @@ impl Sessions {
         getrandom::fill(&mut random)?;
         let id = format!("{:032x}", u128::from_be_bytes(random));
         if self.open.len() >= MAX_SESSIONS {
-            let oldest = self.open.iter().min_by_key(|(_, entry)| entry.last_use).map(|(id, _)| id.clone());
+            let oldest = self
+                .open
+                .iter()
+                .min_by_key(|(_, entry)| entry.last_use)
+                .map(|(id, _)| id.clone());
             oldest.and_then(|id| self.open.remove(&id));
         }
         self.uses += 1;
-        let session = Session { revision, log_level: None };
-        let entry = Entry { session, last_use: self.uses, stream: watch::Sender::new(0) };
+        let session = Session {
+            revision,
+            log_level: None,
+        };
+        let entry = Entry {
+            session,
+            last_use: self.uses,
+            stream: watch::Sender::new(0),
+        };
         self.open.insert(id.clone(), entry);
         Ok(id)
     }
@@ -64,7 +76,8 @@ impl Sessions {
         }
     }
 
-    /// Makes a new stream the session's listening stream. The older one ends, so that each message has one stream.
+    /// Makes a new stream the session's listening stream. The older one ends, so that each message
+    /// has one stream.
     pub(super) fn listen(&mut self, id: &str) -> Option<Listening> {
         let entry = self.open.get_mut(id)?;
         entry.stream.send_modify(|number| *number += 1);
@@ -103,7 +116,9 @@ mod tests {
     #[test]
     fn the_session_unused_for_longest_goes_first() {
         let mut sessions = Sessions::default();
-        let ids: Vec<_> = (0..MAX_SESSIONS).map(|_| sessions.open(Revision::V2025_06_18).unwrap()).collect();
+        let ids: Vec<_> = (0..MAX_SESSIONS)
+            .map(|_| sessions.open(Revision::V2025_06_18).unwrap())
+            .collect();
         assert!(sessions.find(&ids[0]).is_some());
         sessions.open(Revision::V2025_06_18).unwrap();
         assert!(sessions.find(&ids[0]).is_some());

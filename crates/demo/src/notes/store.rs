@@ -45,16 +45,24 @@ impl Store {
             return Err("`text` must not be empty.".to_owned());
         }
         if text.len() > MAX_TEXT {
-            return Err(format!("`text` is longer than {MAX_TEXT} bytes. Split it into several notes."));
+            return Err(format!(
+                "`text` is longer than {MAX_TEXT} bytes. Split it into several notes."
+            ));
         }
         if tags.len() > MAX_TAGS || tags.iter().any(|tag| tag.len() > MAX_TAG) {
-            return Err(format!("A note has at most {MAX_TAGS} tags of at most {MAX_TAG} bytes."));
+            return Err(format!(
+                "A note has at most {MAX_TAGS} tags of at most {MAX_TAG} bytes."
+            ));
         }
         if self.notes.len() == MAX_NOTES {
             self.notes.pop_front();
         }
         self.added += 1;
-        let note = Note { id: self.added, text: text.to_owned(), tags };
+        let note = Note {
+            id: self.added,
+            text: text.to_owned(),
+            tags,
+        };
         self.notes.push_back(note.clone());
         Ok(note)
     }
@@ -88,7 +96,10 @@ mod tests {
         assert_eq!(store.len(), MAX_NOTES);
         assert_eq!(store.newest().last().unwrap().id, 2);
         assert_eq!(store.clear(), MAX_NOTES);
-        assert_eq!(store.add("after", Vec::new()).unwrap().id, MAX_NOTES as u64 + 2);
+        assert_eq!(
+            store.add("after", Vec::new()).unwrap().id,
+            MAX_NOTES as u64 + 2
+        );
     }
 
     #[test]

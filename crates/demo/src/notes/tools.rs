@@ -63,14 +63,18 @@ fn add(store: &mut Store, arguments: &Map<String, Value>) -> Result<Outcome, Str
     let text = string(arguments, "text")?.ok_or("`text` is missing: the note to keep.")?;
     let tags = match arguments.get("tags") {
         None => Vec::new(),
-        Some(tags) => serde_json::from_value(tags.clone()).map_err(|_| "`tags` must be an array of strings.")?,
+        Some(tags) => serde_json::from_value(tags.clone())
+            .map_err(|_| "`tags` must be an array of strings.")?,
     };
     Ok(match store.add(text, tags) {
         Ok(note) => {
             let said = format!("Note {} added.", note.id);
             let log = json!({"level": "info", "logger": "notes", "data": said});
             let log = rpc::notification("notifications/message", log);
-            Outcome::Done(rpc::tool_structured(said, json!({"note": note.to_json()})), vec![log])
+            Outcome::Done(
+                rpc::tool_structured(said, json!({"note": note.to_json()})),
+                vec![log],
+            )
         }
         Err(why) => Outcome::Failed(why),
     })
@@ -80,16 +84,27 @@ fn list_notes(store: &Store, arguments: &Map<String, Value>) -> Result<Outcome, 
     let tag = string(arguments, "tag")?;
     let limit = match arguments.get("limit") {
         None => DEFAULT_LIMIT,
-        Some(limit) => limit.as_u64().filter(|limit| *limit > 0).ok_or("`limit` must be a whole number above zero.")?,
+        Some(limit) => limit
+            .as_u64()
+            .filter(|limit| *limit > 0)
+            .ok_or("`limit` must be a whole number above zero.")?,
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found: Vec<&Note> = store.newest().filter(|note| tag.is_none_or(|tag| note.has_tag(tag))).collect();
+    let found: Vec<&Note> = store
+        .newest()
+        .filter(|note| tag.is_none_or(|tag| note.has_tag(tag)))
+        .collect();
     let shown = &found[..found.len().min(limit)];
-    Ok(Outcome::Done(rpc::tool_structured(as_text(shown), as_json(shown, found.len())), Vec::new()))
+    Ok(Outcome::Done(
+        rpc::tool_structured(as_text(shown), as_json(shown, found.len())),
+        Vec::new(),
+    ))
 }
 
 fn search(store: &Store, call: &Call<'_>) -> Result<Outcome, String> {
-    let query = string(call.arguments, "query")?.ok_or("`query` is missing: the text to look for.")?.to_lowercase();
+    let query = string(call.arguments, "query")?
+        .ok_or("`query` is missing: the text to look for.")?
+        .to_lowercase();
     let total = store.len();
     let mut notes = Vec::new();
     let mut found = Vec::new();
@@ -98,17 +113,30 @@ fn search(store: &Store, call: &Call<'_>) -> Result<Outcome, String> {
             found.push(note);
         }
         let done = number + 1;
-        if let Some(token) = call.progress_token.as_ref().filter(|_| done % PROGRESS_STEP == 0 || done == total) {
+        if let Some(token) = call
+            .progress_token
+            .as_ref()
+            .filter(|_| done % PROGRESS_STEP == 0 || done == total)
+        {
             let progress = json!({"progressToken": token, "progress": done, "total": total});
             notes.push(rpc::notification("notifications/progress", progress));
         }
     }
-    Ok(Outcome::Done(rpc::tool_structured(as_text(&found), as_json(&found, found.len())), notes))
+    Ok(Outcome::Done(
+        rpc::tool_structured(as_text(&found), as_json(&found, found.len())),
+        notes,
+    ))
 }
 
 fn clear(store: &mut Store) -> Outcome {
     let cleared = store.clear();
-    Outcome::Done(rpc::tool_structured(format!("{cleared} notes cleared."), json!({"cleared": cleared})), Vec::new())
+    Outcome::Done(
+        rpc::tool_structured(
+            format!("{cleared} notes cleared."),
+            json!({"cleared": cleared}),
+        ),
+        Vec::new(),
+    )
 }
 
 fn string<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
@@ -123,7 +151,11 @@ fn as_text(notes: &[&Note]) -> String {
     if notes.is_empty() {
         return "No notes.".to_owned();
     }
-    notes.iter().map(|note| format!("{}. {}", note.id, note.text)).collect::<Vec<_>>().join("\n")
+    notes
+        .iter()
+        .map(|note| format!("{}. {}", note.id, note.text))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn as_json(notes: &[&Note], total: usize) -> Value {

@@ -17,18 +17,27 @@ pub(super) fn question(revision: Revision, question: &Question) -> Result<Bytes,
     let params = &question.params;
     match question.method {
         Method::ElicitationCreate if !revision.has_elicitation_modes() => form(params),
-        Method::SamplingCreateMessage if !revision.has_sampling_tools() => messages(revision, params),
+        Method::SamplingCreateMessage if !revision.has_sampling_tools() => {
+            messages(revision, params)
+        }
         _ => Ok(params.clone()),
     }
 }
 
-/// An answer for a server of this revision: before 2025-11-25 a sampled message has one content block.
+/// An answer for a server of this revision: before 2025-11-25 a sampled message has one content
+/// block.
 pub(super) fn answer(revision: Revision, method: Method, result: &Bytes) -> Bytes {
-    let content = scan::find(result, "content").map(|range| &result[range]).filter(|value| value.starts_with(b"["));
-    let (Some(content), Method::SamplingCreateMessage, true) = (content, method, !revision.has_sampling_tools()) else {
+    let content = scan::find(result, "content")
+        .map(|range| &result[range])
+        .filter(|value| value.starts_with(b"["));
+    let (Some(content), Method::SamplingCreateMessage, true) =
+        (content, method, !revision.has_sampling_tools())
+    else {
         return result.clone();
     };
-    let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else { return result.clone() };
+    let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else {
+        return result.clone();
+    };
     let edits = Edits::new().replace("content", Bytes::from(one(blocks).to_string()));
     edits.or_same(result)
 }
@@ -45,17 +54,26 @@ fn one(mut blocks: Vec<Value>) -> Value {
     }
 }
 
-/// A form for 2025-06-18: no `mode`; a choice is `enum` with `enumNames`, and of several there is none.
+/// A form for 2025-06-18: no `mode`; a choice is `enum` with `enumNames`, and of several there is
+/// none.
 fn form(params: &Bytes) -> Result<Bytes, Unaskable> {
     let mut edits = Edits::new().remove("mode");
     let schema = scan::find(params, "requestedSchema").map(|range| &params[range]);
     if let Some(schema) = schema.filter(|schema| is_newer(schema)) {
         let mut schema: Value = serde_json::from_slice(schema).map_err(|_| Unaskable::Words)?;
-        let properties = schema["properties"].as_object_mut().ok_or(Unaskable::Words)?;
-        properties.values_mut().filter_map(Value::as_object_mut).try_for_each(field)?;
+        let properties = schema["properties"]
+            .as_object_mut()
+            .ok_or(Unaskable::Words)?;
+        properties
+            .values_mut()
+            .filter_map(Value::as_object_mut)
+            .try_for_each(field)?;
         edits = edits.replace("requestedSchema", Bytes::from(schema.to_string()));
     }
-    edits.apply_checked(params).map(|(params, _)| params).map_err(|_| Unaskable::Words)
+    edits
+        .apply_checked(params)
+        .map(|(params, _)| params)
+        .map_err(|_| Unaskable::Words)
 }
 
 /// Whether some field has a form that 2025-06-18 does not know.
@@ -72,9 +90,12 @@ fn field(field: &mut Map<String, Value>) -> Result<(), Unaskable> {
     if field.get("type").is_some_and(|kind| kind == "array") {
         return Err(Unaskable::Words);
     }
-    let Some(choices) = field.remove("oneOf") else { return Ok(()) };
+    let Some(choices) = field.remove("oneOf") else {
+        return Ok(());
+    };
     let choices = choices.as_array().ok_or(Unaskable::Words)?;
-    let all = |name: &str| -> Vec<Value> { choices.iter().map(|choice| choice[name].clone()).collect() };
+    let all =
+        |name: &str| -> Vec<Value> { choices.iter().map(|choice| choice[name].clone()).collect() };
     field.insert("enum".into(), all("const").into());
     field.insert("enumNames".into(), all("title").into());
     Ok(())
@@ -82,12 +103,15 @@ fn field(field: &mut Map<String, Value>) -> Result<(), Unaskable> {
 
 /// Messages with one content block each, of kinds that the revision has.
 fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, Unaskable> {
-    let Some(range) = scan::find(params, "messages") else { return Ok(params.clone()) };
+    let Some(range) = scan::find(params, "messages") else {
+        return Ok(params.clone());
+    };
     let raw = &params[range];
     let is_plain = |at: std::ops::Range<usize>| {
-        let content =
-            scan::find(&raw[at.clone()], "content").map(|range| &raw[at.start + range.start..at.start + range.end]);
-        content.is_some_and(|content| scan::is_object(content) && has_kind(revision, &kind(content)))
+        let content = scan::find(&raw[at.clone()], "content")
+            .map(|range| &raw[at.start + range.start..at.start + range.end]);
+        content
+            .is_some_and(|content| scan::is_object(content) && has_kind(revision, &kind(content)))
     };
     if scan::elements(raw).all(is_plain) {
         return Ok(params.clone());
@@ -112,11 +136,17 @@ fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, Unaskable> {
         }
     }
     let edits = Edits::new().replace("messages", Bytes::from(Value::from(messages).to_string()));
-    edits.apply_checked(params).map(|(params, _)| params).map_err(|_| Unaskable::Words)
+    edits
+        .apply_checked(params)
+        .map(|(params, _)| params)
+        .map_err(|_| Unaskable::Words)
 }
 
 fn kind(block: &[u8]) -> String {
-    scan::find(block, "type").and_then(|range| scan::string(&block[range])).unwrap_or_default().into_owned()
+    scan::find(block, "type")
+        .and_then(|range| scan::string(&block[range]))
+        .unwrap_or_default()
+        .into_owned()
 }
 
 fn has_kind(revision: Revision, kind: &str) -> bool {

@@ -1,14 +1,16 @@
 //! What a call makes of the messages on its own stream.
 //!
-//! It lets through what belongs to this call and nothing else: another call's progress, logs nobody asked for and
-//! answers to other ids are dropped and counted by whoever reads the stream.
+//! It lets through what belongs to this call and nothing else: another call's progress, logs nobody
+//! asked for and answers to other ids are dropped and counted by whoever reads the stream.
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
 use weir_core::reply::{Note, NoteKind};
 use weir_core::upstream::{Kinds, ListKind};
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write};
+use weir_wire::{
+    ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write,
+};
 
 use crate::asks::{self, Lifted};
 use crate::carry;
@@ -49,13 +51,16 @@ pub enum Heard {
     Dropped(&'static str),
 }
 
-/// The lists that a notification of this method says have changed; none where it says no such thing.
+/// The lists that a notification of this method says have changed; none where it says no such
+/// thing.
 #[must_use]
 pub fn lists_of(method: Method) -> Kinds {
     match method {
         Method::ToolsListChanged => Kinds::default().with(ListKind::Tools),
         Method::PromptsListChanged => Kinds::default().with(ListKind::Prompts),
-        Method::ResourcesListChanged => Kinds::default().with(ListKind::Resources).with(ListKind::Templates),
+        Method::ResourcesListChanged => Kinds::default()
+            .with(ListKind::Resources)
+            .with(ListKind::Templates),
         _ => Kinds::default(),
     }
 }
@@ -65,27 +70,49 @@ impl Ear {
     #[must_use]
     pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
         let (last, class) = (f64::NEG_INFINITY, CapabilityClass::BASE);
-        Self { id: signed(id), progress, level, last, sessions: true, class, elsewhere: false }
+        Self {
+            id: signed(id),
+            progress,
+            level,
+            last,
+            sessions: true,
+            class,
+            elsewhere: false,
+        }
     }
 
     /// For a call without a session: servers ask nothing on a stream.
     #[must_use]
     pub fn modern(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
-        Self { sessions: false, ..Self::legacy(id, progress, level) }
+        Self {
+            sessions: false,
+            ..Self::legacy(id, progress, level)
+        }
     }
 
-    /// The same for a call whose client can be asked what is in `class`, and asked in this call where that is `here`.
+    /// The same for a call whose client can be asked what is in `class`, and asked in this call
+    /// where that is `here`.
     #[must_use]
     pub fn asking(self, class: CapabilityClass, here: bool) -> Self {
         let elsewhere = !here && class.cut(carry::TO_LEGACY) != CapabilityClass::BASE;
-        Self { class: if here { class } else { CapabilityClass::BASE }, elsewhere, ..self }
+        Self {
+            class: if here { class } else { CapabilityClass::BASE },
+            elsewhere,
+            ..self
+        }
     }
 
     /// Whether the server may ask anything in the middle of the call.
     #[must_use]
     pub fn may_be_asked(&self) -> bool {
         use CapabilityClass as C;
-        let any = [C::SAMPLING, C::SAMPLING_TOOLS, C::ELICITATION_FORM, C::ELICITATION_URL, C::ROOTS];
+        let any = [
+            C::SAMPLING,
+            C::SAMPLING_TOOLS,
+            C::ELICITATION_FORM,
+            C::ELICITATION_URL,
+            C::ROOTS,
+        ];
         any.iter().any(|one| self.class.has(*one))
     }
 
@@ -94,7 +121,8 @@ impl Ear {
         match message {
             Message::Response(response) => match &response.id {
                 Some(id) if id.as_integer() == Some(self.id) => Heard::Answer(response.outcome),
-                // What names no request answers none here: only a refusal by HTTP is about its request without naming it.
+                // What names no request answers none here: only a refusal by HTTP is about its
+                // request without naming it.
                 None => Heard::Dropped("no_id"),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
@@ -106,33 +134,53 @@ impl Ear {
     }
 
     fn notified(&mut self, notification: Notification) -> Heard {
-        let params = notification.params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let params = notification
+            .params
+            .unwrap_or_else(|| Bytes::from_static(b"{}"));
         match Method::parse(notification.method.as_str()) {
             Some(Method::Progress) => self.progressed(params),
             Some(Method::LogMessage) => self.logged(params),
-            Some(Method::Cancelled) if self.sessions => withdrawn(&params).map_or(Heard::Nothing, Heard::Withdrawn),
-            Some(Method::ElicitationComplete) if self.class.has(CapabilityClass::ELICITATION_URL) => {
-                Heard::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })
+            Some(Method::Cancelled) if self.sessions => {
+                withdrawn(&params).map_or(Heard::Nothing, Heard::Withdrawn)
             }
-            Some(method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged)) => {
-                Heard::ListChanged(lists_of(method))
+            Some(Method::ElicitationComplete)
+                if self.class.has(CapabilityClass::ELICITATION_URL) =>
+            {
+                Heard::Note(Note {
+                    kind: NoteKind::Other(Method::ElicitationComplete),
+                    params,
+                })
             }
+            Some(
+                method @ (Method::ToolsListChanged
+                | Method::PromptsListChanged
+                | Method::ResourcesListChanged),
+            ) => Heard::ListChanged(lists_of(method)),
             Some(_) => Heard::Nothing,
             None => Heard::Dropped("unknown_notification"),
         }
     }
 
     fn progressed(&mut self, params: Bytes) -> Heard {
-        let token = scan::find(&params, "progressToken").and_then(|range| scan::integer(&params[range]));
+        let token =
+            scan::find(&params, "progressToken").and_then(|range| scan::integer(&params[range]));
         if !self.progress || token != Some(self.id) {
             return Heard::Dropped("unknown_progress_token");
         }
-        let at = scan::find(&params, "progress")
-            .and_then(|range| std::str::from_utf8(&params[range]).ok()?.trim().parse::<f64>().ok());
+        let at = scan::find(&params, "progress").and_then(|range| {
+            std::str::from_utf8(&params[range])
+                .ok()?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        });
         match at {
             Some(at) if at > self.last => {
                 self.last = at;
-                Heard::Note(Note { kind: NoteKind::Progress, params })
+                Heard::Note(Note {
+                    kind: NoteKind::Progress,
+                    params,
+                })
             }
             Some(_) => Heard::Dropped("progress_not_increasing"),
             None => Heard::Dropped("bad_progress"),
@@ -144,19 +192,29 @@ impl Ear {
             .and_then(|range| scan::string(&params[range]).and_then(|text| LogLevel::parse(&text)));
         match (level, self.level) {
             (None, _) => Heard::Dropped("bad_log_level"),
-            (Some(level), Some(wanted)) if level >= wanted => Heard::Note(Note { kind: NoteKind::Log(level), params }),
+            (Some(level), Some(wanted)) if level >= wanted => Heard::Note(Note {
+                kind: NoteKind::Log(level),
+                params,
+            }),
             _ => Heard::Nothing,
         }
     }
 }
 
-/// What a request of a legacy server means to a client that can be asked what is in `class`: a question, or what answers it.
+/// What a request of a legacy server means to a client that can be asked what is in `class`: a
+/// question, or what answers it.
 #[must_use]
 pub fn asked(class: CapabilityClass, request: &Request) -> Heard {
-    let Some(lifted) = asks::lift(request) else { return Heard::Reply(answer(request)) };
+    let Some(lifted) = asks::lift(request) else {
+        return Heard::Reply(answer(request));
+    };
     match asks::may_ask(class, lifted.question.method, &lifted.question.params) {
         Ok(()) => Heard::Ask(Box::new(lifted)),
-        Err(unaskable) => Heard::Reply(write::error_response(Some(&request.id), false, &unaskable.error())),
+        Err(unaskable) => Heard::Reply(write::error_response(
+            Some(&request.id),
+            false,
+            &unaskable.error(),
+        )),
     }
 }
 
@@ -167,12 +225,16 @@ pub fn withdrawn(params: &[u8]) -> Option<RequestId> {
     RequestId::from_json(&params[range]).ok()
 }
 
-/// The answer to a request of a legacy server outside of any call that may have questions: a ping is answered. What only makes
-/// sense in the middle of such a call is refused (SEP-2260), anything else is not known.
+/// The answer to a request of a legacy server outside of any call that may have questions: a ping
+/// is answered. What only makes sense in the middle of such a call is refused (SEP-2260), anything
+/// else is not known.
 #[must_use]
 pub fn answer_alone(request: &Request) -> Bytes {
     if request.method.known().is_some_and(asks::is_question) {
-        let error = ErrorObject::new(code::INVALID_PARAMS, "Clients are asked in the middle of their own calls only");
+        let error = ErrorObject::new(
+            code::INVALID_PARAMS,
+            "Clients are asked in the middle of their own calls only",
+        );
         return write::error_response(Some(&request.id), false, &error);
     }
     answer(request)
@@ -191,23 +253,30 @@ pub fn answer(request: &Request) -> Bytes {
 /// The resource that a notification says was updated; `None` for any other notification.
 #[must_use]
 pub fn updated(notification: &Notification) -> Option<String> {
-    let params =
-        notification.params.as_ref().filter(|_| notification.method.known() == Some(Method::ResourcesUpdated))?;
-    scan::find(params, "uri").and_then(|range| scan::string(&params[range])).map(Into::into)
+    let params = notification
+        .params
+        .as_ref()
+        .filter(|_| notification.method.known() == Some(Method::ResourcesUpdated))?;
+    scan::find(params, "uri")
+        .and_then(|range| scan::string(&params[range]))
+        .map(Into::into)
 }
 
-/// The id as a message shows it. Ids count up from one: they stay below this bound for longer than a process lives.
+/// The id as a message shows it. Ids count up from one: they stay below this bound for longer than
+/// a process lives.
 fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
-/// The request a message on a shared channel belongs to, where it says so: the answer's id, the progress token, or the
-/// id of the subscription.
+/// The request a message on a shared channel belongs to, where it says so: the answer's id, the
+/// progress token, or the id of the subscription.
 #[must_use]
 pub fn addressee(message: &Message) -> Option<u64> {
     let number = match message {
         Message::Response(response) => response.id.as_ref().and_then(RequestId::as_integer),
-        Message::Notification(notification) if notification.method.as_str() == Method::Progress.as_str() => {
+        Message::Notification(notification)
+            if notification.method.as_str() == Method::Progress.as_str() =>
+        {
             let params = notification.params.as_ref()?;
             scan::find(params, "progressToken").and_then(|range| scan::integer(&params[range]))
         }
@@ -227,7 +296,11 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> Message {
-        Message::parse(Bytes::copy_from_slice(text.as_bytes()), &weir_wire::Limits::default()).unwrap()
+        Message::parse(
+            Bytes::copy_from_slice(text.as_bytes()),
+            &weir_wire::Limits::default(),
+        )
+        .unwrap()
     }
 
     fn word(heard: &Heard) -> String {
@@ -261,14 +334,35 @@ mod tests {
             (progress("8", "99"), "dropped unknown_progress_token"),
             (progress("\"7\"", "99"), "dropped unknown_progress_token"),
             (progress("7", "\"x\""), "dropped bad_progress"),
-            (r#"{"jsonrpc":"2.0","id":8,"result":{}}"#.into(), "dropped unknown_id"),
-            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(), "dropped unknown_id"),
+            (
+                r#"{"jsonrpc":"2.0","id":8,"result":{}}"#.into(),
+                "dropped unknown_id",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(),
+                "dropped unknown_id",
+            ),
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.into(), "result"),
-            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(), "dropped no_id"),
-            (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#.into(), "dropped no_id"),
-            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}"#.into(), "error"),
-            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.into(), "changed"),
-            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.into(), "dropped unknown_notification"),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(),
+                "dropped no_id",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#.into(),
+                "dropped no_id",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}"#.into(),
+                "error",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.into(),
+                "changed",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.into(),
+                "dropped unknown_notification",
+            ),
         ] {
             assert_eq!(word(&ear.hear(message(&text))), expected, "{text}");
         }
@@ -279,53 +373,99 @@ mod tests {
     #[test]
     fn log_messages_pass_from_the_wanted_level_up() {
         let log = |level: &str| {
-            message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#))
+            message(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#
+            ))
         };
         let mut ear = Ear::modern(1, false, Some(LogLevel::Warning));
         assert_eq!(word(&ear.hear(log("info"))), "nothing");
         assert_eq!(word(&ear.hear(log("warning"))), "note Log(Warning)");
         assert_eq!(word(&ear.hear(log("emergency"))), "note Log(Emergency)");
         assert_eq!(word(&ear.hear(log("loud"))), "dropped bad_log_level");
-        assert_eq!(word(&Ear::modern(1, false, None).hear(log("error"))), "nothing");
+        assert_eq!(
+            word(&Ear::modern(1, false, None).hear(log("error"))),
+            "nothing"
+        );
     }
 
     #[test]
     fn r105_e21_pings_are_answered_and_everything_else_is_declined() {
-        let ask = |method: &str| message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#));
+        let ask = |method: &str| {
+            message(&format!(
+                r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
+            ))
+        };
         let mut ear = Ear::legacy(1, false, None);
-        assert_eq!(word(&ear.hear(ask("ping"))), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        assert_eq!(
+            word(&ear.hear(ask("ping"))),
+            r#"{"jsonrpc":"2.0","id":"a","result":{}}"#
+        );
         let declined = word(&ear.hear(ask("sampling/createMessage")));
-        assert!(declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{declined}");
-        assert_eq!(word(&Ear::modern(1, false, None).hear(ask("ping"))), "dropped server_request");
+        assert!(
+            declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#),
+            "{declined}"
+        );
+        assert_eq!(
+            word(&Ear::modern(1, false, None).hear(ask("ping"))),
+            "dropped server_request"
+        );
         let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING, true);
-        assert_eq!(word(&able.hear(ask("sampling/createMessage"))), "ask sampling/createMessage");
+        assert_eq!(
+            word(&able.hear(ask("sampling/createMessage"))),
+            "ask sampling/createMessage"
+        );
         assert!(word(&able.hear(ask("elicitation/create"))).contains("-32601"));
-        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
         assert_eq!(word(&able.hear(message(cancel))), "withdrawn \"a\"");
     }
 
     #[test]
-    fn r166_a_question_where_there_may_be_none_is_refused_as_that_and_not_as_one_nobody_can_answer() {
-        let ask = |method: &str| message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#));
+    fn r166_a_question_where_there_may_be_none_is_refused_as_that_and_not_as_one_nobody_can_answer()
+    {
+        let ask = |method: &str| {
+            message(&format!(
+                r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
+            ))
+        };
         let code = |class, here| {
-            let heard = word(&Ear::legacy(1, false, None).asking(class, here).hear(ask("sampling/createMessage")));
-            ["-32601", "-32602", "ask "].into_iter().find(|code| heard.contains(code)).unwrap()
+            let heard = word(
+                &Ear::legacy(1, false, None)
+                    .asking(class, here)
+                    .hear(ask("sampling/createMessage")),
+            );
+            ["-32601", "-32602", "ask "]
+                .into_iter()
+                .find(|code| heard.contains(code))
+                .unwrap()
         };
         let able = CapabilityClass::SAMPLING;
-        assert_eq!((code(able, false), code(CapabilityClass::BASE, false)), ("-32602", "-32601"));
+        assert_eq!(
+            (code(able, false), code(CapabilityClass::BASE, false)),
+            ("-32602", "-32601")
+        );
         assert_eq!(code(able, true), "ask ");
         let mut completing = Ear::legacy(1, false, None).asking(able, false);
-        assert_eq!(word(&completing.hear(ask("ping"))), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        assert_eq!(
+            word(&completing.hear(ask("ping"))),
+            r#"{"jsonrpc":"2.0","id":"a","result":{}}"#
+        );
         assert!(!completing.may_be_asked());
     }
 
     #[test]
     fn r185_outside_of_calls_nobody_is_asked() {
-        let ask = |method: &str| match message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}"}}"#)) {
-            Message::Request(request) => String::from_utf8(answer_alone(&request).to_vec()).unwrap(),
+        let ask = |method: &str| match message(&format!(
+            r#"{{"jsonrpc":"2.0","id":"a","method":"{method}"}}"#
+        )) {
+            Message::Request(request) => {
+                String::from_utf8(answer_alone(&request).to_vec()).unwrap()
+            }
             other => panic!("{other:?}"),
         };
-        assert!(ask("elicitation/create").contains("-32602") && ask("roots/list").contains("-32602"));
+        assert!(
+            ask("elicitation/create").contains("-32602") && ask("roots/list").contains("-32602")
+        );
         assert!(ask("ping").contains(r#""result":{}"#) && ask("tasks/list").contains("-32601"));
     }
 }

@@ -29,11 +29,11 @@ pub struct Discovered {
     pub about: Option<About>,
 }
 
-/// Reads the outcome of a probe: the result or error object of its answer; `None` for silence and for anything that
-/// is not a JSON-RPC answer to it.
+/// Reads the outcome of a probe: the result or error object of its answer; `None` for silence and
+/// for anything that is not a JSON-RPC answer to it.
 ///
-/// Only the three codes that exist for it prove a modern server. Everything else is a legacy one: those answer an
-/// unknown request before `initialize` as they like.
+/// Only the three codes that exist for it prove a modern server. Everything else is a legacy one:
+/// those answer an unknown request before `initialize` as they like.
 #[must_use]
 pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> Found {
     match outcome {
@@ -41,7 +41,9 @@ pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> Found {
         Some(Err(error)) => match ErrorObject::parse(error) {
             Ok(error) if error.code == code::UNSUPPORTED_PROTOCOL_VERSION => {
                 let data = error.data.unwrap_or_default();
-                let supported = scan::find(&data, "supported").map(|range| texts(&data[range])).unwrap_or_default();
+                let supported = scan::find(&data, "supported")
+                    .map(|range| texts(&data[range]))
+                    .unwrap_or_default();
                 choose(supported, || None)
             }
             Ok(error) if is_modern_error(error.code) => modern(None),
@@ -63,15 +65,22 @@ pub fn discovered(result: &Bytes) -> Found {
             let meta = result.slice(range);
             scan::find(&meta, meta::SERVER_INFO).map(|at| meta.slice(at))
         });
-        Some(About { tasks: has_extension(result), extensions: extensions(result), ..about(result, info) })
+        Some(About {
+            tasks: has_extension(result),
+            extensions: extensions(result),
+            ..about(result, info)
+        })
     })
 }
 
 /// Reads an `InitializeResult`: the revision, if weir has it, and what the server says of itself.
 #[must_use]
 pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
-    let version = scan::find(result, "protocolVersion").and_then(|range| scan::string(&result[range]));
-    let revision = version.and_then(|text| Revision::parse(&text)).filter(|revision| !revision.is_modern());
+    let version =
+        scan::find(result, "protocolVersion").and_then(|range| scan::string(&result[range]));
+    let revision = version
+        .and_then(|text| Revision::parse(&text))
+        .filter(|revision| !revision.is_modern());
     let info = scan::find(result, "serverInfo").map(|range| result.slice(range));
     (revision, about(result, info))
 }
@@ -100,19 +109,31 @@ pub fn initialize_result(revision: Revision, about: &About) -> Bytes {
 pub const fn is_modern_error(number: i64) -> bool {
     matches!(
         number,
-        code::HEADER_MISMATCH | code::MISSING_REQUIRED_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION
+        code::HEADER_MISMATCH
+            | code::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | code::UNSUPPORTED_PROTOCOL_VERSION
     )
 }
 
 fn modern(about: Option<About>) -> Found {
-    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about }))
+    Found::Modern(Box::new(Discovered {
+        revision: Revision::MODERN,
+        about,
+    }))
 }
 
-/// Picks the newest revision both have. A server that lists a legacy one offers `initialize` for it.
+/// Picks the newest revision both have. A server that lists a legacy one offers `initialize` for
+/// it.
 fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Found {
-    let newest = supported.iter().filter_map(|text| Revision::parse(text)).max();
+    let newest = supported
+        .iter()
+        .filter_map(|text| Revision::parse(text))
+        .max();
     match newest {
-        Some(revision) if revision.is_modern() => Found::Modern(Box::new(Discovered { revision, about: about() })),
+        Some(revision) if revision.is_modern() => Found::Modern(Box::new(Discovered {
+            revision,
+            about: about(),
+        })),
         Some(revision) => Found::Legacy(revision),
         None => Found::Foreign(supported),
     }
@@ -121,10 +142,16 @@ fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Foun
 fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
     let capabilities = scan::find(result, "capabilities").map(|range| result.slice(range));
     let (mut offers, mut pushes) = (Kinds::default(), Kinds::default());
-    let capability = |name: &str| capabilities.as_ref().and_then(|all| scan::find(all, name).map(|at| all.slice(at)));
+    let capability = |name: &str| {
+        capabilities
+            .as_ref()
+            .and_then(|all| scan::find(all, name).map(|at| all.slice(at)))
+    };
     let says = |of: &Bytes, name: &str| scan::find(of, name).is_some_and(|at| &of[at] == b"true");
     for kind in ListKind::ALL {
-        let Some(own) = capability(capability_of(kind)) else { continue };
+        let Some(own) = capability(capability_of(kind)) else {
+            continue;
+        };
         offers = offers.with(kind);
         if says(&own, "listChanged") {
             pushes = pushes.with(kind);
@@ -132,29 +159,40 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
     }
     About {
         server_info,
-        instructions: scan::find(result, "instructions").and_then(|range| scan::string(&result[range]).map(Into::into)),
+        instructions: scan::find(result, "instructions")
+            .and_then(|range| scan::string(&result[range]).map(Into::into)),
         offers,
         pushes,
         subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
         completes: capability("completions").is_some(),
-        apps: capabilities.as_ref().is_some_and(|all| within(all, &["extensions", APPS])),
+        apps: capabilities
+            .as_ref()
+            .is_some_and(|all| within(all, &["extensions", APPS])),
         extensions: Vec::new(),
-        tasks: capabilities.as_ref().is_some_and(|all| within(all, &["tasks", "requests", "tools", "call"])),
+        tasks: capabilities
+            .as_ref()
+            .is_some_and(|all| within(all, &["tasks", "requests", "tools", "call"])),
         capabilities,
     }
 }
 
-/// Whether a modern server has the tasks extension. A legacy one does not by that (SEP-2663), and this one not by its member
-/// of old.
+/// Whether a modern server has the tasks extension. A legacy one does not by that (SEP-2663), and
+/// this one not by its member of old.
 fn has_extension(result: &[u8]) -> bool {
     within(result, &["capabilities", "extensions", tasks::EXTENSION])
 }
 
 /// The extensions of a modern server, but for those that weir understands.
 fn extensions(result: &Bytes) -> Vec<Extension> {
-    let capabilities = scan::find(result, "capabilities").map(|at| result.slice(at)).unwrap_or_default();
-    let all = scan::find(&capabilities, "extensions").map(|at| capabilities.slice(at)).unwrap_or_default();
-    named_objects(&all).filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name)).collect()
+    let capabilities = scan::find(result, "capabilities")
+        .map(|at| result.slice(at))
+        .unwrap_or_default();
+    let all = scan::find(&capabilities, "extensions")
+        .map(|at| capabilities.slice(at))
+        .unwrap_or_default();
+    named_objects(&all)
+        .filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name))
+        .collect()
 }
 
 /// Whether there is an object at the end of this path.
@@ -162,7 +200,8 @@ fn within(object: &[u8], path: &[&str]) -> bool {
     match path {
         [] => scan::is_object(object),
         [first, rest @ ..] => {
-            scan::is_object(object) && scan::find(object, first).is_some_and(|at| within(&object[at], rest))
+            scan::is_object(object)
+                && scan::find(object, first).is_some_and(|at| within(&object[at], rest))
         }
     }
 }
@@ -177,7 +216,10 @@ const fn capability_of(kind: ListKind) -> &'static str {
 }
 
 fn texts(array: &[u8]) -> Vec<String> {
-    scan::elements(array).filter_map(|range| scan::string(&array[range]).map(Into::into)).take(32).collect()
+    scan::elements(array)
+        .filter_map(|range| scan::string(&array[range]).map(Into::into))
+        .take(32)
+        .collect()
 }
 
 #[cfg(test)]
@@ -203,27 +245,64 @@ mod tests {
     #[test]
     fn r068_e17_probe_table() {
         for (outcome, expected) in [
-            (result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#), "modern 2026-07-28"),
-            (result(r#"{"supportedVersions":["2025-11-25","2026-07-28","2099-01-01"]}"#), "modern 2026-07-28"),
-            (result(r#"{"supportedVersions":["2025-06-18"]}"#), "legacy 2025-06-18"),
-            (result(r#"{"supportedVersions":["2099-01-01"]}"#), r#"foreign ["2099-01-01"]"#),
+            (
+                result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#),
+                "modern 2026-07-28",
+            ),
+            (
+                result(r#"{"supportedVersions":["2025-11-25","2026-07-28","2099-01-01"]}"#),
+                "modern 2026-07-28",
+            ),
+            (
+                result(r#"{"supportedVersions":["2025-06-18"]}"#),
+                "legacy 2025-06-18",
+            ),
+            (
+                result(r#"{"supportedVersions":["2099-01-01"]}"#),
+                r#"foreign ["2099-01-01"]"#,
+            ),
             (result("{}"), "legacy 2025-11-25"),
-            (error(r#"{"code":-32020,"message":"m"}"#), "modern 2026-07-28"),
-            (error(r#"{"code":-32021,"message":"m","data":{}}"#), "modern 2026-07-28"),
-            (error(r#"{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#), "modern 2026-07-28"),
+            (
+                error(r#"{"code":-32020,"message":"m"}"#),
+                "modern 2026-07-28",
+            ),
+            (
+                error(r#"{"code":-32021,"message":"m","data":{}}"#),
+                "modern 2026-07-28",
+            ),
+            (
+                error(r#"{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#),
+                "modern 2026-07-28",
+            ),
             (
                 error(r#"{"code":-32022,"message":"m","data":{"supported":["2027-01-01"]}}"#),
                 r#"foreign ["2027-01-01"]"#,
             ),
             (error(r#"{"code":-32022,"message":"m"}"#), "foreign []"),
-            (error(r#"{"code":-32601,"message":"m"}"#), "legacy 2025-11-25"),
-            (error(r#"{"code":-32602,"message":"m"}"#), "legacy 2025-11-25"),
-            (error(r#"{"code":-32600,"message":"m"}"#), "legacy 2025-11-25"),
-            (error(r#"{"code":-32000,"message":"m"}"#), "legacy 2025-11-25"),
+            (
+                error(r#"{"code":-32601,"message":"m"}"#),
+                "legacy 2025-11-25",
+            ),
+            (
+                error(r#"{"code":-32602,"message":"m"}"#),
+                "legacy 2025-11-25",
+            ),
+            (
+                error(r#"{"code":-32600,"message":"m"}"#),
+                "legacy 2025-11-25",
+            ),
+            (
+                error(r#"{"code":-32000,"message":"m"}"#),
+                "legacy 2025-11-25",
+            ),
             (error(r#"{"message":"m"}"#), "legacy 2025-11-25"),
             (None, "legacy 2025-11-25"),
         ] {
-            assert_eq!(word(&judge_probe(outcome.as_ref())), expected, "{outcome:?}");
+            assert_eq!(
+                word(&judge_probe(outcome.as_ref())),
+                expected,
+                "{outcome:?}"
+            );
         }
     }
 
@@ -231,7 +310,9 @@ mod tests {
     fn what_a_server_says_of_itself_is_read() {
         let modern = br#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"instructions":"a\nb",
             "_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}}}"#;
-        let Found::Modern(found) = discovered(&Bytes::from_static(modern)) else { panic!("a modern server") };
+        let Found::Modern(found) = discovered(&Bytes::from_static(modern)) else {
+            panic!("a modern server")
+        };
         let about = found.about.unwrap_or_default();
         assert!(about.offers.has(ListKind::Tools) && about.pushes.has(ListKind::Tools));
         assert!(!about.offers.has(ListKind::Prompts));
@@ -251,14 +332,26 @@ mod tests {
             Bytes::from(both)
         };
         let extension = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-        for (capabilities, legacy, modern) in
-            [(&tasks[..], true, false), (extension, false, true), (b"{}", false, false)]
-        {
-            assert_eq!(initialized(&told(capabilities, "2025-11-25")).1.tasks, legacy, "R228");
-            let Found::Modern(found) = discovered(&told(capabilities, "2026-07-28")) else { panic!("a modern server") };
+        for (capabilities, legacy, modern) in [
+            (&tasks[..], true, false),
+            (extension, false, true),
+            (b"{}", false, false),
+        ] {
+            assert_eq!(
+                initialized(&told(capabilities, "2025-11-25")).1.tasks,
+                legacy,
+                "R228"
+            );
+            let Found::Modern(found) = discovered(&told(capabilities, "2026-07-28")) else {
+                panic!("a modern server")
+            };
             assert_eq!(found.about.unwrap_or_default().tasks, modern, "R228");
         }
         let odd = Bytes::from_static(br#"{"protocolVersion":"2026-07-28","capabilities":{}}"#);
-        assert_eq!(initialized(&odd).0, None, "the modern revision has no initialize");
+        assert_eq!(
+            initialized(&odd).0,
+            None,
+            "the modern revision has no initialize"
+        );
     }
 }

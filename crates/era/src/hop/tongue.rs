@@ -1,4 +1,5 @@
-//! How one server is spoken to, once its revision is known: the only place upstream's two codecs ask which era it is.
+//! How one server is spoken to, once its revision is known: the only place upstream's two codecs
+//! ask which era it is.
 
 use bytes::Bytes;
 use weir_core::call::Call;
@@ -32,10 +33,15 @@ impl Tongue {
     /// The part of a client's class that is carried to this server.
     #[must_use]
     pub const fn carries(self) -> CapabilityClass {
-        if self.0.is_modern() { carry::TO_MODERN.with(carry::EXTENSIONS) } else { carry::TO_LEGACY }
+        if self.0.is_modern() {
+            carry::TO_MODERN.with(carry::EXTENSIONS)
+        } else {
+            carry::TO_LEGACY
+        }
     }
 
-    /// A call in this server's words, of a client that may be asked what is in `class`; `extensions` are the server's.
+    /// A call in this server's words, of a client that may be asked what is in `class`;
+    /// `extensions` are the server's.
     #[must_use]
     pub fn call(
         self,
@@ -45,7 +51,8 @@ impl Tongue {
         (class, client_info, extensions): (CapabilityClass, &[u8], &[Extension]),
     ) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = carry::to_modern(class, call.capabilities.raw.as_deref(), extensions);
+            let (_, capabilities) =
+                carry::to_modern(class, call.capabilities.raw.as_deref(), extensions);
             lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
         } else {
             lower::legacy_call(id, call, native, self.0)
@@ -63,7 +70,12 @@ impl Tongue {
     ) -> Bytes {
         if self.0.is_modern() {
             let (_, capabilities) = carry::to_modern(class, None, &[]);
-            lower::modern_request(id, method, members, &self.sender(client_info, &capabilities))
+            lower::modern_request(
+                id,
+                method,
+                members,
+                &self.sender(client_info, &capabilities),
+            )
         } else {
             lower::legacy_request(id, method, members)
         }
@@ -72,19 +84,31 @@ impl Tongue {
     /// The listening side of a request.
     #[must_use]
     pub fn ear(self, id: u64, progress: bool, level: Option<LogLevel>) -> Ear {
-        if self.0.is_modern() { Ear::modern(id, progress, level) } else { Ear::legacy(id, progress, level) }
+        if self.0.is_modern() {
+            Ear::modern(id, progress, level)
+        } else {
+            Ear::legacy(id, progress, level)
+        }
     }
 
     /// What a result is.
     #[must_use]
     pub fn ending(self, result: &[u8]) -> Ending {
-        if self.has_result_type() { ending(result) } else { Ending::Complete }
+        if self.has_result_type() {
+            ending(result)
+        } else {
+            Ending::Complete
+        }
     }
 
     /// What a result with this `resultType` is.
     #[must_use]
     pub fn ending_of(self, result_type: Option<&[u8]>) -> Ending {
-        if self.has_result_type() { ending_of(result_type) } else { Ending::Complete }
+        if self.has_result_type() {
+            ending_of(result_type)
+        } else {
+            Ending::Complete
+        }
     }
 
     /// True if results say of which type they are.
@@ -96,22 +120,29 @@ impl Tongue {
     /// Whether a client that declared `class` can be asked what an `input_required` result asks.
     #[must_use]
     pub fn may_ask(self, class: CapabilityClass, result: &[u8]) -> bool {
-        let Some(requests) = scan::find(result, "inputRequests") else { return true };
+        let Some(requests) = scan::find(result, "inputRequests") else {
+            return true;
+        };
         let requests = &result[requests];
         scan::members(requests).all(|member| {
             let request = &requests[member.value];
-            let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
+            let method =
+                scan::find(request, "method").and_then(|range| scan::string(&request[range]));
             let params = scan::find(request, "params").map_or(&b"{}"[..], |range| &request[range]);
             let method = method.and_then(|method| Method::parse(&method));
             method.is_some_and(|method| asks::may_ask(class, method, params).is_ok())
         })
     }
 
-    /// Whether an `input_required` result says at all how its call goes on: by answers, or by the server's own state (2026-07-28,
-    /// basic/patterns/mrtr).
+    /// Whether an `input_required` result says at all how its call goes on: by answers, or by the
+    /// server's own state (2026-07-28, basic/patterns/mrtr).
     #[must_use]
     pub fn goes_on(self, result: &[u8]) -> bool {
-        let member = |name: &str| scan::find(result, name).map(|range| result[range][0]).filter(|begin| *begin != b'n');
+        let member = |name: &str| {
+            scan::find(result, name)
+                .map(|range| result[range][0])
+                .filter(|begin| *begin != b'n')
+        };
         let is = |name: &str, expected: u8| member(name).map(|begin| begin == expected);
         match (is("inputRequests", b'{'), is("requestState", b'"')) {
             (None, None) => false,
@@ -124,24 +155,39 @@ impl Tongue {
     /// # Errors
     /// `BadAnswer` where there is no list in it.
     pub fn page(self, result: &Bytes, member: &str) -> Result<ListPage, Failure> {
-        let Some(items) = scan::find(result, member).filter(|range| result[range.clone()].starts_with(b"[")) else {
-            return Err(Failure::new(FailureKind::BadAnswer, "The upstream's list has no items"));
+        let Some(items) =
+            scan::find(result, member).filter(|range| result[range.clone()].starts_with(b"["))
+        else {
+            return Err(Failure::new(
+                FailureKind::BadAnswer,
+                "The upstream's list has no items",
+            ));
         };
         let list = result.slice(items);
-        let text = |name: &str| scan::find(result, name).and_then(|range| scan::string(&result[range]));
+        let text =
+            |name: &str| scan::find(result, name).and_then(|range| scan::string(&result[range]));
         let hinted = self.0.is_modern();
         let ttl = scan::find(result, "ttlMs").and_then(|range| scan::integer(&result[range]));
         Ok(ListPage {
-            items: scan::elements(&list).map(|range| list.slice(range)).collect(),
+            items: scan::elements(&list)
+                .map(|range| list.slice(range))
+                .collect(),
             next_cursor: text("nextCursor").map(Into::into),
-            ttl_ms: ttl.filter(|_| hinted).and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or(0),
+            ttl_ms: ttl
+                .filter(|_| hinted)
+                .and_then(|ttl| u64::try_from(ttl).ok())
+                .unwrap_or(0),
             hinted,
             public: hinted && text("cacheScope").as_deref() == Some("public"),
         })
     }
 
     const fn sender<'a>(self, client_info: &'a [u8], capabilities: &'a [u8]) -> Sender<'a> {
-        Sender { revision: self.0, client_info, capabilities }
+        Sender {
+            revision: self.0,
+            client_info,
+            capabilities,
+        }
     }
 }
 
@@ -155,14 +201,32 @@ mod tests {
 
     #[test]
     fn r145_r146_cursors_pass_as_they_are_and_the_empty_one_is_a_cursor() {
-        let page = |text: &'static str| LEGACY.page(&Bytes::from_static(text.as_bytes()), "tools").unwrap();
-        assert_eq!(page(r#"{"tools":[],"nextCursor":""}"#).next_cursor.as_deref(), Some(""));
-        assert_eq!(page(r#"{"tools":[],"nextCursor":"a\u0020+/="}"#).next_cursor.as_deref(), Some("a +/="));
+        let page = |text: &'static str| {
+            LEGACY
+                .page(&Bytes::from_static(text.as_bytes()), "tools")
+                .unwrap()
+        };
+        assert_eq!(
+            page(r#"{"tools":[],"nextCursor":""}"#)
+                .next_cursor
+                .as_deref(),
+            Some("")
+        );
+        assert_eq!(
+            page(r#"{"tools":[],"nextCursor":"a\u0020+/="}"#)
+                .next_cursor
+                .as_deref(),
+            Some("a +/=")
+        );
         assert_eq!(page(r#"{"tools":[],"nextCursor":null}"#).next_cursor, None);
         let items = page(r#"{"tools":[{"a":1}, {"b" :2}]}"#).items;
         assert_eq!(items, [r#"{"a":1}"#, r#"{"b" :2}"#]);
         assert!(LEGACY.page(&Bytes::from_static(b"{}"), "tools").is_err());
-        assert!(LEGACY.page(&Bytes::from_static(br#"{"tools":{}}"#), "tools").is_err());
+        assert!(
+            LEGACY
+                .page(&Bytes::from_static(br#"{"tools":{}}"#), "tools")
+                .is_err()
+        );
     }
 
     #[test]
@@ -193,7 +257,9 @@ mod tests {
 
     #[test]
     fn r079_a_server_may_ask_only_what_the_client_declared() {
-        let ask = |method: &str| format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#);
+        let ask = |method: &str| {
+            format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#)
+        };
         let by_url = br#"{"inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url","url":"https://a.example/"}}}}"#;
         assert!(!MODERN.may_ask(CapabilityClass::ELICITATION_FORM, by_url));
         assert!(MODERN.may_ask(CapabilityClass::ELICITATION_URL, by_url));
@@ -201,7 +267,10 @@ mod tests {
         assert!(!MODERN.may_ask(CapabilityClass::BASE, ask("roots/list").as_bytes()));
         assert!(!MODERN.may_ask(CapabilityClass::ROOTS, ask("elicitation/create").as_bytes()));
         assert!(!MODERN.may_ask(carry::TO_MODERN, ask("x/y").as_bytes()));
-        assert!(MODERN.may_ask(CapabilityClass::BASE, br#"{"requestState":"s"}"#), "asks nothing, only to come again");
+        assert!(
+            MODERN.may_ask(CapabilityClass::BASE, br#"{"requestState":"s"}"#),
+            "asks nothing, only to come again"
+        );
     }
 
     #[test]
@@ -214,7 +283,13 @@ mod tests {
             assert_eq!(MODERN.ending(result.as_bytes()), modern);
             assert_eq!(LEGACY.ending(result.as_bytes()), Ending::Complete);
         }
-        assert_eq!(MODERN.ending_of(Some(br#" "input_required""#)), Ending::InputRequired);
-        assert_eq!(LEGACY.ending_of(Some(br#""input_required""#)), Ending::Complete);
+        assert_eq!(
+            MODERN.ending_of(Some(br#" "input_required""#)),
+            Ending::InputRequired
+        );
+        assert_eq!(
+            LEGACY.ending_of(Some(br#""input_required""#)),
+            Ending::Complete
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Parameter headers (`Mcp-Param-*`): arguments that a tool's schema asks to be repeated as headers.
+//! Parameter headers (`Mcp-Param-*`): arguments that a tool's schema asks to be repeated as
+//! headers.
 //!
 //! Source: 2026-07-28 Streamable HTTP, "Custom headers"; server/tools, `x-mcp-header`.
 
@@ -13,10 +14,17 @@ const ANNOTATION: &str = "x-mcp-header";
 /// Keywords whose values are data, whatever they look like.
 const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
 /// Keywords whose values are schemas by name.
-const NAMES: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+const NAMES: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
 /// Integers beyond this are not exact in every JSON library, so they may not be mirrored.
 const EXACT: i64 = (1 << 53) - 1;
-/// Levels of `properties` that are followed. Checked JSON is not deeper than the scan's limit; this bounds the work.
+/// Levels of `properties` that are followed. Checked JSON is not deeper than the scan's limit; this
+/// bounds the work.
 const DEEPEST: usize = 16;
 
 /// Why a tool's annotations are not valid: a conforming client drops such a tool.
@@ -24,8 +32,8 @@ const DEEPEST: usize = 16;
 #[error("an x-mcp-header annotation is not valid")]
 pub struct BadMirror;
 
-/// The header names (without `Mcp-Param-`) that a tool object's input schema asks for, each with the path to its
-/// argument.
+/// The header names (without `Mcp-Param-`) that a tool object's input schema asks for, each with
+/// the path to its argument.
 ///
 /// # Errors
 /// [`BadMirror`] where an annotation breaks the rules.
@@ -35,20 +43,32 @@ pub fn mirrors(tool: &[u8]) -> Result<Vec<(String, Vec<String>)>, BadMirror> {
         let mut path = Vec::new();
         walk(&tool[schema], &mut path, &mut found)?;
     }
-    let mut names: Vec<_> = found.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let mut names: Vec<_> = found
+        .iter()
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .collect();
     names.sort_unstable();
-    if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(BadMirror) } else { Ok(found) }
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        Err(BadMirror)
+    } else {
+        Ok(found)
+    }
 }
 
 /// The tool object without any annotation in its input schema.
 ///
-/// A legacy server's annotation means nothing to it, but where it breaks the rules a modern client would drop the tool.
+/// A legacy server's annotation means nothing to it, but where it breaks the rules a modern client
+/// would drop the tool.
 #[must_use]
 pub fn without_mirrors(tool: &Bytes) -> Bytes {
-    let Some(schema) = scan::find(tool, "inputSchema") else { return tool.clone() };
+    let Some(schema) = scan::find(tool, "inputSchema") else {
+        return tool.clone();
+    };
     let mut out = BytesMut::with_capacity(schema.len());
     bare(&tool[schema], DEEPEST * 2, &mut out);
-    let edited = Edits::new().replace("inputSchema", out.freeze()).apply(tool);
+    let edited = Edits::new()
+        .replace("inputSchema", out.freeze())
+        .apply(tool);
     edited.map_or_else(|_| tool.clone(), |(tool, _)| tool)
 }
 
@@ -61,7 +81,8 @@ fn bare(value: &[u8], levels: usize, out: &mut BytesMut) {
         for member in scan::members(value).filter(|member| !member.key.eq_str(ANNOTATION)) {
             let inner = &value[member.value];
             let is_data = DATA.iter().any(|data| member.key.eq_str(data));
-            let names = NAMES.iter().any(|names| member.key.eq_str(names)) && scan::is_object(inner);
+            let names =
+                NAMES.iter().any(|names| member.key.eq_str(names)) && scan::is_object(inner);
             object.raw_with(member.key.raw(), |out| match (is_data, names) {
                 (true, _) => out.put_slice(inner),
                 (false, true) => named(inner, levels - 1, out),
@@ -87,41 +108,63 @@ fn bare(value: &[u8], levels: usize, out: &mut BytesMut) {
 fn named(value: &[u8], levels: usize, out: &mut BytesMut) {
     let mut object = ObjectWriter::new(out);
     for member in scan::members(value) {
-        object.raw_with(member.key.raw(), |out| bare(&value[member.value], levels, out));
+        object.raw_with(member.key.raw(), |out| {
+            bare(&value[member.value], levels, out)
+        });
     }
     object.end();
 }
 
-/// The headers of one call: name behind `Mcp-Param-`, and the encoded value. Absent and null arguments have none.
+/// The headers of one call: name behind `Mcp-Param-`, and the encoded value. Absent and null
+/// arguments have none.
 #[must_use]
-pub fn mirrored(mirrors: &[(String, Vec<String>)], arguments: Option<&[u8]>) -> Vec<(String, String)> {
-    let Some(arguments) = arguments else { return Vec::new() };
+pub fn mirrored(
+    mirrors: &[(String, Vec<String>)],
+    arguments: Option<&[u8]>,
+) -> Vec<(String, String)> {
+    let Some(arguments) = arguments else {
+        return Vec::new();
+    };
     mirrors
         .iter()
         .filter_map(|(name, path)| {
-            let value = path.iter().try_fold(arguments, |object, key| Some(&object[scan::find(object, key)?]))?;
+            let value = path.iter().try_fold(arguments, |object, key| {
+                Some(&object[scan::find(object, key)?])
+            })?;
             let text: Cow<'_, str> = match scan::trim(value) {
                 b"null" => return None,
                 literal @ (b"true" | b"false") => String::from_utf8_lossy(literal),
                 quoted if quoted.first() == Some(&b'"') => scan::string(quoted)?,
-                number => Cow::Owned(scan::integer(number).filter(|n| n.abs() <= EXACT)?.to_string()),
+                number => Cow::Owned(
+                    scan::integer(number)
+                        .filter(|n| n.abs() <= EXACT)?
+                        .to_string(),
+                ),
             };
             Some((name.clone(), header::encode(&text).into_owned()))
         })
         .collect()
 }
 
-/// The argument that differs in case alone from one that is repeated as a header, or from an object on the way to one, and that the
-/// tool's schema does not name itself. The header says one thing then, and a server without regard to case may take another.
+/// The argument that differs in case alone from one that is repeated as a header, or from an object
+/// on the way to one, and that the tool's schema does not name itself. The header says one thing
+/// then, and a server without regard to case may take another.
 #[must_use]
-pub fn case_variant(tool: &[u8], mirrors: &[(String, Vec<String>)], arguments: Option<&[u8]>) -> Option<String> {
+pub fn case_variant(
+    tool: &[u8],
+    mirrors: &[(String, Vec<String>)],
+    arguments: Option<&[u8]>,
+) -> Option<String> {
     let arguments = arguments?;
     mirrors.iter().find_map(|(_, path)| {
         let mut object = arguments;
         for (level, key) in path.iter().enumerate() {
             let mut members = scan::members(object);
             let variant = members.find_map(|member| {
-                let name = member.key.text().filter(|name| **name != **key && fold::equal(name, key))?;
+                let name = member
+                    .key
+                    .text()
+                    .filter(|name| **name != **key && fold::equal(name, key))?;
                 (!is_property(tool, &path[..level], &name)).then(|| name.into_owned())
             });
             if variant.is_some() {
@@ -136,12 +179,16 @@ pub fn case_variant(tool: &[u8], mirrors: &[(String, Vec<String>)], arguments: O
 /// Whether the tool's schema has a property of this name in the object at this path.
 fn is_property(tool: &[u8], path: &[String], name: &str) -> bool {
     let properties = |schema: &[u8]| scan::find(schema, "properties");
-    let Some(at) = scan::find(tool, "inputSchema") else { return false };
+    let Some(at) = scan::find(tool, "inputSchema") else {
+        return false;
+    };
     let schema = path.iter().try_fold(&tool[at], |schema, step| {
         let inner = &schema[properties(schema)?];
         Some(&inner[scan::find(inner, step)?])
     });
-    schema.and_then(|schema| scan::find(&schema[properties(schema)?], name)).is_some()
+    schema
+        .and_then(|schema| scan::find(&schema[properties(schema)?], name))
+        .is_some()
 }
 
 /// What a request has under the name of a parameter's header.
@@ -155,8 +202,9 @@ pub enum Given<'a> {
     Often,
 }
 
-/// The name of a header that a call should have and that is not there, or does not say what the arguments say. Absent and null
-/// arguments have none to compare, and integers are compared as numbers.
+/// The name of a header that a call should have and that is not there, or does not say what the
+/// arguments say. Absent and null arguments have none to compare, and integers are compared as
+/// numbers.
 #[must_use]
 pub fn disagreement<'a, 'h>(
     mirrors: &'a [(String, Vec<String>)],
@@ -165,20 +213,29 @@ pub fn disagreement<'a, 'h>(
 ) -> Option<&'a str> {
     let arguments = arguments?;
     let agrees = |(name, path): &(String, Vec<String>)| {
-        let value = path.iter().try_fold(arguments, |object, key| Some(&object[scan::find(object, key)?]));
+        let value = path.iter().try_fold(arguments, |object, key| {
+            Some(&object[scan::find(object, key)?])
+        });
         let value = scan::trim(value.unwrap_or(b"null"));
         if value == b"null" {
             return true;
         }
-        let Given::Once(given) = given(name) else { return false };
-        let Ok(given) = header::decode(given) else { return false };
+        let Given::Once(given) = given(name) else {
+            return false;
+        };
+        let Ok(given) = header::decode(given) else {
+            return false;
+        };
         match scan::string(value) {
             Some(text) => text == given,
             None if value == b"true" || value == b"false" => value == given.as_bytes(),
             None => scan::integer(value).is_some_and(|own| whole(&given) == Some(own)),
         }
     };
-    mirrors.iter().find(|mirror| !agrees(mirror)).map(|(name, _)| name.as_str())
+    mirrors
+        .iter()
+        .find(|mirror| !agrees(mirror))
+        .map(|(name, _)| name.as_str())
 }
 
 /// A whole number as a header may say it: `42`, and `42.0` too.
@@ -190,12 +247,18 @@ fn whole(text: &str) -> Option<i64> {
     whole.parse().ok().filter(|_| zeros && plain)
 }
 
-/// Collects what stands on chains of `properties`; an annotation anywhere else is against the rules.
-fn walk(schema: &[u8], path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) -> Result<(), BadMirror> {
+/// Collects what stands on chains of `properties`; an annotation anywhere else is against the
+/// rules.
+fn walk(
+    schema: &[u8],
+    path: &mut Vec<String>,
+    found: &mut Vec<(String, Vec<String>)>,
+) -> Result<(), BadMirror> {
     for member in scan::members(schema) {
         let value = &schema[member.value];
         if !member.key.eq_str("properties") {
-            // The annotation of the schema itself was read by whoever led here; at the root it has no argument.
+            // The annotation of the schema itself was read by whoever led here; at the root it has
+            // no argument.
             let own = member.key.eq_str(ANNOTATION) && !path.is_empty();
             if !own && stray(member.key, value, DEEPEST) {
                 return Err(BadMirror);
@@ -206,7 +269,9 @@ fn walk(schema: &[u8], path: &mut Vec<String>, found: &mut Vec<(String, Vec<Stri
             let inner = &value[property.value];
             path.push(property.key.decode().into_owned());
             if let Some(annotation) = scan::find(inner, ANNOTATION) {
-                let name = scan::string(&inner[annotation]).filter(|name| is_token(name)).ok_or(BadMirror)?;
+                let name = scan::string(&inner[annotation])
+                    .filter(|name| is_token(name))
+                    .ok_or(BadMirror)?;
                 let kind = scan::find(inner, "type").and_then(|range| scan::string(&inner[range]));
                 if !matches!(kind.as_deref(), Some("string" | "integer" | "boolean")) {
                     return Err(BadMirror);
@@ -236,7 +301,10 @@ fn stray(key: scan::Key<'_>, value: &[u8], levels: usize) -> bool {
 
 /// A token as RFC 9110 5.6.2 has it.
 fn is_token(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 #[cfg(test)]
@@ -255,8 +323,8 @@ mod tests {
             "n":{"type":"string","x-mcp-header":"N"},"m":{"type":"string","x-mcp-header":"M"}}}"#;
         let mirrors = mirrors(&tool(schema)).unwrap_or_default();
         let arguments = r#"{"a":" é","b":-7,"c":{"d":true},"e":"x","n":null}"#.as_bytes();
-        let expected =
-            [("A", "=?base64?IMOp?="), ("B", "-7"), ("D", "true")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let expected = [("A", "=?base64?IMOp?="), ("B", "-7"), ("D", "true")]
+            .map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(mirrored(&mirrors, Some(arguments)), expected);
         assert_eq!(mirrored(&mirrors, None), []);
     }
@@ -271,9 +339,18 @@ mod tests {
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(found(r#"{"a":"x","A":"y"}"#), name("A"));
         assert_eq!(found(r#"{"\u0041":"y"}"#), name("A"));
-        assert_eq!(found("{\"task\":{\"\u{212a}ind\":\"y\"}}"), name("\u{212a}ind"));
-        assert_eq!(found("{\"ta\u{17f}k\":{\"kind\":\"y\"}}"), name("ta\u{17f}k"));
-        assert_eq!(found(r#"{"a":"x","A1":1,"a1":"z","task":{"kind":"k","KIND":1},"PLAIN":1,"Plain":2}"#), None);
+        assert_eq!(
+            found("{\"task\":{\"\u{212a}ind\":\"y\"}}"),
+            name("\u{212a}ind")
+        );
+        assert_eq!(
+            found("{\"ta\u{17f}k\":{\"kind\":\"y\"}}"),
+            name("ta\u{17f}k")
+        );
+        assert_eq!(
+            found(r#"{"a":"x","A1":1,"a1":"z","task":{"kind":"k","KIND":1},"PLAIN":1,"Plain":2}"#),
+            None
+        );
         assert_eq!(found(r#"{"a":{"A":1},"task":7,"b":{"Kind":1}}"#), None);
         assert_eq!(case_variant(&tool, &mirrors, None), None);
     }
@@ -284,7 +361,10 @@ mod tests {
 "b":{"type":"array","items":{"type":"number","x-mcp-header":"N"},"default":[{"x-mcp-header":1}]}},"oneOf":[{"x-mcp-header":"X"},true,1.50]}"#;
         let expected = r#"{"type":"object","properties":{"x-mcp-header":{"type":"string"},"b":{"type":"array","items":{"type":"number"},"default":[{"x-mcp-header":1}]}},"oneOf":[{},true,1.50]}"#;
         let bare = without_mirrors(&Bytes::from(tool(given)));
-        assert_eq!(String::from_utf8_lossy(&bare), String::from_utf8_lossy(&tool(expected)));
+        assert_eq!(
+            String::from_utf8_lossy(&bare),
+            String::from_utf8_lossy(&tool(expected))
+        );
         assert!(mirrors(&tool(given)).is_err() && mirrors(&bare).is_ok());
         let odd = Bytes::from_static(br#"{"name":"t","inputSchema":5}"#);
         assert_eq!(without_mirrors(&odd), odd);
@@ -296,7 +376,11 @@ mod tests {
             "c":{"type":"boolean","x-mcp-header":"C"}}}"#;
         let mirrors = mirrors(&tool(schema)).unwrap_or_default();
         let wrong = |arguments: &str, headers: &[(&str, &str)]| {
-            let given = |name: &str| match headers.iter().filter(|(own, _)| *own == name).collect::<Vec<_>>()[..] {
+            let given = |name: &str| match headers
+                .iter()
+                .filter(|(own, _)| *own == name)
+                .collect::<Vec<_>>()[..]
+            {
                 [] => Given::Nothing,
                 [(_, value)] => Given::Once(value.as_bytes()),
                 _ => Given::Often,
@@ -304,14 +388,39 @@ mod tests {
             disagreement(&mirrors, Some(arguments.as_bytes()), given).map(str::to_owned)
         };
         let name = |name: &str| Some(name.to_owned());
-        assert_eq!(wrong(r#"{"a":"x","b":42,"c":true}"#, &[("A", "x"), ("B", "42"), ("C", "true")]), None);
+        assert_eq!(
+            wrong(
+                r#"{"a":"x","b":42,"c":true}"#,
+                &[("A", "x"), ("B", "42"), ("C", "true")]
+            ),
+            None
+        );
         assert_eq!(wrong(r#"{"a":"x"}"#, &[]), name("A"));
-        assert_eq!(wrong(r#"{"a":"x"}"#, &[("A", "X")]), name("A"), "values are case-sensitive");
+        assert_eq!(
+            wrong(r#"{"a":"x"}"#, &[("A", "X")]),
+            name("A"),
+            "values are case-sensitive"
+        );
         assert_eq!(wrong(r#"{"a":"x"}"#, &[("A", "x"), ("A", "x")]), name("A"));
-        assert_eq!(wrong(r#"{"a":null,"d":1}"#, &[]), None, "null and absent ask for nothing");
-        assert_eq!(wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k=?=")]), None);
-        assert_eq!(wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k?=")]), name("A"), "the padding is gone");
-        assert_eq!(wrong(r#"{"a":"=?BASE64?w6k=?="}"#, &[("A", "=?BASE64?w6k=?=")]), None, "literal");
+        assert_eq!(
+            wrong(r#"{"a":null,"d":1}"#, &[]),
+            None,
+            "null and absent ask for nothing"
+        );
+        assert_eq!(
+            wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k=?=")]),
+            None
+        );
+        assert_eq!(
+            wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k?=")]),
+            name("A"),
+            "the padding is gone"
+        );
+        assert_eq!(
+            wrong(r#"{"a":"=?BASE64?w6k=?="}"#, &[("A", "=?BASE64?w6k=?=")]),
+            None,
+            "literal"
+        );
         for good in ["42", "42.0", " 42 "] {
             assert_eq!(wrong(r#"{"b":42}"#, &[("B", good)]), None, "{good}");
         }

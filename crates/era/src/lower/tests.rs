@@ -10,12 +10,23 @@ use super::*;
 
 fn call(params: &str) -> Call {
     let params = Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap();
-    let call = Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1));
-    Call { asked: AskedBy::Rounds, ..call }
+    let call = Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(1),
+    );
+    Call {
+        asked: AskedBy::Rounds,
+        ..call
+    }
 }
 
-const SENDER: Sender<'static> =
-    Sender { revision: Revision::MODERN, client_info: br#"{"name":"weir","version":"1"}"#, capabilities: b"{}" };
+const SENDER: Sender<'static> = Sender {
+    revision: Revision::MODERN,
+    client_info: br#"{"name":"weir","version":"1"}"#,
+    capabilities: b"{}",
+};
 
 const FULL: &str = r#"{"name":"u__t","arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"task":{"ttl":1},
     "_meta":{"progressToken":"theirs","io.modelcontextprotocol/clientInfo":{"name":"spy"},"traceparent":"00-theirs",
@@ -31,7 +42,11 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
     call.resume = Some(Resume::Upstream("theirs\"".into()));
-    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()), ..Trace::default() };
+    call.trace = Trace {
+        parent: Some("00-ours".into()),
+        state: Some("a=b".into()),
+        ..Trace::default()
+    };
     assert_eq!(
         text(&modern_call(42, &call, "t", &SENDER)),
         concat!(
@@ -62,21 +77,36 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
 #[test]
 fn r137_arguments_chosen_before_go_to_servers_of_2025_06_18_and_later_alone() {
     let given = r#"{"ref":{"type":"ref/prompt","name":"u__p"},"argument":{"name":"a","value":"x"},"context":{"arguments":{"b":"y"}}}"#;
-    let call = Call { method: Method::CompletionComplete, ..call(given) };
-    for revision in Revision::ALL.into_iter().filter(|revision| !revision.is_modern()) {
+    let call = Call {
+        method: Method::CompletionComplete,
+        ..call(given)
+    };
+    for revision in Revision::ALL
+        .into_iter()
+        .filter(|revision| !revision.is_modern())
+    {
         let sent = legacy_call(1, &call, "p", revision);
-        assert_eq!(text(&sent).contains("context"), revision >= Revision::V2025_06_18, "{revision:?}");
-        assert!(text(&sent).contains(r#""argument":{"name":"a","value":"x"}"#), "{revision:?}");
+        assert_eq!(
+            text(&sent).contains("context"),
+            revision >= Revision::V2025_06_18,
+            "{revision:?}"
+        );
+        assert!(
+            text(&sent).contains(r#""argument":{"name":"a","value":"x"}"#),
+            "{revision:?}"
+        );
     }
-    assert!(text(&modern_call(1, &call, "p", &SENDER)).contains(r#""context":{"arguments":{"b":"y"}}"#));
+    assert!(
+        text(&modern_call(1, &call, "p", &SENDER)).contains(r#""context":{"arguments":{"b":"y"}}"#)
+    );
 }
 
 #[test]
 fn absent_state_and_meta_stay_absent() {
     let sent = modern_call(0, &call(r#"{"name":"a"}"#), "a\"b", &SENDER);
-    assert!(
-        text(&sent).starts_with(r#"{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"a\"b","_meta":{"#)
-    );
+    assert!(text(&sent).starts_with(
+        r#"{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"a\"b","_meta":{"#
+    ));
     assert!(!text(&sent).contains("requestState") && !text(&sent).contains("progressToken"));
 }
 
@@ -96,17 +126,19 @@ fn other_requests_are_well_formed() {
 
 #[test]
 fn known_members_go_on_under_their_exact_names_and_others_byte_for_byte() {
-    let given =
-        r#"{"n\u0061me":"u__t","argument\u0073":{"\u0061":1},"\u0078":1,"X\u0079":2,"input\u0052esponses":{"k":{}}}"#;
+    let given = r#"{"n\u0061me":"u__t","argument\u0073":{"\u0061":1},"\u0078":1,"X\u0079":2,"input\u0052esponses":{"k":{}}}"#;
     let sent = modern_call(1, &call(given), "t", &SENDER);
     let params = r#"{"name":"t","arguments":{"\u0061":1},"\u0078":1,"X\u0079":2,"inputResponses":{"k":{}},"_meta":"#;
     assert!(text(&sent).contains(params), "{}", text(&sent));
-    let reference =
-        r#"{"r\u0065f":{"typ\u0065":"ref/prompt","n\u0061me":"u__p","\u0078":1},"argument":{"name":"a","value":""}}"#;
-    let call = Call { method: Method::CompletionComplete, ..call(reference) };
+    let reference = r#"{"r\u0065f":{"typ\u0065":"ref/prompt","n\u0061me":"u__p","\u0078":1},"argument":{"name":"a","value":""}}"#;
+    let call = Call {
+        method: Method::CompletionComplete,
+        ..call(reference)
+    };
     let sent = legacy_call(1, &call, "p", Revision::NEWEST_LEGACY);
     assert!(
-        text(&sent).contains(r#""params":{"ref":{"name":"p","type":"ref/prompt","\u0078":1},"argument":"#),
+        text(&sent)
+            .contains(r#""params":{"ref":{"name":"p","type":"ref/prompt","\u0078":1},"argument":"#),
         "{}",
         text(&sent)
     );
@@ -115,18 +147,43 @@ fn known_members_go_on_under_their_exact_names_and_others_byte_for_byte() {
 #[test]
 fn of_an_extensions_request_only_the_meta_is_written_anew() {
     let given = r#"{"Name":1,"n\u0061me":2,"_meta":{"progressToken":1,"own":2}}"#;
-    let params = Params::of(&weir_wire::MethodName::new("acme/do"), Some(&Bytes::from(given))).unwrap();
-    let call = Call { method: OF_EXTENSION, params, ..call("{}") };
+    let params = Params::of(
+        &weir_wire::MethodName::new("acme/do"),
+        Some(&Bytes::from(given)),
+    )
+    .unwrap();
+    let call = Call {
+        method: OF_EXTENSION,
+        params,
+        ..call("{}")
+    };
     let sent = modern_call(1, &call, "acme/do", &SENDER);
-    assert!(text(&sent).contains(r#""params":{"Name":1,"n\u0061me":2,"_meta":{"io.model"#), "{}", text(&sent));
+    assert!(
+        text(&sent).contains(r#""params":{"Name":1,"n\u0061me":2,"_meta":{"io.model"#),
+        "{}",
+        text(&sent)
+    );
     assert!(text(&sent).ends_with(r#","own":2}}}"#), "{}", text(&sent));
     let sent = legacy_call(1, &call, "acme/do", Revision::V2025_06_18);
     let expected = r#"{"jsonrpc":"2.0","id":1,"method":"acme/do","params":{"Name":1,"n\u0061me":2,"_meta":{"own":2}}}"#;
     assert_eq!(text(&sent), expected);
-    let asked = Call { wants_progress: true, ..call.clone() };
+    let asked = Call {
+        wants_progress: true,
+        ..call.clone()
+    };
     let sent = legacy_call(7, &asked, "acme/do", Revision::V2025_06_18);
-    assert!(text(&sent).ends_with(r#""_meta":{"progressToken":7,"own":2}}}"#), "{}", text(&sent));
-    let bare = Call { params: Params::parse(None).unwrap(), ..call };
+    assert!(
+        text(&sent).ends_with(r#""_meta":{"progressToken":7,"own":2}}}"#),
+        "{}",
+        text(&sent)
+    );
+    let bare = Call {
+        params: Params::parse(None).unwrap(),
+        ..call
+    };
     let sent = legacy_call(1, &bare, "acme/do", Revision::V2025_06_18);
-    assert_eq!(text(&sent), r#"{"jsonrpc":"2.0","id":1,"method":"acme/do","params":{}}"#);
+    assert_eq!(
+        text(&sent),
+        r#"{"jsonrpc":"2.0","id":1,"method":"acme/do","params":{}}"#
+    );
 }

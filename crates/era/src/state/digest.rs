@@ -1,7 +1,9 @@
-//! A digest of a JSON text by its value: white space, escapes and the order of members do not count.
+//! A digest of a JSON text by its value: white space, escapes and the order of members do not
+//! count.
 //!
-//! The text is read once and never becomes a tree: what is held at any time are the names and digests of the members of the objects that
-//! are open. A number counts in the form that serde_json gives it, which is one for each value.
+//! The text is read once and never becomes a tree: what is held at any time are the names and
+//! digests of the members of the objects that are open. A number counts in the form that serde_json
+//! gives it, which is one for each value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,14 +14,16 @@ use sha2::{Digest as _, Sha256};
 /// Bytes of a digest.
 pub(super) const LENGTH: usize = 32;
 
-/// The digest of a checked JSON text. What serde_json does not read (a number beyond every double, half a surrogate pair) counts by its
-/// spelling.
+/// The digest of a checked JSON text. What serde_json does not read (a number beyond every double,
+/// half a surrogate pair) counts by its spelling.
 pub(super) fn of(json: &[u8]) -> [u8; LENGTH] {
     #[cfg(test)]
     READ.with(|read| read.set(read.get() + json.len()));
     let mut hash = Sha256::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let read = Value(&mut hash).deserialize(&mut reader).and_then(|()| reader.end());
+    let read = Value(&mut hash)
+        .deserialize(&mut reader)
+        .and_then(|()| reader.end());
     if read.is_err() {
         hash = Sha256::new();
         write(&mut hash, b'?', json);

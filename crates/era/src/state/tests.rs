@@ -15,7 +15,10 @@ struct Counting;
 
 impl Random for Counting {
     fn fill(&self, buffer: &mut [u8]) {
-        buffer.iter_mut().zip(0u8..).for_each(|(byte, nth)| *byte = nth);
+        buffer
+            .iter_mut()
+            .zip(0u8..)
+            .for_each(|(byte, nth)| *byte = nth);
     }
 }
 
@@ -23,7 +26,9 @@ struct Named(&'static str);
 
 impl Verifier for Named {
     fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-        Box::pin(std::future::ready(Ok(Identity::Subject(Arc::new(Subject::new("issuer", self.0))))))
+        Box::pin(std::future::ready(Ok(Identity::Subject(Arc::new(
+            Subject::new("issuer", self.0),
+        )))))
     }
 }
 
@@ -46,21 +51,49 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Self { sealer: Sealer::ephemeral(&Counting), principal: principal("one"), endpoint: EndpointId::new("/mcp") }
+        Self {
+            sealer: Sealer::ephemeral(&Counting),
+            principal: principal("one"),
+            endpoint: EndpointId::new("/mcp"),
+        }
     }
 
     fn binding<'a>(&'a self, arguments: Option<&'a str>) -> Binding<'a> {
-        let Self { principal, endpoint, .. } = self;
-        Binding { principal, endpoint, method: "tools/call", name: "t", arguments: arguments.map(str::as_bytes) }
+        let Self {
+            principal,
+            endpoint,
+            ..
+        } = self;
+        Binding {
+            principal,
+            endpoint,
+            method: "tools/call",
+            name: "t",
+            arguments: arguments.map(str::as_bytes),
+        }
     }
 
     fn seal(&self, arguments: Option<&str>) -> String {
-        let origin = Origin { resume: Resume::Upstream("theirs".to_owned()), owner: None };
-        seal(&self.sealer, &Counting, &self.binding(arguments), &origin, UNIX_EPOCH + Duration::from_secs(100))
+        let origin = Origin {
+            resume: Resume::Upstream("theirs".to_owned()),
+            owner: None,
+        };
+        seal(
+            &self.sealer,
+            &Counting,
+            &self.binding(arguments),
+            &origin,
+            UNIX_EPOCH + Duration::from_secs(100),
+        )
     }
 
     fn opens(&self, state: &str, arguments: Option<&str>) -> bool {
-        let opened = open(&self.sealer, &self.binding(arguments), state, UNIX_EPOCH + Duration::from_secs(99));
+        let opened = open(
+            &self.sealer,
+            &self.binding(arguments),
+            state,
+            UNIX_EPOCH + Duration::from_secs(99),
+        );
         opened.is_ok_and(|origin| origin.resume == Resume::Upstream("theirs".to_owned()))
     }
 }
@@ -77,14 +110,38 @@ fn b19_arguments_are_not_read_before_the_seal_is_opened() {
     let desk = Desk::new();
     let long = format!("{{\"a\":[{}1]}}", "{\"a\":1},".repeat(20_000));
     let state = desk.seal(Some(&long));
-    for forged in ["", "AAAA", &"A".repeat(300), &state[1..], &format!("{state}A")] {
-        assert_eq!(read(|| assert!(!desk.opens(forged, Some(&long)))), 0, "{forged:.20}");
+    for forged in [
+        "",
+        "AAAA",
+        &"A".repeat(300),
+        &state[1..],
+        &format!("{state}A"),
+    ] {
+        assert_eq!(
+            read(|| assert!(!desk.opens(forged, Some(&long)))),
+            0,
+            "{forged:.20}"
+        );
     }
-    let other = Desk { principal: principal("two"), ..Desk::new() };
-    assert_eq!(read(|| assert!(!other.opens(&state, Some(&long)))), 0, "a state of somebody else");
+    let other = Desk {
+        principal: principal("two"),
+        ..Desk::new()
+    };
+    assert_eq!(
+        read(|| assert!(!other.opens(&state, Some(&long)))),
+        0,
+        "a state of somebody else"
+    );
     let late = UNIX_EPOCH + Duration::from_secs(100);
-    assert_eq!(read(|| assert!(open(&desk.sealer, &desk.binding(Some(&long)), &state, late).is_err())), 0, "too late");
-    assert_eq!(read(|| assert!(desk.opens(&state, Some(&long)))), long.len());
+    assert_eq!(
+        read(|| assert!(open(&desk.sealer, &desk.binding(Some(&long)), &state, late).is_err())),
+        0,
+        "too late"
+    );
+    assert_eq!(
+        read(|| assert!(desk.opens(&state, Some(&long)))),
+        long.len()
+    );
 }
 
 #[test]
@@ -92,7 +149,10 @@ fn b19_a_state_is_for_arguments_of_one_value_in_any_spelling() {
     let desk = Desk::new();
     let given = r#"{"b":[1,{"x":null,"y":"\u00e9"}],"a":1.5}"#;
     let state = desk.seal(Some(given));
-    for same in [given, r#" { "a" : 15e-1, "b" : [ 1, {"y":"é", "\u0078":null} ] } "#] {
+    for same in [
+        given,
+        r#" { "a" : 15e-1, "b" : [ 1, {"y":"é", "\u0078":null} ] } "#,
+    ] {
         assert!(desk.opens(&state, Some(same)), "{same}");
     }
     for other in [
@@ -110,7 +170,10 @@ fn b19_a_state_is_for_arguments_of_one_value_in_any_spelling() {
     assert!(!desk.opens(&state, None));
     assert!(desk.opens(&desk.seal(None), Some("{ }")) && desk.opens(&desk.seal(Some("{}")), None));
     for odd in [r#"{"a":1e999}"#, r#"{"a":"\ud800"}"#] {
-        assert!(desk.opens(&desk.seal(Some(odd)), Some(odd)) && !desk.opens(&desk.seal(Some(odd)), Some("{}")));
+        assert!(
+            desk.opens(&desk.seal(Some(odd)), Some(odd))
+                && !desk.opens(&desk.seal(Some(odd)), Some("{}"))
+        );
     }
 }
 
@@ -119,7 +182,9 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
         Just(serde_json::Value::Null),
         any::<bool>().prop_map(Into::into),
         any::<i64>().prop_map(Into::into),
-        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(Into::into),
+        any::<f64>()
+            .prop_filter("finite", |number| number.is_finite())
+            .prop_map(Into::into),
         "[a-c]{0,2}".prop_map(Into::into),
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {

@@ -1,4 +1,5 @@
-//! One round with a modern server: its questions go out, the answers come in, the call is made again.
+//! One round with a modern server: its questions go out, the answers come in, the call is made
+//! again.
 
 use std::borrow::Cow;
 use std::future::Future as _;
@@ -41,12 +42,14 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Takes an answer. To an elicitation there is always one; sampling and roots have no form of refusal.
+    /// Takes an answer. To an elicitation there is always one; sampling and roots have no form of
+    /// refusal.
     pub(super) fn answered(&mut self, key: String, method: Method, outcome: Result<Bytes, Bytes>) {
         match (outcome, method) {
             (Ok(result), _) => self.answers.push((key, asks::lifted_answer(&result))),
             (Err(_), Method::ElicitationCreate) => {
-                self.answers.push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
+                self.answers
+                    .push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
             }
             (Err(error), _) => {
                 let unreadable = |_| ErrorObject::new(code::INTERNAL_ERROR, "a malformed error");
@@ -70,7 +73,9 @@ impl Asker {
     /// Begins a round; an end where there can be none.
     pub(super) fn begin(&mut self, payload: Payload) -> Option<End> {
         let bad = |text: &'static str| Some(Failure::new(FailureKind::BadAnswer, text).into());
-        let Payload::Whole(result) = payload else { return bad("The server's request for input is too large") };
+        let Payload::Whole(result) = payload else {
+            return bad("The server's request for input is too large");
+        };
         if !self.listening {
             return bad("The server asks for input, and the client went away");
         }
@@ -78,22 +83,33 @@ impl Asker {
         if self.rounds > MOST_ROUNDS {
             return bad("The server asks for input again and again");
         }
-        let state = scan::find(&result, "requestState").map(|range| scan::string(&result[range]).map(Cow::into_owned));
+        let state = scan::find(&result, "requestState")
+            .map(|range| scan::string(&result[range]).map(Cow::into_owned));
         if state == Some(None) {
             return bad("The server's `requestState` is not a string");
         }
-        let requests = scan::find(&result, "inputRequests").map(|range| result.slice(range)).unwrap_or_default();
+        let requests = scan::find(&result, "inputRequests")
+            .map(|range| result.slice(range))
+            .unwrap_or_default();
         let asked: Vec<_> = scan::members(&requests).take(MOST_QUESTIONS + 1).collect();
         if asked.len() > MOST_QUESTIONS {
             return bad("The server asks for too much at once");
         }
         let wait = match asked.len() {
-            0 => FIRST_WAIT.saturating_mul(1 << (self.rounds - 1)).min(LAST_WAIT),
+            0 => FIRST_WAIT
+                .saturating_mul(1 << (self.rounds - 1))
+                .min(LAST_WAIT),
             _ => self.settings.limits.state_time,
         };
         let asks = !asked.is_empty();
         let until = Box::pin(sleep(wait));
-        self.round = Some(Round { state: state.flatten(), answers: Vec::new(), declined: None, asks, until });
+        self.round = Some(Round {
+            state: state.flatten(),
+            answers: Vec::new(),
+            declined: None,
+            asks,
+            until,
+        });
         for member in asked {
             let request = requests.slice(member.value.clone());
             self.ask_one(member.key.decode().into_owned(), &request);
@@ -106,10 +122,20 @@ impl Asker {
         let params = scan::find(request, "params").map(|range| request.slice(range));
         let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
         // What may be asked was looked at where the server's answer was read.
-        let Some(method) = method.and_then(|method| Method::parse(&method)) else { return };
-        let (question, elicitation) = (Question { method, params }, self.questions.elicitation(None));
-        match self.questions.put(&question, &elicitation, Asking::Round { key, method }) {
-            Ok(()) if asks::is_by_url(&question.params, method) => self.elicitations.push((None, elicitation)),
+        let Some(method) = method.and_then(|method| Method::parse(&method)) else {
+            return;
+        };
+        let (question, elicitation) = (
+            Question { method, params },
+            self.questions.elicitation(None),
+        );
+        match self
+            .questions
+            .put(&question, &elicitation, Asking::Round { key, method })
+        {
+            Ok(()) if asks::is_by_url(&question.params, method) => {
+                self.elicitations.push((None, elicitation))
+            }
             Err((unaskable, Asking::Round { key, .. })) => {
                 if let Some(round) = &mut self.round {
                     round.answered(key, method, unaskable.answer(method));
@@ -121,7 +147,9 @@ impl Asker {
 
     /// What comes of a round, once all is answered.
     pub(super) fn poll_round(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let Some(round) = &mut self.round else { return Poll::Pending };
+        let Some(round) = &mut self.round else {
+            return Poll::Pending;
+        };
         let late = round.until.as_mut().poll(cx).is_ready();
         if let Some(error) = round.declined.take() {
             self.round = None;
@@ -133,26 +161,45 @@ impl Asker {
             (true, false, true) => {
                 self.round = None;
                 self.withdraw_all();
-                let failure = Failure::new(FailureKind::TimedOut, "The client did not answer the server's questions");
+                let failure = Failure::new(
+                    FailureKind::TimedOut,
+                    "The client did not answer the server's questions",
+                );
                 return Poll::Ready(Outcome::End(failure.into()));
             }
             (_, _, false) => return Poll::Pending,
         }
-        let Some(round) = self.round.take() else { return Poll::Pending };
+        let Some(round) = self.round.take() else {
+            return Poll::Pending;
+        };
         let answers = round.asks.then(|| round.responses());
         let resume = round.state.map(Resume::Upstream);
         let trace = self.call.trace.clone().step(&*self.shared.ports.random);
-        let call = Arc::new(Call { resume, answers, trace, ..(*self.call).clone() });
+        let call = Arc::new(Call {
+            resume,
+            answers,
+            trace,
+            ..(*self.call).clone()
+        });
         let (router, call) = (self.shared.router.clone(), self.known.with(call));
-        Poll::Ready(Outcome::Again(Box::pin(async move { router.call(call).await })))
+        Poll::Ready(Outcome::Again(Box::pin(
+            async move { router.call(call).await },
+        )))
     }
 }
 
 /// The end of a call whose client declined. Modern servers cannot be told.
 fn declined(call: &Call, error: &ErrorObject) -> End {
-    let text = format!("The client did not give the input that the server asked for: {}", error.message);
+    let text = format!(
+        "The client did not give the input that the server asked for: {}",
+        error.message
+    );
     if call.method != Method::ToolsCall || matches!(call.as_task, AsTask::Wanted { .. }) {
-        let error = UpstreamError { code: error.code, message: text.clone(), data: error.data.clone() };
+        let error = UpstreamError {
+            code: error.code,
+            message: text.clone(),
+            data: error.data.clone(),
+        };
         return Failure::new(FailureKind::Upstream(error), text).into();
     }
     let mut out = BytesMut::with_capacity(128);

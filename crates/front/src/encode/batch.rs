@@ -1,4 +1,5 @@
-//! The room for the answers of one batch: as many bytes as a batch may have, taken from the memory of all that waits.
+//! The room for the answers of one batch: as many bytes as a batch may have, taken from the memory
+//! of all that waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +18,11 @@ pub(crate) struct BatchRoom {
 impl BatchRoom {
     /// Room for so many bytes.
     pub(crate) fn new(bytes: usize, budget: &ByteBudget, owner: BudgetOwner) -> Self {
-        Self { left: AtomicUsize::new(bytes), budget: budget.clone(), owner }
+        Self {
+            left: AtomicUsize::new(bytes),
+            budget: budget.clone(),
+            owner,
+        }
     }
 
     /// The share of one answer, empty yet.
@@ -31,11 +36,17 @@ impl BatchRoom {
     /// The batch has too much already, or others have the memory.
     pub(super) fn grow(&self, share: &mut Reservation, bytes: usize) -> Result<(), Failure> {
         let less = |left: usize| left.checked_sub(bytes);
-        let is_left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        let is_left = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok();
         if is_left && share.try_grow(bytes) {
             return Ok(());
         }
-        Err(Failure::new(FailureKind::BadAnswer, "The result is too large for a batch: call the tool alone"))
+        Err(Failure::new(
+            FailureKind::BadAnswer,
+            "The result is too large for a batch: call the tool alone",
+        ))
     }
 
     /// Takes the room of an answer that is whole.
@@ -45,7 +56,11 @@ impl BatchRoom {
     pub(crate) fn hold(&self, said: Said) -> Result<Said, Failure> {
         let mut share = self.share();
         self.grow(&mut share, said.message.len())?;
-        Ok(Said { message: share.hold(said.message), memory: None, ..said })
+        Ok(Said {
+            message: share.hold(said.message),
+            memory: None,
+            ..said
+        })
     }
 }
 
@@ -61,17 +76,27 @@ mod tests {
         let owner = BudgetOwner::Principal([1; 16]);
         let room = BatchRoom::new(100, &budget, owner);
         let said = |bytes: usize| Said::ok(Bytes::from(vec![b'x'; bytes]));
-        let held = (0..50).filter_map(|_| room.hold(said(30)).ok()).collect::<Vec<_>>();
+        let held = (0..50)
+            .filter_map(|_| room.hold(said(30)).ok())
+            .collect::<Vec<_>>();
         assert_eq!((held.len(), budget.used()), (3, 90));
         drop(held);
         assert_eq!(budget.used(), 0);
         budget.set_limit(10);
-        assert!(BatchRoom::new(100, &budget, owner).hold(said(30)).is_err(), "others have the memory");
+        assert!(
+            BatchRoom::new(100, &budget, owner).hold(said(30)).is_err(),
+            "others have the memory"
+        );
         // One principal leaves a fourth to others, however many batches it sends.
         budget.set_limit(1000);
         let of = |owner| BatchRoom::new(1000, &budget, owner);
-        let own: Vec<_> = (0..100).filter_map(|_| of(owner).hold(said(30)).ok()).collect();
+        let own: Vec<_> = (0..100)
+            .filter_map(|_| of(owner).hold(said(30)).ok())
+            .collect();
         assert_eq!((own.len(), budget.used()), (25, 750));
-        assert!(of(BudgetOwner::Principal([2; 16])).hold(said(30)).is_ok(), "another one finds some");
+        assert!(
+            of(BudgetOwner::Principal([2; 16])).hold(said(30)).is_ok(),
+            "another one finds some"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The event stream of a call: notes as they come, keep-alive comments, then the response, then the end.
+//! The event stream of a call: notes as they come, keep-alive comments, then the response, then the
+//! end.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -42,7 +43,11 @@ pub(super) enum First {
 enum Stage {
     Calling(Owned),
     /// Kept: dropping it would take the call back while its result still arrives.
-    Results(Box<Results>, StreamEncoder, #[expect(dead_code, reason = "its drop is what it is kept for")] Owned),
+    Results(
+        Box<Results>,
+        StreamEncoder,
+        #[expect(dead_code, reason = "its drop is what it is kept for")] Owned,
+    ),
     Over,
 }
 
@@ -82,7 +87,10 @@ impl Events {
     }
 
     fn note(&mut self, note: Note) {
-        if matches!(note.kind, NoteKind::Progress | NoteKind::Other(Method::Progress)) {
+        if matches!(
+            note.kind,
+            NoteKind::Progress | NoteKind::Other(Method::Progress)
+        ) {
             let now = Instant::now();
             if now < self.told_until {
                 self.held = Some(note);
@@ -143,10 +151,13 @@ impl Events {
                         self.release(None);
                         self.event(&message);
                     }
-                    // Questions of a call that asks its client come as messages; others have nobody to ask.
+                    // Questions of a call that asks its client come as messages; others have nobody
+                    // to ask.
                     Step::Event(Event::Ask(_)) => {}
                     Step::Event(Event::End(end)) => {
-                        if let Stage::Calling(owned) = std::mem::replace(&mut self.stage, Stage::Over) {
+                        if let Stage::Calling(owned) =
+                            std::mem::replace(&mut self.stage, Stage::Over)
+                        {
                             self.end(end, owned);
                         }
                     }
@@ -188,7 +199,11 @@ impl Events {
                 self.comment();
                 self.comment_at = now + self.asked.limits().keep_alive;
             }
-            let next = if self.held.is_some() { self.told_until.min(self.comment_at) } else { self.comment_at };
+            let next = if self.held.is_some() {
+                self.told_until.min(self.comment_at)
+            } else {
+                self.comment_at
+            };
             if self.wake.deadline() != next {
                 self.wake.as_mut().reset(next);
             }
@@ -211,7 +226,10 @@ impl http_body::Body for Events {
     type Data = Bytes;
     type Error = Failure;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let this = &mut *self;
         loop {
             if let Some(chunk) = this.ready.pop_front() {

@@ -20,10 +20,16 @@ pub(super) struct HeldPart {
 
 impl HeldPart {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, held: 0, reserved: SMALL, reservations: Vec::new() }
+        Self {
+            shared,
+            held: 0,
+            reserved: SMALL,
+            reservations: Vec::new(),
+        }
     }
 
-    /// Whether so many further bytes can be held: within `limits.hold_per_call`, and where others have not taken `limits.hold`.
+    /// Whether so many further bytes can be held: within `limits.hold_per_call`, and where others
+    /// have not taken `limits.hold`.
     pub(super) fn try_grow(&mut self, bytes: usize) -> bool {
         let held = self.held.saturating_add(bytes);
         let most = self.shared.hold.per_call();
@@ -32,7 +38,9 @@ impl HeldPart {
         }
         if held > self.reserved {
             let step = (held - self.reserved).max(STEP);
-            let Some(reservation) = self.shared.hold.try_reserve(step) else { return false };
+            let Some(reservation) = self.shared.hold.try_reserve(step) else {
+                return false;
+            };
             self.reservations.push(reservation);
             self.reserved += step;
         }

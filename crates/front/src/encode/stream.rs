@@ -1,5 +1,5 @@
-//! A large result on its way through: no more of it is held than one chunk and, where structured content may have to be said as text,
-//! what [`HeldPart`] has room for.
+//! A large result on its way through: no more of it is held than one chunk and, where structured
+//! content may have to be said as text, what [`HeldPart`] has room for.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,7 +42,13 @@ pub(super) struct Column {
 impl Results {
     pub(super) fn new(id: &RequestId, column: Column, source: Box<dyn PayloadSource>) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
-        Self { ready, source, column: Some(column), failed: false, counted: Later::new() }
+        Self {
+            ready,
+            source,
+            column: Some(column),
+            failed: false,
+            counted: Later::new(),
+        }
     }
 
     /// What the result counts as, once it is over.
@@ -55,13 +61,19 @@ impl Results {
         self.counted = counted;
     }
 
-    /// The next bytes of the message; `None` after its end. A failure breaks the answer off: its head is gone already.
-    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+    /// The next bytes of the message; `None` after its end. A failure breaks the answer off: its
+    /// head is gone already.
+    pub(super) fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Failure>>> {
         loop {
             if let Some(chunk) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
-            let Some(column) = &mut self.column else { return Poll::Ready(None) };
+            let Some(column) = &mut self.column else {
+                return Poll::Ready(None);
+            };
             column.drained();
             if self.failed {
                 return Poll::Ready(None);
@@ -76,7 +88,8 @@ impl Results {
                     Some(Err(error)) => Err(broken(error)),
                     seen => {
                         let seen = seen.and_then(Result::ok).unwrap_or_default();
-                        self.counted.say(Tally::of_result(seen.value(render::IS_ERROR)));
+                        self.counted
+                            .say(Tally::of_result(seen.value(render::IS_ERROR)));
                         out.push(Bytes::from_static(b"}"));
                         Ok(())
                     }
@@ -88,7 +101,8 @@ impl Results {
                 tracing::warn!(error = %failure, "a large result broke off in the middle");
                 return Poll::Ready(Some(Err(failure)));
             }
-            self.ready.extend(out.into_iter().filter(|part| !part.is_empty()));
+            self.ready
+                .extend(out.into_iter().filter(|part| !part.is_empty()));
         }
     }
 
@@ -101,20 +115,35 @@ impl Results {
             chunks.push(chunk);
         }
         let tally = Counted::Later(self.counted).tally();
-        Ok(Said::new(StatusCode::OK, share.hold(super::join(&chunks)), tally))
+        Ok(Said::new(
+            StatusCode::OK,
+            share.hold(super::join(&chunks)),
+            tally,
+        ))
     }
 }
 
 impl Column {
-    pub(super) fn new(blocks: Option<Blocks>, structured: Option<(StructuredAsText, HeldPart)>, edits: Edits) -> Self {
-        Self { blocks, structured, rewriter: Rewriter::new(edits), removed: 0 }
+    pub(super) fn new(
+        blocks: Option<Blocks>,
+        structured: Option<(StructuredAsText, HeldPart)>,
+        edits: Edits,
+    ) -> Self {
+        Self {
+            blocks,
+            structured,
+            rewriter: Rewriter::new(edits),
+            removed: 0,
+        }
     }
 
-    /// So many hidden characters were removed from what is fed from now on and before: the result says so at its end.
+    /// So many hidden characters were removed from what is fed from now on and before: the result
+    /// says so at its end.
     fn cleaned(&mut self, removed: u64) {
         if removed != self.removed {
             self.removed = removed;
-            self.rewriter.add_late_meta(meta::WEIR_CLEANED, removed.to_string().into());
+            self.rewriter
+                .add_late_meta(meta::WEIR_CLEANED, removed.to_string().into());
         }
     }
 
@@ -129,10 +158,14 @@ impl Column {
         }
         if let Some((edit, held)) = &mut self.structured {
             let mut edited: Vec<Bytes> = Vec::with_capacity(parts.len());
-            parts.iter().try_for_each(|part| edit.feed(part, &mut |bytes| held.try_grow(bytes), &mut edited))?;
+            parts.iter().try_for_each(|part| {
+                edit.feed(part, &mut |bytes| held.try_grow(bytes), &mut edited)
+            })?;
             parts = edited;
         }
-        parts.iter().try_for_each(|part| self.rewriter.feed(part, out))
+        parts
+            .iter()
+            .try_for_each(|part| self.rewriter.feed(part, out))
     }
 
     /// All that was given out has been taken.
@@ -157,7 +190,11 @@ impl http_body::Body for Results {
     type Data = Bytes;
     type Error = Failure;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        self.poll_chunk(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        self.poll_chunk(cx)
+            .map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
     }
 }

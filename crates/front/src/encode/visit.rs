@@ -1,7 +1,9 @@
-//! `-32042` of 2025-11-25: a server says that its caller must visit URLs first. Other revisions have no such code.
+//! `-32042` of 2025-11-25: a server says that its caller must visit URLs first. Other revisions
+//! have no such code.
 //!
-//! A modern client is asked to visit them, and the call is made again as it was. A client of 2025-11-25 that can be sent to a
-//! URL is told so in the same form, under weir's names; any other in words.
+//! A modern client is asked to visit them, and the call is made again as it was. A client of
+//! 2025-11-25 that can be sent to a URL is told so in the same form, under weir's names; any other
+//! in words.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -20,12 +22,15 @@ use crate::tally::Tally;
 impl Asked {
     /// What becomes of the failure; `None` where it is another one.
     pub(super) fn visit(&self, failure: &Failure) -> Option<Ready> {
-        let FailureKind::Upstream(error) = failure.kind() else { return None };
+        let FailureKind::Upstream(error) = failure.kind() else {
+            return None;
+        };
         if error.code != code::URL_ELICITATION_REQUIRED {
             return None;
         }
         let visits = error.data.as_deref().map(asks::visits).unwrap_or_default();
-        if visits.is_empty() || self.revision.is_modern() && !asks::may_have_questions(self.method) {
+        if visits.is_empty() || self.revision.is_modern() && !asks::may_have_questions(self.method)
+        {
             let text = "The server wants a URL visited first, and does not say which";
             return Some(self.failed(&Failure::new(FailureKind::BadAnswer, text)));
         }
@@ -56,8 +61,15 @@ impl Asked {
             let theirs = failure.upstream().zip(visit.id.as_deref());
             questions::elicitation(&self.shared, session, theirs)
         });
-        let error = UpstreamError { code: error.code, message: error.message.clone(), data: Some(data) };
-        self.failed(&Failure::new(FailureKind::Upstream(error), failure.message().to_owned()))
+        let error = UpstreamError {
+            code: error.code,
+            message: error.message.clone(),
+            data: Some(data),
+        };
+        self.failed(&Failure::new(
+            FailureKind::Upstream(error),
+            failure.message().to_owned(),
+        ))
     }
 
     fn visit_in_words(&self, said: &str, visits: &[asks::Visit]) -> Ready {

@@ -1,4 +1,5 @@
-//! One connection from accept to close: TLS, the choice between HTTP/1.1 and HTTP/2, and the phases of draining.
+//! One connection from accept to close: TLS, the choice between HTTP/1.1 and HTTP/2, and the phases
+//! of draining.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -57,12 +58,22 @@ struct Context {
 
 impl Peer {
     fn new(address: IpAddr, pulse: Arc<Pulse>) -> Self {
-        Self { address, certificate: None, pulse, secure: false, http2: None, in_memory: false }
+        Self {
+            address,
+            certificate: None,
+            pulse,
+            secure: false,
+            http2: None,
+            in_memory: false,
+        }
     }
 
     /// The peer of a channel inside the process.
     pub(crate) fn in_memory() -> Self {
-        Self { in_memory: true, ..Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), Arc::default()) }
+        Self {
+            in_memory: true,
+            ..Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), Arc::default())
+        }
     }
 }
 
@@ -79,9 +90,12 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
     let stream = WriteWatch::new(stream, limits.stall_time, pulse.clone());
     let context = Context { listening, limits };
     let ended = match context.listening.acceptor() {
-        // Boxed one by one: a task keeps room for the largest state it may ever be in, and most connections are never in it.
+        // Boxed one by one: a task keeps room for the largest state it may ever be in, and most
+        // connections are never in it.
         None => Box::pin(context.clear(stream, Peer::new(address, pulse))).await,
-        Some(acceptor) => Box::pin(context.secure(stream, Peer::new(address, pulse), acceptor)).await,
+        Some(acceptor) => {
+            Box::pin(context.secure(stream, Peer::new(address, pulse), acceptor)).await
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(peer = %address, %error, "connection ended early");
@@ -101,7 +115,12 @@ impl Context {
     }
 
     /// TLS: the version is what both sides agreed on by ALPN.
-    async fn secure(&self, stream: WriteWatch<TcpStream>, peer: Peer, acceptor: TlsAcceptor) -> Ended {
+    async fn secure(
+        &self,
+        stream: WriteWatch<TcpStream>,
+        peer: Peer,
+        acceptor: TlsAcceptor,
+    ) -> Ended {
         let end = Instant::now() + self.limits.handshake_time;
         let Ok(permit) = timeout_at(end, self.permit(&stream, peer.address)).await else {
             closed("too_many_handshakes");
@@ -113,10 +132,22 @@ impl Context {
         };
         drop(permit);
         let stream = stream.inspect_err(|_| closed("tls"))?;
-        let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            Version::Two
+        } else {
+            Version::One
+        };
+        let shown = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(<[_]>::first);
         let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
-        let peer = Peer { certificate, secure: true, ..peer };
+        let peer = Peer {
+            certificate,
+            secure: true,
+            ..peer
+        };
         let due = Instant::now() + self.limits.head_time;
         self.run(stream, (Bytes::new(), due), version, peer).await
     }
@@ -129,19 +160,33 @@ impl Context {
     }
 
     /// Serves a stream of which `prefix` was read already; its first head must be in by `due`.
-    async fn run<S>(&self, stream: S, (prefix, due): (Bytes, Instant), version: Version, peer: Peer) -> Ended
+    async fn run<S>(
+        &self,
+        stream: S,
+        (prefix, due): (Bytes, Instant),
+        version: Version,
+        peer: Peer,
+    ) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let pulse = peer.pulse.clone();
         match version {
             Version::One => {
-                let service = PerRequest { listening: self.listening.clone(), peer };
+                let service = PerRequest {
+                    listening: self.listening.clone(),
+                    peer,
+                };
                 let limits = &self.limits;
-                let times =
-                    Times { first: due, head: limits.head_time, idle: limits.idle_time, body_bytes: limits.body_bytes };
+                let times = Times {
+                    first: due,
+                    head: limits.head_time,
+                    idle: limits.idle_time,
+                    body_bytes: limits.body_bytes,
+                };
                 let heads = self.listening.stack.load().budgets().connections.nothing();
-                let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)).within(heads));
+                let io =
+                    TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)).within(heads));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
                 self.drive_one(Prompt::new(connection)).await
             }
@@ -160,7 +205,8 @@ impl Context {
             ended = &mut connection => return Ok(ended?),
             () = self.listening.drain.cancelled() => {}
         }
-        // Answers say `Connection: close` from now on. An idle connection may have a request under way (fault A26).
+        // Answers say `Connection: close` from now on. An idle connection may have a request under
+        // way (fault A26).
         if let Ok(ended) = timeout(self.limits.drain_idle, &mut connection).await {
             return Ok(ended?);
         }
@@ -180,7 +226,8 @@ struct PerRequest {
 impl Service<Request<Incoming>> for PerRequest {
     type Response = Served;
     type Error = Infallible;
-    // Boxed: the connection keeps room for its service's future as long as it lives, also while a stream is open.
+    // Boxed: the connection keeps room for its service's future as long as it lives, also while a
+    // stream is open.
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
@@ -191,7 +238,12 @@ impl Service<Request<Incoming>> for PerRequest {
         Box::pin(async move {
             // One answer is sent at a time: this begins when the last one is over.
             let served = stack.serve(arrival).await;
-            pulse.set_until(served.as_ref().ok().and_then(|answer| answer.body().until()));
+            pulse.set_until(
+                served
+                    .as_ref()
+                    .ok()
+                    .and_then(|answer| answer.body().until()),
+            );
             served
         })
     }
@@ -223,8 +275,9 @@ fn h1(limits: &Limits) -> http1::Builder {
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         .max_buf_size((limits.head_bytes * 2).max(16 << 10))
-        // A FIN is read as the client leaving: in the modern revision that is the cancel signal, and a half-closed connection cannot be
-        // told from a closed one before something is written to it (fault A22).
+        // A FIN is read as the client leaving: in the modern revision that is the cancel signal,
+        // and a half-closed connection cannot be told from a closed one before something is written
+        // to it (fault A22).
         .half_close(false);
     if limits.headers != 100 {
         // hyper's own default is 100 and costs no allocation.

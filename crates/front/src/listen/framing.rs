@@ -1,9 +1,10 @@
 //! Where requests of HTTP/1.1 begin and end, followed byte by byte before the parser sees them.
 //!
-//! The parser is lenient where RFC 9112 allows it: a bare LF ends a line, a length beside chunks is dropped, two equal
-//! lengths are one, and `chunked` may be said twice. A proxy in front of weir may read the same bytes otherwise, and then the
-//! two see different requests in them (fault A07). The parser shows nothing of this afterwards. So the end of such a line is
-//! handed on as NUL, which the parser refuses with 400, and the connection ends.
+//! The parser is lenient where RFC 9112 allows it: a bare LF ends a line, a length beside chunks is
+//! dropped, two equal lengths are one, and `chunked` may be said twice. A proxy in front of weir
+//! may read the same bytes otherwise, and then the two see different requests in them (fault A07).
+//! The parser shows nothing of this afterwards. So the end of such a line is handed on as NUL,
+//! which the parser refuses with 400, and the connection ends.
 
 /// The longest line that may be one of those that frame a body.
 const LONGEST: usize = 256;
@@ -62,14 +63,21 @@ impl RequestFraming {
                 State::Body(left) => {
                     let part = part_of(left, bytes.len() - at);
                     self.body += part as u64;
-                    self.state = if part as u64 == left { State::Head } else { State::Body(left - part as u64) };
+                    self.state = if part as u64 == left {
+                        State::Head
+                    } else {
+                        State::Body(left - part as u64)
+                    };
                     at + part
                 }
                 State::Chunk(left) => {
                     let part = part_of(left, bytes.len() - at);
                     self.body += part as u64;
-                    self.state =
-                        if part as u64 == left { State::Size(0, true) } else { State::Chunk(left - part as u64) };
+                    self.state = if part as u64 == left {
+                        State::Size(0, true)
+                    } else {
+                        State::Chunk(left - part as u64)
+                    };
                     at + part
                 }
                 State::Size(size, digits) => {
@@ -85,7 +93,8 @@ impl RequestFraming {
         }
     }
 
-    /// Bytes that are still to come of a request's body which has at most `most`; of a larger one, none.
+    /// Bytes that are still to come of a request's body which has at most `most`; of a larger one,
+    /// none.
     pub(super) fn rest_of_body(&self, most: u64) -> u64 {
         match self.state {
             State::Body(left) if self.body.saturating_add(left) <= most => left,
@@ -94,7 +103,8 @@ impl RequestFraming {
         }
     }
 
-    /// Passes over whole lines that say nothing of the body, and takes the next line of the head, or what is there of it; gives where that ends.
+    /// Passes over whole lines that say nothing of the body, and takes the next line of the head,
+    /// or what is there of it; gives where that ends.
     fn head(&mut self, bytes: &mut [u8], from: usize) -> usize {
         let line_end = |from| memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
         let (mut from, mut end) = (from, line_end(from));
@@ -125,9 +135,14 @@ impl RequestFraming {
 
     /// Keeps a line that begins as one does that frames the body.
     fn keep(&mut self, part: &[u8]) {
-        let first = if self.filled { self.line.first() } else { part.first() };
+        let first = if self.filled {
+            self.line.first()
+        } else {
+            part.first()
+        };
         if first.is_some_and(|first| begins_framing(*first)) && self.line.len() <= LONGEST {
-            self.line.extend_from_slice(&part[..part.len().min(LONGEST + 1)]);
+            self.line
+                .extend_from_slice(&part[..part.len().min(LONGEST + 1)]);
         }
     }
 
@@ -155,10 +170,14 @@ impl RequestFraming {
 
     /// Takes what the line says of the body; only one line may.
     fn said(&mut self) -> Result<(), Doubtful> {
-        let Some(colon) = memchr::memchr(b':', &self.line) else { return Ok(()) };
+        let Some(colon) = memchr::memchr(b':', &self.line) else {
+            return Ok(());
+        };
         let (name, value) = (&self.line[..colon], self.line[colon + 1..].trim_ascii());
         let framing = if name.eq_ignore_ascii_case(b"content-length") {
-            let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let digits = std::str::from_utf8(value)
+                .ok()
+                .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             Framing::Length(digits.and_then(|text| text.parse().ok()).ok_or(Doubtful)?)
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if !value.eq_ignore_ascii_case(b"chunked") {
@@ -169,7 +188,11 @@ impl RequestFraming {
             return Ok(());
         };
         let is_first = self.framing.replace(framing).is_none();
-        if is_first && self.line.len() <= LONGEST { Ok(()) } else { Err(Doubtful) }
+        if is_first && self.line.len() <= LONGEST {
+            Ok(())
+        } else {
+            Err(Doubtful)
+        }
     }
 
     /// The parser refuses what is no size.
@@ -180,7 +203,9 @@ impl RequestFraming {
             // The chunk, and its CR and LF.
             (b'\n', _) => size.checked_add(2).map_or(State::Refused, State::Chunk),
             (_, Some(digit)) => {
-                let size = size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit)));
+                let size = size
+                    .checked_mul(16)
+                    .and_then(|size| size.checked_add(u64::from(digit)));
                 size.map_or(State::Refused, |size| State::Size(size, true))
             }
             (_, None) => State::Size(size, false),
@@ -198,7 +223,8 @@ impl RequestFraming {
     }
 }
 
-/// Whether a whole line, without its LF, ends as it should and begins as none does that frames a body or ends a head.
+/// Whether a whole line, without its LF, ends as it should and begins as none does that frames a
+/// body or ends a head.
 fn is_beside_framing(line: &[u8]) -> bool {
     matches!(line, [first, .., b'\r'] if !begins_framing(*first) && *first != b'\r')
 }
@@ -229,8 +255,7 @@ mod tests {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    const LENGTH: &str =
-        "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 19\r\nX: b\r\n\r\n{\n\"body\": 1\n}\n\n\r\n\r\n";
+    const LENGTH: &str = "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 19\r\nX: b\r\n\r\n{\n\"body\": 1\n}\n\n\r\n\r\n";
     const CHUNKS: &str = "POST /mcp HTTP/1.1\r\ntransfer-encoding:\tCHUNKED \r\nContent-Type: a\r\n\r\n\
                           5;x=\"1\"\r\n{\n\n\n}\r\nA \r\n\n\n\n\nx\r\n\r\n\r\n\r\n0\r\nT: a\r\n\r\n";
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nTe: trailers\r\n\r\n";
@@ -307,7 +332,10 @@ mod tests {
 
     #[test]
     fn a07_a_line_that_is_skipped_ends_as_any_other() {
-        assert_eq!(handed_on(&["GET / HTTP/1.1\r\n", "\r", "X: a\r\n", "\n"]), "GET / HTTP/1.1\r\n\rX: a\r\n\0");
+        assert_eq!(
+            handed_on(&["GET / HTTP/1.1\r\n", "\r", "X: a\r\n", "\n"]),
+            "GET / HTTP/1.1\r\n\rX: a\r\n\0"
+        );
     }
 
     #[test]
@@ -349,10 +377,15 @@ mod tests {
             padded,
         ] {
             for before in ["", LENGTH, CHUNKS] {
-                let sent = format!("{before}POST /mcp HTTP/1.1\r\nHost: a\r\n{lines}\r\n5\r\nabcde\r\n0\r\n\r\n{GET}");
+                let sent = format!(
+                    "{before}POST /mcp HTTP/1.1\r\nHost: a\r\n{lines}\r\n5\r\nabcde\r\n0\r\n\r\n{GET}"
+                );
                 let seen = handed_on(&[&sent]);
                 let nul = seen.find('\0').unwrap_or_else(|| panic!("{lines:?} pass"));
-                assert!(nul > before.len() && nul < before.len() + 40 + lines.len(), "{seen:?}");
+                assert!(
+                    nul > before.len() && nul < before.len() + 40 + lines.len(),
+                    "{seen:?}"
+                );
             }
         }
     }

@@ -1,8 +1,10 @@
-//! A byte stream that watches its own clock: a request head must be in within its time, an idle connection goes after a while, and a
-//! connection that is closed early first swallows what its client still sends: of a body that would have been taken all of it, so that
-//! the client gets the refusal and no reset.
+//! A byte stream that watches its own clock: a request head must be in within its time, an idle
+//! connection goes after a while, and a connection that is closed early first swallows what its
+//! client still sends: of a body that would have been taken all of it, so that the client gets the
+//! refusal and no reset.
 //!
-//! hyper's own head timer also runs while a connection is idle between requests, so the two times could not differ with it.
+//! hyper's own head timer also runs while a connection is idle between requests, so the two times
+//! could not differ with it.
 
 use std::future::Future;
 use std::io;
@@ -44,8 +46,8 @@ pub(crate) struct Guarded<S> {
     framing: RequestFraming,
     /// When the time is over; `None` while there is none.
     due: Option<Instant>,
-    /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a request moves a mark and no
-    /// timer.
+    /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a
+    /// request moves a mark and no timer.
     timer: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
     /// Bytes read since the head of a request was in, and which request that was.
@@ -81,7 +83,11 @@ enum Phase {
 impl<S> Guarded<S> {
     /// `times: None` keeps none (HTTP/2).
     pub(crate) fn new(inner: S, prefix: Bytes, pulse: Arc<Pulse>, times: Option<Times>) -> Self {
-        let phase = if prefix.is_empty() { Phase::Waiting } else { Phase::Head(0) };
+        let phase = if prefix.is_empty() {
+            Phase::Waiting
+        } else {
+            Phase::Head(0)
+        };
         let (mut framing, mut prefix) = (RequestFraming::default(), BytesMut::from(prefix));
         if times.is_some() {
             framing.check(&mut prefix);
@@ -108,21 +114,33 @@ impl<S> Guarded<S> {
 
     /// Takes the memory of large heads from the budget of this reservation.
     pub(crate) fn within(self, memory: Reservation) -> Self {
-        Self { memory: Some(memory), ..self }
+        Self {
+            memory: Some(memory),
+            ..self
+        }
     }
 
     /// Takes memory for a head that has become large; an error where there is none.
     fn cover(&mut self, read: usize) -> io::Result<()> {
         let (served, is_busy) = (self.pulse.served(), self.pulse.is_busy());
-        let before = if is_busy || served != self.unanswered.1 { 0 } else { self.unanswered.0 };
+        let before = if is_busy || served != self.unanswered.1 {
+            0
+        } else {
+            self.unanswered.0
+        };
         let unanswered = if is_busy { 0 } else { before + read };
         self.unanswered = (unanswered, served);
-        let Some(memory) = self.memory.as_mut().filter(|_| unanswered > SMALL_HEAD) else { return Ok(()) };
+        let Some(memory) = self.memory.as_mut().filter(|_| unanswered > SMALL_HEAD) else {
+            return Ok(());
+        };
         if memory.bytes() > 0 || memory.try_grow(READ_BUFFER) {
             return Ok(());
         }
         super::closed("memory");
-        Err(io::Error::new(io::ErrorKind::OutOfMemory, "other connections have the memory for heads"))
+        Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            "other connections have the memory for heads",
+        ))
     }
 
     fn arm(&mut self, time: Duration) {
@@ -141,8 +159,15 @@ impl<S> Guarded<S> {
     fn begin_lingering(&mut self) -> Lingering {
         let most = self.times.map_or(0, |times| times.body_bytes as u64);
         let rest = usize::try_from(self.framing.rest_of_body(most)).unwrap_or(usize::MAX);
-        let time = if rest > 0 { LONGEST_LINGERING } else { SWALLOWED_TIME };
-        *self.lingering.insert(Lingering { bytes: SWALLOWED_BYTES.saturating_add(rest), until: Instant::now() + time })
+        let time = if rest > 0 {
+            LONGEST_LINGERING
+        } else {
+            SWALLOWED_TIME
+        };
+        *self.lingering.insert(Lingering {
+            bytes: SWALLOWED_BYTES.saturating_add(rest),
+            until: Instant::now() + time,
+        })
     }
 
     /// True once the time is over.
@@ -161,13 +186,19 @@ impl<S> Guarded<S> {
 
     /// Follows the requests' state; called whenever hyper reads. Errors once a time is over.
     fn keep_time(&mut self, read: bool, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(times) = self.times else { return Ok(()) };
+        let Some(times) = self.times else {
+            return Ok(());
+        };
         let served = self.pulse.served();
         if self.pulse.is_busy() {
             self.phase = Phase::Busy;
             self.due = None;
             // A long answer needs no timer; a short one would only set it again.
-            if self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
+            if self
+                .timer
+                .as_mut()
+                .is_some_and(|timer| timer.as_mut().poll(cx).is_ready())
+            {
                 self.timer = None;
             }
             return Ok(());
@@ -179,8 +210,11 @@ impl<S> Guarded<S> {
             Phase::Waiting | Phase::Lingering => false,
         };
         match self.phase {
-            // What was read is the begin of the next head, also where the last answer ended just before.
-            Phase::Waiting | Phase::Busy | Phase::Head(_) if read && (answered || self.phase == Phase::Waiting) => {
+            // What was read is the begin of the next head, also where the last answer ended just
+            // before.
+            Phase::Waiting | Phase::Busy | Phase::Head(_)
+                if read && (answered || self.phase == Phase::Waiting) =>
+            {
                 self.phase = Phase::Head(served);
                 if served > 0 {
                     self.arm(times.head);
@@ -206,7 +240,11 @@ impl<S> Guarded<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.prefix.is_empty() {
             let part = this.prefix.len().min(buffer.remaining());
@@ -227,7 +265,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, data)
     }
 
@@ -247,8 +289,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    /// Shuts the write side, then reads away what still comes: closing a socket with unread bytes resets it, and the client would never
-    /// see the refusal that was just sent.
+    /// Shuts the write side, then reads away what still comes: closing a socket with unread bytes
+    /// resets it, and the client would never see the refusal that was just sent.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let mut lingering = match this.lingering {
@@ -276,7 +318,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             this.arm_at(lingering.until.min(Instant::now() + SWALLOWED_TIME));
         }
         let over = this.due.is_none() || this.is_due(cx);
-        if over { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if over {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 }
 
@@ -289,7 +335,12 @@ mod tests {
 
     fn times() -> Times {
         let head = Duration::from_secs(10);
-        Times { first: Instant::now() + head, head, idle: Duration::from_secs(120), body_bytes: 1 << 20 }
+        Times {
+            first: Instant::now() + head,
+            head,
+            idle: Duration::from_secs(120),
+            body_bytes: 1 << 20,
+        }
     }
 
     async fn error_of(guarded: &mut Guarded<tokio::io::DuplexStream>) -> (io::ErrorKind, Duration) {
@@ -331,7 +382,12 @@ mod tests {
         let (_client, server) = duplex(64);
         let times = times();
         tokio::time::advance(Duration::from_secs(9)).await;
-        let mut guarded = Guarded::new(server, Bytes::from_static(b"PRI * HTTP/2.0\r\n"), Arc::default(), Some(times));
+        let mut guarded = Guarded::new(
+            server,
+            Bytes::from_static(b"PRI * HTTP/2.0\r\n"),
+            Arc::default(),
+            Some(times),
+        );
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 1));
     }
@@ -343,17 +399,25 @@ mod tests {
             budget.set_limit(limit);
             let (mut client, server) = duplex(SMALL_HEAD);
             let pulse = Arc::new(Pulse::default());
-            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times())).within(budget.nothing());
+            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times()))
+                .within(budget.nothing());
             let mut part = vec![0; SMALL_HEAD];
             client.write_all(&part).await.unwrap();
             guarded.read_exact(&mut part).await.unwrap();
             assert_eq!(budget.used(), 0, "every connection has so much");
             drop(pulse.begin());
             for nth in 0..3 {
-                assert_eq!(budget.used(), if nth < 2 { 0 } else { expected.unwrap_or(0) });
+                assert_eq!(
+                    budget.used(),
+                    if nth < 2 { 0 } else { expected.unwrap_or(0) }
+                );
                 client.write_all(&part).await.unwrap();
                 let read = guarded.read_exact(&mut part).await;
-                assert_eq!(read.is_ok(), nth == 0 || expected.is_some(), "{limit} {nth}");
+                assert_eq!(
+                    read.is_ok(),
+                    nth == 0 || expected.is_some(),
+                    "{limit} {nth}"
+                );
             }
             assert_eq!(budget.used(), expected.unwrap_or(0));
             drop(guarded);
@@ -388,7 +452,11 @@ mod tests {
             assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
             let beat = pulse.begin();
             if busy_at_a_read {
-                assert!(tokio::time::timeout(Duration::from_secs(1), guarded.read(&mut buffer)).await.is_err());
+                assert!(
+                    tokio::time::timeout(Duration::from_secs(1), guarded.read(&mut buffer))
+                        .await
+                        .is_err()
+                );
             }
             drop(beat);
             // The next head begins before the connection was looked at again.
@@ -401,7 +469,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a09_a_closing_connection_swallows_what_still_comes() {
         let (mut client, server) = duplex(16);
-        let mut guarded = Guarded::new(server, Bytes::from_static(b"already read"), Arc::default(), Some(times()));
+        let mut guarded = Guarded::new(
+            server,
+            Bytes::from_static(b"already read"),
+            Arc::default(),
+            Some(times()),
+        );
         let closing = tokio::spawn(async move { guarded.shutdown().await });
         client.write_all(&[b'x'; 1000]).await.unwrap();
         drop(client);
@@ -434,7 +507,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a09_a_body_that_would_have_been_taken_is_swallowed_and_a_larger_one_is_not() {
         let length = |bytes: usize| format!("POST / HTTP/1.1\r\ncontent-length: {bytes}\r\n\r\n");
-        let chunked = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", 8 << 20);
+        let chunked = format!(
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n",
+            8 << 20
+        );
         for (head, sent, all) in [
             (length(1_000_000), 1_000_000, true),
             (length(1 << 30), 1_000_000, false),
@@ -456,7 +532,8 @@ mod tests {
             guarded.read_exact(&mut vec![0; head.len()]).await.unwrap();
             let drip = tokio::spawn(async move {
                 while client.write_all(b"x").await.is_ok() {
-                    tokio::time::sleep(Duration::from_secs(pause).max(Duration::from_millis(500))).await;
+                    tokio::time::sleep(Duration::from_secs(pause).max(Duration::from_millis(500)))
+                        .await;
                 }
             });
             tokio::task::yield_now().await;

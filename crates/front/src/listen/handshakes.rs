@@ -1,5 +1,5 @@
-//! How many TLS handshakes go on, altogether and from one network: silent ones of a few addresses must not shut TLS for
-//! the others.
+//! How many TLS handshakes go on, altogether and from one network: silent ones of a few addresses
+//! must not shut TLS for the others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -38,17 +38,34 @@ struct Network {
 impl Handshakes {
     pub(super) fn new(most: usize) -> Arc<Self> {
         let networks = Mutex::default();
-        Arc::new(Self { all: Arc::new(Semaphore::new(most)), each: (most / PART).max(1), networks })
+        Arc::new(Self {
+            all: Arc::new(Semaphore::new(most)),
+            each: (most / PART).max(1),
+            networks,
+        })
     }
 
-    /// Waits for a permit: first for one of the address's network, so that only as many wait for those of all.
+    /// Waits for a permit: first for one of the address's network, so that only as many wait for
+    /// those of all.
     pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Handshake> {
         let address = network(address);
-        let semaphore = self.networks().entry(address).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone();
-        let mut own = Network { handshakes: self.clone(), address, semaphore: Some(semaphore.clone()), permit: None };
+        let semaphore = self
+            .networks()
+            .entry(address)
+            .or_insert_with(|| Arc::new(Semaphore::new(self.each)))
+            .clone();
+        let mut own = Network {
+            handshakes: self.clone(),
+            address,
+            semaphore: Some(semaphore.clone()),
+            permit: None,
+        };
         own.permit = semaphore.acquire_owned().await.ok();
         let all = self.all.clone().acquire_owned().await.ok()?;
-        Some(Handshake { _all: all, _own: own })
+        Some(Handshake {
+            _all: all,
+            _own: own,
+        })
     }
 
     fn networks(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
@@ -62,7 +79,10 @@ impl Drop for Network {
         let mut networks = self.handshakes.networks();
         self.semaphore = None;
         // Whoever goes on or waits there has a share; new shares are made under the lock.
-        if networks.get(&self.address).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
+        if networks
+            .get(&self.address)
+            .is_some_and(|semaphore| Arc::strong_count(semaphore) == 1)
+        {
             networks.remove(&self.address);
         }
     }

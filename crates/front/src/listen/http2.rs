@@ -1,7 +1,9 @@
-//! One HTTP/2 connection: its requests are tasks, and it ends when it is old, idle, flooded, or stands still.
+//! One HTTP/2 connection: its requests are tasks, and it ends when it is old, idle, flooded, or
+//! stands still.
 //!
-//! Our own driver over the protocol's library, because what a client may hold is decided here: no part of an answer is
-//! handed to the library before there is window for it, so a stream that waits can be reset, and what waits is counted.
+//! Our own driver over the protocol's library, because what a client may hold is decided here: no
+//! part of an answer is handed to the library before there is window for it, so a stream that waits
+//! can be reset, and what waits is counted.
 
 mod flow;
 mod frames;
@@ -38,7 +40,8 @@ const FIRST_WINDOW: u32 = 65_535;
 /// The memory of a stream with its request, whose head may be large, beside that of its connection.
 const STREAM: usize = 16 << 10;
 
-/// Streams that the client may make weir reset by breaking the protocol, for as long as the connection lives (CVE-2025-8671).
+/// Streams that the client may make weir reset by breaking the protocol, for as long as the
+/// connection lives (CVE-2025-8671).
 const PROVOKED_RESETS: usize = 256;
 
 /// Serves an HTTP/2 connection to its end.
@@ -54,11 +57,18 @@ where
     let (window, _more) = window(&budgets.windows, limits.h2.connection_window);
     let (flow, closing) = (Flow::new(), CancellationToken::new());
     let io = FrameWatch::new(io, flow.clone());
-    let Ok(handshake) = timeout(limits.head_time, builder(limits, window).handshake(io)).await else {
+    let Ok(handshake) = timeout(limits.head_time, builder(limits, window).handshake(io)).await
+    else {
         closed("head_timeout");
         return Ok(());
     };
-    let peer = Peer { http2: Some(Shared { flow: flow.clone(), closing: closing.clone() }), ..peer };
+    let peer = Peer {
+        http2: Some(Shared {
+            flow: flow.clone(),
+            closing: closing.clone(),
+        }),
+        ..peer
+    };
     let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
     let mut driver = Driver::new(handshake?, (listening, peer), limits);
     let aged = tokio::select! {
@@ -99,8 +109,8 @@ impl Shared {
     }
 }
 
-/// The window of a connection: what its client may send before it is read. The first part of it is the protocol's, the rest is as
-/// large as there is memory for it.
+/// The window of a connection: what its client may send before it is read. The first part of it is
+/// the protocol's, the rest is as large as there is memory for it.
 fn window(windows: &ByteBudget, most: u32) -> (u32, Reservation) {
     let share = windows.reserve_part(most.saturating_sub(FIRST_WINDOW) as usize);
     let more = u32::try_from(share.bytes()).unwrap_or(0);
@@ -150,7 +160,10 @@ where
         (listening, peer): (Arc<Listening>, Peer),
         limits: &Limits,
     ) -> Self {
-        let flow = peer.http2.as_ref().map_or_else(Flow::new, |shared| shared.flow.clone());
+        let flow = peer
+            .http2
+            .as_ref()
+            .map_or_else(Flow::new, |shared| shared.flow.clone());
         let every = limits.h2.ping_timeout.min(limits.stall_time / 3);
         Self {
             pings: connection.ping_pong(),
@@ -178,7 +191,12 @@ where
         };
         let window = self.flow.enter(respond.stream_id().as_u32());
         let arrival = Arrival::new(request.map(RequestBody::http2), self.peer.clone());
-        let serving = stream::serve(arrival, respond, (stack, self.flow.clone(), window), self.limits.stall_time);
+        let serving = stream::serve(
+            arrival,
+            respond,
+            (stack, self.flow.clone(), window),
+            self.limits.stall_time,
+        );
         // On the heap: each of the futures around it has room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {
@@ -186,7 +204,9 @@ where
             serving.await;
         };
         // The connection is ended by force, and with it this.
-        self.listening.tasks.spawn(self.streams.clone().run_until_cancelled_owned(serving));
+        self.listening
+            .tasks
+            .spawn(self.streams.clone().run_until_cancelled_owned(serving));
     }
 
     /// Looks at the clock. `Ready` where the connection is to be dropped, with the reason.
@@ -211,7 +231,9 @@ where
             return false;
         };
         match self.exhausted {
-            Some((since, before)) if before == granted => now.duration_since(since) >= self.limits.stall_time,
+            Some((since, before)) if before == granted => {
+                now.duration_since(since) >= self.limits.stall_time
+            }
             _ => {
                 self.exhausted = Some((now, granted));
                 false
@@ -221,7 +243,9 @@ where
 
     /// True where a ping stays unanswered and nothing else moves either.
     fn is_dead(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
-        let Some(pings) = &mut self.pings else { return false };
+        let Some(pings) = &mut self.pings else {
+            return false;
+        };
         let moved = self.flow.has_moved();
         match self.pinged {
             None if now >= self.next_ping => {

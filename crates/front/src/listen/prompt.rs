@@ -1,8 +1,9 @@
 //! Goes on at once with a connection that woke itself.
 //!
-//! hyper hands a request's body to its service through a channel whose two ends live in one task. Asking for the body
-//! therefore wakes the task that is asking. The scheduler takes a task that wakes itself for one that yields: it goes behind
-//! all others, and an idle thread is woken to take it over, which costs more than the whole request.
+//! hyper hands a request's body to its service through a channel whose two ends live in one task.
+//! Asking for the body therefore wakes the task that is asking. The scheduler takes a task that
+//! wakes itself for one that yields: it goes behind all others, and an idle thread is woken to take
+//! it over, which costs more than the whole request.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,7 +47,10 @@ impl<F> Prompt<F> {
         match &self.bell {
             Some((bell, waker)) if bell.task.will_wake(task) => (bell.clone(), waker.clone()),
             _ => {
-                let bell = Arc::new(Bell { state: AtomicU8::new(IDLE), task: task.clone() });
+                let bell = Arc::new(Bell {
+                    state: AtomicU8::new(IDLE),
+                    task: task.clone(),
+                });
                 let waker = Waker::from(bell.clone());
                 self.bell.insert((bell, waker)).clone()
             }
@@ -77,7 +81,11 @@ impl<F: Future + Unpin> Future for Prompt<F> {
             if let Poll::Ready(output) = Pin::new(&mut self.inner).poll(&mut own) {
                 return Poll::Ready(output);
             }
-            if bell.state.compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if bell
+                .state
+                .compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+            {
                 return Poll::Pending;
             }
         }
@@ -122,7 +130,11 @@ mod tests {
             cx.waker().wake_by_ref();
             Poll::Pending
         }));
-        assert!(Pin::new(&mut prompt).poll(&mut Context::from_waker(&waker)).is_ready());
+        assert!(
+            Pin::new(&mut prompt)
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+        );
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
     }
 
@@ -136,7 +148,11 @@ mod tests {
             Poll::<()>::Pending
         }));
         for _ in 0..2 {
-            assert!(Pin::new(&mut prompt).poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                Pin::new(&mut prompt)
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
         }
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
         assert_eq!(polls, 2 * ROUNDS);
@@ -150,12 +166,26 @@ mod tests {
             Poll::<()>::Pending
         }));
         let (first, waker) = counted();
-        assert!(Pin::new(&mut prompt).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            Pin::new(&mut prompt)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         kept.lock().unwrap().take().unwrap().wake();
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
         let (second, waker) = counted();
-        assert!(Pin::new(&mut prompt).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            Pin::new(&mut prompt)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         kept.lock().unwrap().take().unwrap().wake();
-        assert_eq!((first.0.load(Ordering::Relaxed), second.0.load(Ordering::Relaxed)), (1, 1));
+        assert_eq!(
+            (
+                first.0.load(Ordering::Relaxed),
+                second.0.load(Ordering::Relaxed)
+            ),
+            (1, 1)
+        );
     }
 }

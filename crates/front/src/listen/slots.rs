@@ -1,5 +1,6 @@
-//! How many connections are open, altogether and by address. Of IPv6 the address that counts is its /64: whoever has one has as many
-//! single addresses as it likes. A slot is given back when it is dropped.
+//! How many connections are open, altogether and by address. Of IPv6 the address that counts is its
+//! /64: whoever has one has as many single addresses as it likes. A slot is given back when it is
+//! dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,8 +41,14 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// Takes a place for a connection from `address`. Loopback is bound by the total only: everything behind a local proxy is one address.
-    pub(crate) fn take(self: &Arc<Self>, address: IpAddr, total: usize, per_address: usize) -> Result<Slot, NoSlot> {
+    /// Takes a place for a connection from `address`. Loopback is bound by the total only:
+    /// everything behind a local proxy is one address.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        total: usize,
+        per_address: usize,
+    ) -> Result<Slot, NoSlot> {
         let (address, is_local) = (counted(address), address.to_canonical().is_loopback());
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if books.open >= total {
@@ -57,7 +64,10 @@ impl Slots {
         *of_address += 1;
         books.open += 1;
         drop(books);
-        Ok(Slot { slots: self.clone(), address })
+        Ok(Slot {
+            slots: self.clone(),
+            address,
+        })
     }
 
     #[cfg(test)]
@@ -99,7 +109,8 @@ mod tests {
     #[test]
     fn a13_caps_hold_and_places_come_back() {
         let slots = Arc::new(Slots::default());
-        let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let (one, two): (IpAddr, IpAddr) =
+            ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let a = slots.take(one, 3, 2).unwrap();
         let _b = slots.take(one, 3, 2).unwrap();
         assert_eq!(slots.take(one, 3, 2).unwrap_err(), NoSlot::Address);
@@ -115,13 +126,24 @@ mod tests {
     fn a13_addresses_of_one_v6_network_share_their_places() {
         let slots = Arc::new(Slots::default());
         let take = |text: &str| slots.take(text.parse().unwrap(), 100, 2);
-        let held = [take("2001:db8:1:2::1").unwrap(), take("2001:db8:1:2:ffff::9").unwrap()];
-        assert_eq!(take("2001:db8:1:2:abcd:1:2:3").unwrap_err(), NoSlot::Address);
+        let held = [
+            take("2001:db8:1:2::1").unwrap(),
+            take("2001:db8:1:2:ffff::9").unwrap(),
+        ];
+        assert_eq!(
+            take("2001:db8:1:2:abcd:1:2:3").unwrap_err(),
+            NoSlot::Address
+        );
         let other = take("2001:db8:1:3::1").unwrap();
         // A mapped address is the address.
-        let mapped = [take("::ffff:192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
+        let mapped = [
+            take("::ffff:192.0.2.1").unwrap(),
+            take("192.0.2.1").unwrap(),
+        ];
         assert_eq!(take("::ffff:192.0.2.1").unwrap_err(), NoSlot::Address);
-        let local: Vec<_> = (0..3).flat_map(|_| [take("::1").unwrap(), take("::ffff:127.0.0.1").unwrap()]).collect();
+        let local: Vec<_> = (0..3)
+            .flat_map(|_| [take("::1").unwrap(), take("::ffff:127.0.0.1").unwrap()])
+            .collect();
         drop((held, other, mapped, local));
         assert_eq!(slots.open(), (0, 0));
     }

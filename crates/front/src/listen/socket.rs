@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::settings::Limits;
 
-/// The socket that was handed over, or else binds and listens. Must be called inside a tokio runtime.
+/// The socket that was handed over, or else binds and listens. Must be called inside a tokio
+/// runtime.
 pub(crate) fn bind(
     inherited: Option<std::net::TcpListener>,
     address: SocketAddr,
@@ -19,7 +20,11 @@ pub(crate) fn bind(
         listener.set_nonblocking(true)?;
         return TcpListener::from_std(listener);
     }
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // A restart must not wait for the old process's connections to leave TIME_WAIT.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -31,15 +36,21 @@ pub(crate) fn bind(
     TcpListener::from_std(socket.into())
 }
 
-/// Sets what makes a vanished client noticed (fault A23). A socket that refuses an option is served all the same.
+/// Sets what makes a vanished client noticed (fault A23). A socket that refuses an option is served
+/// all the same.
 pub(crate) fn tune(stream: &TcpStream, limits: &Limits) {
     let socket = SockRef::from(stream);
-    let keepalive =
-        TcpKeepalive::new().with_time(limits.tcp_keepalive).with_interval(limits.tcp_keepalive / 3).with_retries(3);
+    let keepalive = TcpKeepalive::new()
+        .with_time(limits.tcp_keepalive)
+        .with_interval(limits.tcp_keepalive / 3)
+        .with_retries(3);
     for (option, result) in [
         ("nodelay", stream.set_nodelay(true)),
         ("keepalive", socket.set_tcp_keepalive(&keepalive)),
-        ("user_timeout", user_timeout(&socket, limits.tcp_user_timeout)),
+        (
+            "user_timeout",
+            user_timeout(&socket, limits.tcp_user_timeout),
+        ),
     ] {
         if let Err(error) = result {
             tracing::debug!(option, %error, "socket option not set");

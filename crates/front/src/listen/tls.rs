@@ -1,5 +1,5 @@
-//! TLS: one certificate, and the authorities of clients' certificates, read again when their files change, without touching
-//! open connections.
+//! TLS: one certificate, and the authorities of clients' certificates, read again when their files
+//! change, without touching open connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,22 +53,33 @@ impl Certificates {
         let stamp = stamp(files);
         let current = ArcSwap::from_pointee(certified(files, &provider)?);
         let clients = ArcSwap::from_pointee(clients(files, &provider)?);
-        Ok(Arc::new(Self { current, clients, files: Mutex::new((files.clone(), stamp)), provider }))
+        Ok(Arc::new(Self {
+            current,
+            clients,
+            files: Mutex::new((files.clone(), stamp)),
+            provider,
+        }))
     }
 
     /// Reads them again, or other ones. A broken pair changes nothing.
     pub(crate) fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
         let stamp = stamp(files);
         let key = certified(files, &self.provider)?;
-        self.clients.store(Arc::new(clients(files, &self.provider)?));
+        self.clients
+            .store(Arc::new(clients(files, &self.provider)?));
         self.current.store(Arc::new(key));
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = (files.clone(), stamp);
         Ok(())
     }
 
-    /// Reads them again if they were written since; says whether. Two reads of a file, so not for a hot path.
+    /// Reads them again if they were written since; says whether. Two reads of a file, so not for a
+    /// hot path.
     pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
-        let (files, known) = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (files, known) = self
+            .files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if stamp(&files) == known {
             return Ok(false);
         }
@@ -77,8 +88,8 @@ impl Certificates {
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
     pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
-        let config =
-            ServerConfig::builder_with_provider(self.provider.clone()).with_safe_default_protocol_versions()?;
+        let config = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_safe_default_protocol_versions()?;
         let config = match &**self.clients.load() {
             None => config.with_no_client_auth(),
             Some(verifier) => config.with_client_cert_verifier(verifier.clone()),
@@ -103,37 +114,62 @@ impl std::fmt::Debug for Certificates {
 
 fn stamp(files: &TlsFiles) -> Stamp {
     let ca = files.clients.as_ref().map(|clients| &clients.ca);
-    [Some(&files.cert), Some(&files.key), ca]
-        .map(|path| path.and_then(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok()))
+    [Some(&files.cert), Some(&files.key), ca].map(|path| {
+        path.and_then(|path| {
+            std::fs::metadata(path)
+                .and_then(|data| data.modified())
+                .ok()
+        })
+    })
 }
 
 fn unreadable(path: &Path, cause: impl ToString) -> TlsError {
-    TlsError::File { path: path.to_owned(), cause: cause.to_string() }
+    TlsError::File {
+        path: path.to_owned(),
+        cause: cause.to_string(),
+    }
 }
 
 /// The certificates of a PEM file, at least one.
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|error| unreadable(path, error))?;
-    if chain.is_empty() { Err(unreadable(path, "it holds no certificate")) } else { Ok(chain) }
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(path, error))?;
+    if chain.is_empty() {
+        Err(unreadable(path, "it holds no certificate"))
+    } else {
+        Ok(chain)
+    }
 }
 
 fn clients(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Clients, TlsError> {
-    let Some(clients) = &files.clients else { return Ok(None) };
+    let Some(clients) = &files.clients else {
+        return Ok(None);
+    };
     let mut roots = RootCertStore::empty();
     for certificate in chain(&clients.ca)? {
-        roots.add(certificate).map_err(|error| unreadable(&clients.ca, error))?;
+        roots
+            .add(certificate)
+            .map_err(|error| unreadable(&clients.ca, error))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let builder = if clients.required { builder } else { builder.allow_unauthenticated() };
-    builder.build().map(Some).map_err(|error| unreadable(&clients.ca, error))
+    let builder = if clients.required {
+        builder
+    } else {
+        builder.allow_unauthenticated()
+    };
+    builder
+        .build()
+        .map(Some)
+        .map_err(|error| unreadable(&clients.ca, error))
 }
 
 fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = chain(&files.cert)?;
     let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, error))?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
     Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 
@@ -147,7 +183,10 @@ mod tests {
     /// Writes a certificate and its key, as of `nth` seconds after a fixed time.
     fn write(files: &TlsFiles, nth: u64) -> Vec<u8> {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        for (path, text) in [(&files.cert, made.cert.pem()), (&files.key, made.signing_key.serialize_pem())] {
+        for (path, text) in [
+            (&files.cert, made.cert.pem()),
+            (&files.key, made.signing_key.serialize_pem()),
+        ] {
             put(path, &text, nth);
         }
         made.cert.der().to_vec()
@@ -156,7 +195,12 @@ mod tests {
     fn put(path: &PathBuf, text: &str, nth: u64) {
         std::fs::write(path, text).unwrap();
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_542_400 + nth);
-        std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
     }
 
     fn shown(certificates: &Certificates) -> Vec<u8> {
@@ -167,7 +211,11 @@ mod tests {
     fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
         let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), clients: None };
+        let files = TlsFiles {
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            clients: None,
+        };
         let first = write(&files, 0);
         let certificates = Certificates::read(&files).unwrap();
         assert_eq!(shown(&certificates), first);
@@ -189,7 +237,16 @@ mod tests {
 
     #[test]
     fn errors_name_the_file() {
-        let files = TlsFiles { cert: "/nowhere/cert.pem".into(), key: "/nowhere/key.pem".into(), clients: None };
-        assert!(Certificates::read(&files).unwrap_err().to_string().contains("/nowhere/cert.pem"));
+        let files = TlsFiles {
+            cert: "/nowhere/cert.pem".into(),
+            key: "/nowhere/key.pem".into(),
+            clients: None,
+        };
+        assert!(
+            Certificates::read(&files)
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere/cert.pem")
+        );
     }
 }

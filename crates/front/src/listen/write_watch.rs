@@ -1,5 +1,5 @@
-//! A socket that fails once its client has taken nothing of what waits for it for too long, or an answer later than its call
-//! may last.
+//! A socket that fails once its client has taken nothing of what waits for it for too long, or an
+//! answer later than its call may last.
 
 use std::future::Future as _;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::pulse::Pulse;
 
-/// `inner`, whose writes fail once one of them has stood still for `most`. It stands below TLS, which takes more than it
-/// has sent.
+/// `inner`, whose writes fail once one of them has stood still for `most`. It stands below TLS,
+/// which takes more than it has sent.
 pub(super) struct WriteWatch<S> {
     inner: S,
     most: Duration,
@@ -26,14 +26,24 @@ pub(super) struct WriteWatch<S> {
 
 impl<S> WriteWatch<S> {
     pub(super) fn new(inner: S, most: Duration, pulse: Arc<Pulse>) -> Self {
-        Self { inner, most, pulse, timer: None, waits: false }
+        Self {
+            inner,
+            most,
+            pulse,
+            timer: None,
+            waits: false,
+        }
     }
 
     pub(super) fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn watch<T>(
+        &mut self,
+        polled: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.waits = false;
             return polled;
@@ -42,24 +52,39 @@ impl<S> WriteWatch<S> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(most)));
         if !std::mem::replace(&mut self.waits, true) {
             let stalled = Instant::now() + most;
-            timer.as_mut().reset(self.pulse.until().map_or(stalled, |until| stalled.min(until)));
+            timer.as_mut().reset(
+                self.pulse
+                    .until()
+                    .map_or(stalled, |until| stalled.min(until)),
+            );
         }
         if timer.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
         super::closed("write_stalled");
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client reads nothing",
+        )))
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteWatch<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWatch<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, data);
         self.watch(polled, cx)
     }
@@ -130,7 +155,10 @@ mod tests {
             }
         });
         let error = watched.write_all(&[0; 1000]).await.unwrap_err();
-        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(100)));
+        assert_eq!(
+            (error.kind(), began.elapsed()),
+            (io::ErrorKind::TimedOut, Duration::from_secs(100))
+        );
         drop(watched);
         slow.await.unwrap();
     }

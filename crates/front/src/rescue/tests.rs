@@ -51,15 +51,35 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     let mut failure = Failure::new(kind.clone(), "what happened")
         .at(&UpstreamId::new("files").unwrap())
         .retry_after(Duration::from_millis(1500));
-    let limited = |policy: &str, window, quota| Limited { policy: policy.into(), limit: 20, window, quota };
+    let limited = |policy: &str, window, quota| Limited {
+        policy: policy.into(),
+        limit: 20,
+        window,
+        quota,
+    };
     match kind {
-        FailureKind::Limit => failure = failure.limited_by(limited("principal", Duration::from_secs(86_400), true)),
-        FailureKind::Busy => failure = failure.limited_by(limited("concurrency:upstream", Duration::ZERO, false)),
+        FailureKind::Limit => {
+            failure = failure.limited_by(limited("principal", Duration::from_secs(86_400), true))
+        }
+        FailureKind::Busy => {
+            failure = failure.limited_by(limited("concurrency:upstream", Duration::ZERO, false))
+        }
         _ => {}
     }
-    let rescued = rescue(&failure, Told { revision, tool_call, request: &request });
+    let rescued = rescue(
+        &failure,
+        Told {
+            revision,
+            tool_call,
+            request: &request,
+        },
+    );
     let message = rescued.message(&RequestId::from(7u64));
-    format!("{} {}", rescued.status.as_u16(), std::str::from_utf8(&message).unwrap())
+    format!(
+        "{} {}",
+        rescued.status.as_u16(),
+        std::str::from_utf8(&message).unwrap()
+    )
 }
 
 /// Failure x era x method, as a document under review: `UPDATE=1` writes it anew.
@@ -75,24 +95,45 @@ fn the_table_of_failures_is_as_reviewed() {
             (Revision::V2025_06_18, true),
         ] {
             let method = if tool_call { "tools/call" } else { "other" };
-            writeln!(table, "  {revision} {method}: {}", looks(revision, tool_call, &kind)).unwrap();
+            writeln!(
+                table,
+                "  {revision} {method}: {}",
+                looks(revision, tool_call, &kind)
+            )
+            .unwrap();
         }
     }
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rescue/table.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(file, &table).unwrap();
     }
-    assert_eq!(table, std::fs::read_to_string(file).unwrap(), "review the change, then run with UPDATE=1");
+    assert_eq!(
+        table,
+        std::fs::read_to_string(file).unwrap(),
+        "review the change, then run with UPDATE=1"
+    );
 }
 
 #[test]
 fn r049_r050_no_undefined_code_reaches_a_modern_client() {
     for number in -32_800..=-31_900 {
-        let error = UpstreamError { code: number, message: String::new(), data: None };
+        let error = UpstreamError {
+            code: number,
+            message: String::new(),
+            data: None,
+        };
         let (_, seen) = upstream(&error, Revision::MODERN);
-        assert!(code::is_allowed_to_modern(seen.code), "{number} became {}", seen.code);
+        assert!(
+            code::is_allowed_to_modern(seen.code),
+            "{number} became {}",
+            seen.code
+        );
         // The range that implementations used before: an upstream's may pass, but none becomes one.
-        assert!(seen.code == number || !(-32_019..=-32_000).contains(&seen.code), "{number} became {}", seen.code);
+        assert!(
+            seen.code == number || !(-32_019..=-32_000).contains(&seen.code),
+            "{number} became {}",
+            seen.code
+        );
     }
 }
 
@@ -103,10 +144,25 @@ fn e01_b14_only_weirs_own_state_is_a_5xx_and_404_is_modern() {
             for tool_call in [true, false] {
                 let request = RequestName::from_bits(0);
                 let failure = Failure::new(kind.clone(), "");
-                let rescued = rescue(&failure, Told { revision, tool_call, request: &request });
-                assert_eq!(rescued.status.is_server_error(), kind == FailureKind::Overloaded, "{kind:?}");
-                // In a legacy session a 404 means that the session is over (2025-11-25, transports).
-                assert!(revision.is_modern() || rescued.status != StatusCode::NOT_FOUND, "{kind:?}");
+                let rescued = rescue(
+                    &failure,
+                    Told {
+                        revision,
+                        tool_call,
+                        request: &request,
+                    },
+                );
+                assert_eq!(
+                    rescued.status.is_server_error(),
+                    kind == FailureKind::Overloaded,
+                    "{kind:?}"
+                );
+                // In a legacy session a 404 means that the session is over (2025-11-25,
+                // transports).
+                assert!(
+                    revision.is_modern() || rescued.status != StatusCode::NOT_FOUND,
+                    "{kind:?}"
+                );
             }
         }
     }

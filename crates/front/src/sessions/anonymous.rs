@@ -1,4 +1,5 @@
-//! Sessions of the anonymous principal by the network that opened them: one network takes no more than is left for the others.
+//! Sessions of the anonymous principal by the network that opened them: one network takes no more
+//! than is left for the others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,9 @@ impl AnonymousSessions {
     /// Forgets a session that is over, or was not opened.
     pub(super) fn remove(&self, key: &SessionKey) {
         let mut opened = self.opened();
-        let Some(network) = opened.by_key.remove(key) else { return };
+        let Some(network) = opened.by_key.remove(key) else {
+            return;
+        };
         if let Some(own) = opened.by_network.get_mut(&network) {
             *own -= 1;
             if *own == 0 {
@@ -46,7 +49,11 @@ impl AnonymousSessions {
 
     /// The sessions, and the network of each.
     pub(super) fn all(&self) -> Vec<(SessionKey, SenderNetwork)> {
-        self.opened().by_key.iter().map(|(key, network)| (*key, *network)).collect()
+        self.opened()
+            .by_key
+            .iter()
+            .map(|(key, network)| (*key, *network))
+            .collect()
     }
 
     fn opened(&self) -> MutexGuard<'_, Opened> {
@@ -61,14 +68,26 @@ mod tests {
     #[test]
     fn a_network_with_all_its_sessions_leaves_others_theirs_and_gets_back_what_ended() {
         let sessions = AnonymousSessions::default();
-        let (one, other) = (SenderNetwork::of([192, 0, 2, 1].into()), SenderNetwork::of([192, 0, 3, 1].into()));
-        let opened = (0..10).filter(|n| sessions.add(SessionKey([*n; 16]), one, 3)).count();
+        let (one, other) = (
+            SenderNetwork::of([192, 0, 2, 1].into()),
+            SenderNetwork::of([192, 0, 3, 1].into()),
+        );
+        let opened = (0..10)
+            .filter(|n| sessions.add(SessionKey([*n; 16]), one, 3))
+            .count();
         assert_eq!(opened, 3);
         assert!(sessions.add(SessionKey([20; 16]), other, 3));
         sessions.remove(&SessionKey([0; 16]));
         sessions.remove(&SessionKey([0; 16]));
-        assert!(sessions.add(SessionKey([21; 16]), one, 3) && !sessions.add(SessionKey([22; 16]), one, 3));
-        assert!(!sessions.add(SessionKey([23; 16]), SenderNetwork::of([192, 0, 4, 1].into()), 0));
+        assert!(
+            sessions.add(SessionKey([21; 16]), one, 3)
+                && !sessions.add(SessionKey([22; 16]), one, 3)
+        );
+        assert!(!sessions.add(
+            SessionKey([23; 16]),
+            SenderNetwork::of([192, 0, 4, 1].into()),
+            0
+        ));
         for n in [1, 2, 20, 21] {
             sessions.remove(&SessionKey([n; 16]));
         }

@@ -1,4 +1,5 @@
-//! What a session's client is asked, and what it says about that: on this replica, or told to the one that asked.
+//! What a session's client is asked, and what it says about that: on this replica, or told to the
+//! one that asked.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use weir_core::telemetry::instruments;
 use super::{AskHold, Sessions};
 use crate::stack::Shared;
 
-/// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's length and the id, the
-/// result or error object.
+/// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's
+/// length and the id, the result or error object.
 pub(super) const ANSWER: &str = "answer";
 
 /// What a client says about something it was asked.
@@ -31,11 +32,29 @@ const FROM_CLIENT: usize = 8;
 type Answer = Result<Bytes, Bytes>;
 
 impl Sessions {
-    /// Registers something the client is asked, by the JSON of the request's id; it is forgotten when the guard is dropped.
-    pub(crate) fn ask(shared: &Arc<Shared>, key: SessionKey, id: Bytes) -> (mpsc::Receiver<FromClient>, AskHold) {
+    /// Registers something the client is asked, by the JSON of the request's id; it is forgotten
+    /// when the guard is dropped.
+    pub(crate) fn ask(
+        shared: &Arc<Shared>,
+        key: SessionKey,
+        id: Bytes,
+    ) -> (mpsc::Receiver<FromClient>, AskHold) {
         let (sender, receiver) = mpsc::channel(FROM_CLIENT);
-        shared.sessions.shard(&key).entry(key).or_default().asks.insert(id.clone(), sender);
-        (receiver, AskHold { shared: shared.clone(), key, id })
+        shared
+            .sessions
+            .shard(&key)
+            .entry(key)
+            .or_default()
+            .asks
+            .insert(id.clone(), sender);
+        (
+            receiver,
+            AskHold {
+                shared: shared.clone(),
+                key,
+                id,
+            },
+        )
     }
 
     /// Takes the client's answer to what it was asked under this id, wherever that was.
@@ -51,14 +70,22 @@ impl Sessions {
             body.put_u32(u32::try_from(id.len()).unwrap_or(u32::MAX));
             body.put_slice(id);
             body.put_slice(&text);
-            self.ports.bus.publish(BusMessage { topic: ANSWER, body: body.freeze() });
+            self.ports.bus.publish(BusMessage {
+                topic: ANSWER,
+                body: body.freeze(),
+            });
         }
     }
 
     /// Gives an answer to who asked here; back where nobody did.
     fn answered(&self, key: &SessionKey, id: &[u8], outcome: Answer) -> Result<(), Answer> {
-        let asked = self.shard(key).get_mut(key).and_then(|live| live.asks.remove(id));
-        let Some(asked) = asked else { return Err(outcome) };
+        let asked = self
+            .shard(key)
+            .get_mut(key)
+            .and_then(|live| live.asks.remove(id));
+        let Some(asked) = asked else {
+            return Err(outcome);
+        };
         // A place is kept for it; a question that is no longer open needs none.
         let _late = asked.try_send(FromClient::Answer(outcome));
         Ok(())
@@ -66,10 +93,16 @@ impl Sessions {
 
     /// An answer as another replica, or this one, told it to all.
     pub(super) fn told(&self, body: &Bytes) {
-        let Some((key, rest)) = body.split_first_chunk::<16>() else { return };
-        let [kind, a, b, c, d, rest @ ..] = rest else { return };
+        let Some((key, rest)) = body.split_first_chunk::<16>() else {
+            return;
+        };
+        let [kind, a, b, c, d, rest @ ..] = rest else {
+            return;
+        };
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        let Some((id, text)) = rest.split_at_checked(length) else { return };
+        let Some((id, text)) = rest.split_at_checked(length) else {
+            return;
+        };
         let text = body.slice_ref(text);
         let outcome = if *kind == 1 { Ok(text) } else { Err(text) };
         if self.answered(&SessionKey(*key), id, outcome).is_err() {
@@ -80,7 +113,9 @@ impl Sessions {
     /// Takes the client's report of progress with what it was asked under this id.
     pub(crate) fn report(&self, key: &SessionKey, id: &[u8], params: Bytes) {
         let shard = self.shard(key);
-        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else { return };
+        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else {
+            return;
+        };
         // The last place is the answer's.
         if asked.capacity() > 1 {
             let _outdated = asked.try_send(FromClient::Progress(params));

@@ -1,4 +1,5 @@
-//! What hangs on a session on this replica, and the guards by which it does: each takes its own away when it is dropped.
+//! What hangs on a session on this replica, and the guards by which it does: each takes its own
+//! away when it is dropped.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,8 +18,8 @@ use super::{FromClient, Sessions, Subscribed};
 use crate::settings::Limits;
 use crate::stack::Shared;
 
-/// What hangs on a session here. The entry goes when nothing does; so open connections and the limit of subscriptions bound
-/// the map.
+/// What hangs on a session here. The entry goes when nothing does; so open connections and the
+/// limit of subscriptions bound the map.
 #[derive(Default)]
 pub(super) struct Live {
     /// What its stream is to tell of single resources.
@@ -54,7 +55,10 @@ pub(crate) struct MostDetached {
 
 impl MostDetached {
     pub(crate) fn of(limits: &Limits) -> Self {
-        Self { of_session: limits.detached_per_session, altogether: limits.detached }
+        Self {
+            of_session: limits.detached_per_session,
+            altogether: limits.detached,
+        }
     }
 }
 
@@ -83,7 +87,9 @@ impl Drop for InFlight {
         // It takes the same lock.
         drop(self.detached.take());
         self.shared.sessions.leave(&self.key, |live| {
-            let Some(calls) = live.calls.get_mut(&self.request) else { return };
+            let Some(calls) = live.calls.get_mut(&self.request) else {
+                return;
+            };
             calls.retain(|(nth, _)| *nth != self.nth);
             if calls.is_empty() {
                 live.calls.remove(&self.request);
@@ -102,7 +108,11 @@ pub(crate) struct ReadHold {
 impl Drop for ReadHold {
     fn drop(&mut self) {
         self.shared.sessions.leave(&self.key.session, |live| {
-            if live.readers.get(&self.key.stream).is_some_and(|(nth, _)| *nth == self.nth) {
+            if live
+                .readers
+                .get(&self.key.stream)
+                .is_some_and(|(nth, _)| *nth == self.nth)
+            {
                 live.readers.remove(&self.key.stream);
             }
         });
@@ -118,7 +128,10 @@ pub(crate) struct Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         let mut shard = self.shared.sessions.shard(&self.key);
-        self.shared.sessions.detached.fetch_sub(1, Ordering::Relaxed);
+        self.shared
+            .sessions
+            .detached
+            .fetch_sub(1, Ordering::Relaxed);
         if let Some(live) = shard.get_mut(&self.key) {
             live.detached = live.detached.saturating_sub(1);
         }
@@ -136,7 +149,11 @@ impl Subscribing {
     pub(crate) fn keep(self, uri: &str, subscribed: Subscribed) {
         let before = {
             let mut shard = self.shared.sessions.shard(&self.key);
-            shard.entry(self.key).or_default().subscribed.insert(uri.into(), subscribed)
+            shard
+                .entry(self.key)
+                .or_default()
+                .subscribed
+                .insert(uri.into(), subscribed)
         };
         drop(before);
     }
@@ -144,7 +161,9 @@ impl Subscribing {
 
 impl Drop for Subscribing {
     fn drop(&mut self) {
-        self.shared.sessions.leave(&self.key, |live| live.subscribing = live.subscribing.saturating_sub(1));
+        self.shared.sessions.leave(&self.key, |live| {
+            live.subscribing = live.subscribing.saturating_sub(1)
+        });
     }
 }
 
@@ -185,7 +204,11 @@ impl StreamHold {
 impl Drop for StreamHold {
     fn drop(&mut self) {
         self.shared.sessions.leave(&self.key, |live| {
-            if live.stream.as_ref().is_some_and(|(nth, _)| *nth == self.nth) {
+            if live
+                .stream
+                .as_ref()
+                .is_some_and(|(nth, _)| *nth == self.nth)
+            {
                 live.stream = None;
             }
         });

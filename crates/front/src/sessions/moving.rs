@@ -18,11 +18,17 @@ impl Sessions {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, live) in shard.iter().filter(|(_, live)| !live.subscribed.is_empty()) {
-                of(*key, &mut |moved| moved.subscriptions.extend(live.subscribed.keys().map(ToString::to_string)));
+                of(*key, &mut |moved| {
+                    moved
+                        .subscriptions
+                        .extend(live.subscribed.keys().map(ToString::to_string))
+                });
             }
         }
         for (key, subscriptions) in self.adopted().iter() {
-            of(*key, &mut |moved| moved.subscriptions.extend(subscriptions.iter().cloned()));
+            of(*key, &mut |moved| {
+                moved.subscriptions.extend(subscriptions.iter().cloned())
+            });
         }
         for (key, lists) in self.told.all() {
             of(key, &mut |moved| moved.told_lists.clone_from(&lists));

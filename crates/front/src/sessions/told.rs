@@ -1,7 +1,9 @@
-//! What sessions know of their lists: so that a client whose GET stream was away for a while is told of what changed meanwhile.
+//! What sessions know of their lists: so that a client whose GET stream was away for a while is
+//! told of what changed meanwhile.
 //!
-//! Kept here and not in the session's record: it changes with every change of a list, and only this replica's streams tell of
-//! those. A client that comes back to another replica is told of what changes from then on.
+//! Kept here and not in the session's record: it changes with every change of a list, and only this
+//! replica's streams tell of those. A client that comes back to another replica is told of what
+//! changes from then on.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +12,8 @@ use weir_core::SessionKey;
 use weir_core::catalog::Version;
 use weir_core::upstream::ListKind;
 
-/// Sessions in one part. What is forgotten above that costs a client a notification that it missed, if it missed one.
+/// Sessions in one part. What is forgotten above that costs a client a notification that it missed,
+/// if it missed one.
 const MOST: usize = 4096;
 /// Parts, so that sessions seldom wait for one another.
 const PARTS: usize = 16;
@@ -39,7 +42,9 @@ impl ToldLists {
     pub(super) fn all(&self) -> Vec<(SessionKey, Vec<Option<Version>>)> {
         let of = |part: &Mutex<HashMap<SessionKey, Lists>>| {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            part.iter().map(|(key, lists)| (*key, lists.to_vec())).collect::<Vec<_>>()
+            part.iter()
+                .map(|(key, lists)| (*key, lists.to_vec()))
+                .collect::<Vec<_>>()
         };
         self.0.iter().flat_map(of).collect()
     }
@@ -49,7 +54,9 @@ impl ToldLists {
     }
 
     fn part(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Lists>> {
-        self.0[usize::from(key.0[0]) % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0[usize::from(key.0[0]) % PARTS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,13 +75,22 @@ mod tests {
         told.note(key(0), ListKind::Tools, Version([1; 16]));
         told.note(key(0), ListKind::Prompts, Version([2; 16]));
         assert_eq!(told.last(&key(0), ListKind::Tools), Some(Version([1; 16])));
-        assert_eq!((told.last(&key(0), ListKind::Templates), told.last(&key(1), ListKind::Tools)), (None, None));
+        assert_eq!(
+            (
+                told.last(&key(0), ListKind::Templates),
+                told.last(&key(1), ListKind::Tools)
+            ),
+            (None, None)
+        );
         told.forget(&key(0));
         assert_eq!(told.last(&key(0), ListKind::Tools), None);
         for number in 0..10_000 {
             told.note(key(number), ListKind::Tools, Version::default());
         }
         assert_eq!(told.part(&key(0)).len(), MOST);
-        assert_eq!(told.last(&key(9_999), ListKind::Tools), Some(Version::default()));
+        assert_eq!(
+            told.last(&key(9_999), ListKind::Tools),
+            Some(Version::default())
+        );
     }
 }

@@ -27,13 +27,18 @@ impl Sessions {
     /// Ends sessions here, and tells every other replica that they are over.
     pub(super) fn over(&self, keys: &[SessionKey]) {
         for keys in keys.chunks(ENDED_AT_ONCE) {
-            instruments().sessions.add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
+            instruments()
+                .sessions
+                .add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
             self.lock_ended().extend_from_slice(keys);
             keys.iter().for_each(|key| self.anonymous.remove(key));
             let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
             body.put_slice(&self.replica);
             keys.iter().for_each(|key| body.put_slice(&key.0));
-            self.ports.bus.publish(BusMessage { topic: ENDED, body: body.freeze() });
+            self.ports.bus.publish(BusMessage {
+                topic: ENDED,
+                body: body.freeze(),
+            });
         }
         self.ended_now.notify_one();
     }
@@ -41,9 +46,12 @@ impl Sessions {
     /// The sessions that another replica has ended.
     fn ended_elsewhere(&self, body: &[u8]) -> Vec<SessionKey> {
         match body.split_first_chunk::<16>() {
-            Some((replica, keys)) if *replica != self.replica => {
-                keys.as_chunks::<16>().0.iter().map(|key| SessionKey(*key)).collect()
-            }
+            Some((replica, keys)) if *replica != self.replica => keys
+                .as_chunks::<16>()
+                .0
+                .iter()
+                .map(|key| SessionKey(*key))
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -59,7 +67,10 @@ impl Sessions {
         self.told.forget(key);
         self.adopted().remove(key);
         let Some(live) = live else { return };
-        live.calls.values().flatten().for_each(|(_, token)| token.cancel());
+        live.calls
+            .values()
+            .flatten()
+            .for_each(|(_, token)| token.cancel());
         if let Some((_, token)) = live.stream {
             token.cancel();
         }
@@ -113,14 +124,17 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open for them.
+/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open
+/// for them.
 async fn end_all(shared: &Shared, ended: &[SessionKey]) {
     for keys in ended.chunks(ENDED_AT_ONCE) {
         for key in keys {
             shared.sessions.ended(key);
             shared.clientele.forget(key);
         }
-        shared.router.tell(&keys.iter().copied().collect(), SessionNews::Ended);
+        shared
+            .router
+            .tell(&keys.iter().copied().collect(), SessionNews::Ended);
         tokio::task::yield_now().await;
     }
 }

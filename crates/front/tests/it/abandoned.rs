@@ -1,4 +1,5 @@
-//! Sessions that nobody ended: what hangs on them goes when they expire, however many do so at once.
+//! Sessions that nobody ended: what hangs on them goes when they expire, however many do so at
+//! once.
 
 use std::time::Duration;
 
@@ -13,14 +14,21 @@ async fn d08_upstreams_hear_of_every_session_that_expires_however_many_do_at_onc
     const SESSIONS: u32 = 5000;
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    let (principal, ()) =
-        weir_core::authenticate(&Names { anonymous: true }, &evidence, ()).await.unwrap().into_parts();
+    let (principal, ()) = weir_core::authenticate(&Names { anonymous: true }, &evidence, ())
+        .await
+        .unwrap()
+        .into_parts();
     let key = |number: u32| {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&number.to_be_bytes());
-        RecordKey { principal: principal.clone(), kind: RecordKind::Session, id }
+        RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        }
     };
-    // The first look for expired sessions is made at the start. Other tasks of the runtime run beside it.
+    // The first look for expired sessions is made at the start. Other tasks of the runtime run
+    // beside it.
     let world = World::after(settings(), (0..SESSIONS).map(key).collect()).await;
     for _ in 0..1000 {
         if world.upstream.ended() == SESSIONS as usize {

@@ -30,14 +30,20 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     fn issue(&self) -> Shown {
         let params = CertificateParams::new(vec!["build.example.com".to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.der().clone(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+        (
+            certificate.der().clone(),
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
     }
 }
 
@@ -55,14 +61,22 @@ async fn connect(
         .with_root_certificates(roots);
     let config = match shown {
         None => config.with_no_client_auth(),
-        Some((certificate, key)) => config.with_client_auth_cert(vec![certificate.clone()], key.clone_key()).unwrap(),
+        Some((certificate, key)) => config
+            .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+            .unwrap(),
     };
     let stream = TcpStream::connect(world.front.local_addr()).await?;
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("localhost").unwrap(), stream)
+        .await
 }
 
 /// Whether a request on a connection with this certificate is answered, and how.
-async fn status(world: &World, root: &CertificateDer<'static>, shown: Option<&Shown>) -> Option<u16> {
+async fn status(
+    world: &World,
+    root: &CertificateDer<'static>,
+    shown: Option<&Shown>,
+) -> Option<u16> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     // In TLS 1.3 a client hears of a refusal only when it reads.
     let mut stream = connect(world, root, shown).await.ok()?;
@@ -79,12 +93,22 @@ async fn status(world: &World, root: &CertificateDer<'static>, shown: Option<&Sh
     answer.split(' ').nth(1)?.parse().ok()
 }
 
-fn with_clients(files: &Files, authority: &Authority, required: bool) -> (weir_front::Settings, PathBuf) {
+fn with_clients(
+    files: &Files,
+    authority: &Authority,
+    required: bool,
+) -> (weir_front::Settings, PathBuf) {
     let ca = files.0.cert.with_file_name("ca.pem");
     std::fs::write(&ca, &authority.pem).unwrap();
     let mut settings = settings();
-    let clients = Some(ClientCertificates { ca: ca.clone(), required });
-    settings.tls = Some(weir_front::settings::TlsFiles { clients, ..files.0.clone() });
+    let clients = Some(ClientCertificates {
+        ca: ca.clone(),
+        required,
+    });
+    settings.tls = Some(weir_front::settings::TlsFiles {
+        clients,
+        ..files.0.clone()
+    });
     (settings, ca)
 }
 
@@ -97,9 +121,19 @@ async fn a_certificate_of_the_authority_is_a_credential_and_no_other_is() {
     let (optional, _) = with_clients(&files, &authority, false);
     let world = World::locked(optional).await;
     assert_eq!(status(&world, &root, None).await, Some(401));
-    assert_eq!(status(&world, &root, Some(&foreign)).await, None, "the handshake fails");
+    assert_eq!(
+        status(&world, &root, Some(&foreign)).await,
+        None,
+        "the handshake fails"
+    );
     let stream = connect(&world, &root, Some(&own)).await.unwrap();
-    assert_eq!(list(&world, stream).await.1["result"]["tools"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        list(&world, stream).await.1["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
 }
 
 #[tokio::test]
@@ -111,10 +145,18 @@ async fn where_a_certificate_is_required_a_connection_without_one_is_refused() {
     let world = World::locked(required.clone()).await;
     assert_eq!(status(&world, &root, None).await, None);
     assert!(status(&world, &root, Some(&own)).await.is_some());
-    // Another authority counts from a reload on, for connections from then on; a broken file changes nothing.
+    // Another authority counts from a reload on, for connections from then on; a broken file
+    // changes nothing.
     let next = Authority::new();
     std::fs::write(&ca, "nothing").unwrap();
-    assert!(world.front.reload(required.clone()).unwrap_err().to_string().contains("ca.pem"));
+    assert!(
+        world
+            .front
+            .reload(required.clone())
+            .unwrap_err()
+            .to_string()
+            .contains("ca.pem")
+    );
     assert!(status(&world, &root, Some(&own)).await.is_some());
     std::fs::write(&ca, &next.pem).unwrap();
     world.front.reload(required).unwrap();

@@ -17,21 +17,39 @@ async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
     let client = world.client().modern();
     // The list is known, so that nothing changes while the stream is open.
     assert_eq!(client.list_tools().await.unwrap().len(), 4);
-    let mut listening = client.listen(json!({"toolsListChanged": true})).await.unwrap();
+    let mut listening = client
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
     listening.next_message().await.unwrap().unwrap();
-    let mut call = client.start_call("wait", json!({}), json!("t")).await.unwrap();
-    assert_eq!(call.next_message().await.unwrap().unwrap()["params"]["progressToken"], "t");
+    let mut call = client
+        .start_call("wait", json!({}), json!("t"))
+        .await
+        .unwrap();
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["params"]["progressToken"],
+        "t"
+    );
     let front = world.front.clone();
     let drained = tokio::spawn(async move { front.drain(LONG).await });
     let last = listening.next_message().await.unwrap().unwrap();
     assert_eq!(last["result"]["resultType"], "complete", "{last}");
-    assert!(last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_number(), "{last}");
+    assert!(
+        last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_number(),
+        "{last}"
+    );
     assert!(listening.next_message().await.unwrap().is_none());
     world.upstream.release();
-    assert_eq!(call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"], "waited");
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"],
+        "waited"
+    );
     drop((listening, call));
     drained.await.unwrap();
-    assert!(client.list_tools().await.is_err(), "nothing listens any more");
+    assert!(
+        client.list_tools().await.is_err(),
+        "nothing listens any more"
+    );
 }
 
 #[tokio::test]
@@ -40,7 +58,10 @@ async fn r095_a_stream_that_weir_ends_says_when_to_come_back_to_clients_that_kno
     // The list is known, so that nothing changes while the streams are open.
     assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
     let mut streams = Vec::new();
-    for (revision, retry) in [(Revision::V2025_11_25, Some(1000)), (Revision::V2025_06_18, None)] {
+    for (revision, retry) in [
+        (Revision::V2025_11_25, Some(1000)),
+        (Revision::V2025_06_18, None),
+    ] {
         let client = world.client().legacy(revision).initialize().await.unwrap();
         let first = client.get_stream().await.unwrap();
         // A second stream of a session ends the first; what ends them all is the drain.
@@ -52,7 +73,11 @@ async fn r095_a_stream_that_weir_ends_says_when_to_come_back_to_clients_that_kno
     for (mut stream, expected) in streams {
         let mut said = None;
         while let Some(event) = stream.next_event().await.unwrap() {
-            assert_eq!((event.id, event.data.as_str()), (None, ""), "nothing that anybody has to handle");
+            assert_eq!(
+                (event.id, event.data.as_str()),
+                (None, ""),
+                "nothing that anybody has to handle"
+            );
             said = event.retry.or(said);
         }
         assert_eq!(said, expected);
@@ -67,17 +92,27 @@ async fn r212_a_call_can_be_taken_back_while_weir_drains() {
     let session = alice.session().unwrap().to_owned();
     // A connection that is there already: a draining front takes no new ones.
     let mut kept = RawSocket::connect(&world.url()).await.unwrap();
-    let (headers, mut message) = alice.envelope("tools/call", json!({"name": "wait", "_meta": {"progressToken": "t"}}));
+    let (headers, mut message) = alice.envelope(
+        "tools/call",
+        json!({"name": "wait", "_meta": {"progressToken": "t"}}),
+    );
     message["id"] = json!("mine");
-    let mut call = alice.send(http::Method::POST, headers, message.to_string()).await.unwrap();
+    let mut call = alice
+        .send(http::Method::POST, headers, message.to_string())
+        .await
+        .unwrap();
     call.next_message().await.unwrap().unwrap();
     let front = world.front.clone();
     let drained = tokio::spawn(async move { front.drain(LONG).await });
     // Nobody can connect any more: the drain has begun.
-    while tokio::net::TcpStream::connect(world.front.local_addr()).await.is_ok() {
+    while tokio::net::TcpStream::connect(world.front.local_addr())
+        .await
+        .is_ok()
+    {
         tokio::task::yield_now().await;
     }
-    let body = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"mine"}}"#;
+    let body =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"mine"}}"#;
     let head = format!(
         "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer alice\r\nMcp-Session-Id: {session}\r\n\
          Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
@@ -86,9 +121,15 @@ async fn r212_a_call_can_be_taken_back_while_weir_drains() {
     );
     kept.write(head.as_bytes()).await.unwrap();
     let answer = kept.read_until("\r\n\r\n").await.unwrap().to_lowercase();
-    assert!(answer.starts_with("http/1.1 202") && answer.contains("connection: close"), "{answer}");
+    assert!(
+        answer.starts_with("http/1.1 202") && answer.contains("connection: close"),
+        "{answer}"
+    );
     world.taken_back.recv().await.unwrap();
-    assert!(call.next_message().await.unwrap().is_none(), "no response after a cancel");
+    assert!(
+        call.next_message().await.unwrap().is_none(),
+        "no response after a cancel"
+    );
     drop((call, kept));
     drained.await.unwrap();
 }
@@ -97,7 +138,10 @@ async fn r212_a_call_can_be_taken_back_while_weir_drains() {
 async fn what_does_not_finish_in_time_is_cut_off() {
     let mut world = World::open(settings()).await;
     let client = world.client().modern();
-    let mut call = client.start_call("wait", json!({}), json!("t")).await.unwrap();
+    let mut call = client
+        .start_call("wait", json!({}), json!("t"))
+        .await
+        .unwrap();
     assert_eq!(call.status, StatusCode::OK);
     call.next_message().await.unwrap().unwrap();
     world.front.drain(Duration::ZERO).await;

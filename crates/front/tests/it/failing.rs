@@ -9,10 +9,17 @@ use crate::world::{World, settings};
 #[tokio::test]
 async fn a_panic_before_the_answer_is_a_500_for_that_request_alone() {
     let world = World::open(settings()).await;
-    let answer = world.modern("panic").ask("tools/list", json!({})).await.unwrap();
+    let answer = world
+        .modern("panic")
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(answer.code(), code::INTERNAL_ERROR);
-    assert_eq!(answer.error()["data"]["requestId"].as_str(), answer.header("x-request-id"));
+    assert_eq!(
+        answer.error()["data"]["requestId"].as_str(),
+        answer.header("x-request-id")
+    );
     assert_eq!(world.modern("alice").list_tools().await.unwrap().len(), 4);
 }
 
@@ -21,10 +28,14 @@ async fn a_panic_before_the_answer_is_a_500_for_that_request_alone() {
 async fn a_panic_in_an_answer_leaves_the_others_on_its_connection_alone() {
     let world = World::open(settings()).await;
     let client = world.client().modern();
-    let stream = tokio::net::TcpStream::connect(world.front.local_addr()).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(world.front.local_addr())
+        .await
+        .unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
     let executor = hyper_util::rt::TokioExecutor::new();
-    let (sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+        .await
+        .unwrap();
     let connection = tokio::spawn(connection);
     let send = |tool: &str| {
         let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": 1}});
@@ -40,11 +51,17 @@ async fn a_panic_in_an_answer_leaves_the_others_on_its_connection_alone() {
     assert!(first.starts_with(b"data: "), "{first:?}");
     // The reset may overtake the head.
     if let Ok(broken) = send("boom").await {
-        assert!(broken.into_body().collect().await.is_err(), "the answer breaks off");
+        assert!(
+            broken.into_body().collect().await.is_err(),
+            "the answer breaks off"
+        );
     }
     world.upstream.release();
     let rest = waiting.collect().await.unwrap().to_bytes();
-    assert!(rest.ends_with(b"\n\n") && String::from_utf8_lossy(&rest).contains("waited"), "{rest:?}");
+    assert!(
+        rest.ends_with(b"\n\n") && String::from_utf8_lossy(&rest).contains("waited"),
+        "{rest:?}"
+    );
     drop(sender);
     drop(connection.await);
 }

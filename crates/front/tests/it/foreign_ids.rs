@@ -1,4 +1,5 @@
-//! Every kind of id that weir hands out, in the hands of somebody else: it is like an id that never was.
+//! Every kind of id that weir hands out, in the hands of somebody else: it is like an id that never
+//! was.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -16,11 +17,19 @@ fn never_was(id: &str) -> String {
 /// What an answer says, without the name of its request.
 fn told(answer: &Answer) -> (u16, String) {
     let body = String::from_utf8(answer.body.to_vec()).unwrap();
-    (answer.status.as_u16(), body.replace(answer.header("x-request-id").unwrap(), "REQUEST"))
+    (
+        answer.status.as_u16(),
+        body.replace(answer.header("x-request-id").unwrap(), "REQUEST"),
+    )
 }
 
 /// Asks the same with two ids.
-async fn both(client: &RawClient, method: &str, params: impl Fn(&str) -> Value, id: &str) -> [Answer; 2] {
+async fn both(
+    client: &RawClient,
+    method: &str,
+    params: impl Fn(&str) -> Value,
+    id: &str,
+) -> [Answer; 2] {
     let mut answers = Vec::new();
     for id in [id.to_owned(), never_was(id)] {
         let (headers, mut message) = client.envelope(method, params(&id));
@@ -51,7 +60,11 @@ async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
     ] {
         let [foreign, unknown] = both(&mallory, method, params, id).await;
         assert_eq!(told(&foreign), told(&unknown), "{method}");
-        assert!(foreign.last()["error"]["code"].is_i64(), "{method}: {}", foreign.last());
+        assert!(
+            foreign.last()["error"]["code"].is_i64(),
+            "{method}: {}",
+            foreign.last()
+        );
     }
     // They are alice's still.
     let rest = alice.ask("tools/list", page(&cursor)).await.unwrap();
@@ -65,10 +78,19 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
     let mut world = World::paged(settings(), 3).await;
     let alice = world.legacy("alice").await;
     let session = alice.session().unwrap().to_owned();
-    let (headers, mut message) = alice.envelope("tools/call", json!({"name": "wait", "_meta": {"progressToken": "t"}}));
+    let (headers, mut message) = alice.envelope(
+        "tools/call",
+        json!({"name": "wait", "_meta": {"progressToken": "t"}}),
+    );
     message["id"] = json!("mine");
-    let mut call = alice.send(Method::POST, headers, message.to_string()).await.unwrap();
-    assert_eq!(call.next_message().await.unwrap().unwrap()["method"], "notifications/progress");
+    let mut call = alice
+        .send(Method::POST, headers, message.to_string())
+        .await
+        .unwrap();
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["method"],
+        "notifications/progress"
+    );
     let requests = [
         json!({ "id": 1, "method": "ping" }),
         json!({ "id": 1, "method": "tools/list" }),
@@ -91,16 +113,26 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
             ] {
                 headers.insert(name, value.parse().unwrap());
             }
-            let sent = world.client().send(Method::POST, headers, request.to_string()).await.unwrap();
+            let sent = world
+                .client()
+                .send(Method::POST, headers, request.to_string())
+                .await
+                .unwrap();
             seen.push(told(&sent.finish().await.unwrap()));
         }
         assert_eq!((seen[0].0, &seen[0]), (404, &seen[1]), "{request}");
     }
     // Another session of alice's own is none of the first one's, either.
     let second = world.legacy("alice").await;
-    let cancel = second.notify("notifications/cancelled", json!({ "requestId": "mine" })).await.unwrap();
+    let cancel = second
+        .notify("notifications/cancelled", json!({ "requestId": "mine" }))
+        .await
+        .unwrap();
     assert_eq!(cancel.status, 202);
     assert!(world.taken_back.try_recv().is_err(), "the call runs on");
     world.upstream.release();
-    assert_eq!(call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"], "waited");
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"],
+        "waited"
+    );
 }

@@ -1,5 +1,5 @@
-//! HTTP/2 from clients that write frames by hand: what waits for them is bounded, what stands still is ended, and floods
-//! end their connection alone (faults A10 to A12).
+//! HTTP/2 from clients that write frames by hand: what waits for them is bounded, what stands still
+//! is ended, and floods end their connection alone (faults A10 to A12).
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use weir_front::Settings;
 use weir_testkit::H2Client;
 use weir_testkit::h2::{
-    self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
-    PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
+    INITIAL_WINDOW_SIZE, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
 };
 
 use crate::world::{World, settings};
@@ -21,28 +21,57 @@ fn impatient() -> Settings {
 }
 
 async fn connect(world: &World, window: u32) -> H2Client {
-    H2Client::connect(&world.url(), &[(INITIAL_WINDOW_SIZE, window)]).await.unwrap()
+    H2Client::connect(&world.url(), &[(INITIAL_WINDOW_SIZE, window)])
+        .await
+        .unwrap()
 }
 
 /// Sends a modern request; gives its stream.
 async fn ask(world: &World, client: &mut H2Client, method: &str, params: Value) -> u32 {
     let (headers, message) = world.client().modern().envelope(method, params);
-    let headers: Vec<(&str, &str)> =
-        headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-    client.post("/mcp", &headers, message.to_string().as_bytes()).await.unwrap()
+    let headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+        .collect();
+    client
+        .post("/mcp", &headers, message.to_string().as_bytes())
+        .await
+        .unwrap()
 }
 
 async fn echo(world: &World, client: &mut H2Client, size: usize) -> u32 {
-    ask(world, client, "tools/call", json!({"name": "echo", "arguments": {"size": size}})).await
+    ask(
+        world,
+        client,
+        "tools/call",
+        json!({"name": "echo", "arguments": {"size": size}}),
+    )
+    .await
 }
 
 async fn listen(world: &World, client: &mut H2Client) -> u32 {
-    ask(world, client, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await
+    ask(
+        world,
+        client,
+        "subscriptions/listen",
+        json!({"notifications": {"toolsListChanged": true}}),
+    )
+    .await
 }
 
 /// Another client is served as ever.
 async fn others_are_served(world: &World) {
-    assert_eq!(world.client().modern().with_http2().list_tools().await.unwrap().len(), 4);
+    assert_eq!(
+        world
+            .client()
+            .modern()
+            .with_http2()
+            .list_tools()
+            .await
+            .unwrap()
+            .len(),
+        4
+    );
     assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
 }
 
@@ -52,22 +81,38 @@ async fn a12_a_stream_without_window_is_reset_and_its_connection_goes_on() {
     let mut client = connect(&world, 0).await;
     let listening = listen(&world, &mut client).await;
     client.grant(listening, 1 << 16).await.unwrap();
-    client.until(|frame| frame.stream == listening && frame.kind == DATA).await.unwrap();
+    client
+        .until(|frame| frame.stream == listening && frame.kind == DATA)
+        .await
+        .unwrap();
     for size in [0, 100_000] {
         let stuck = echo(&world, &mut client, size).await;
-        let reset = client.until(|frame| frame.kind == RST_STREAM || frame.kind == GOAWAY).await.unwrap();
-        assert_eq!((reset.stream, reset.error_code()), (stuck, Some(CANCEL)), "{size} bytes");
+        let reset = client
+            .until(|frame| frame.kind == RST_STREAM || frame.kind == GOAWAY)
+            .await
+            .unwrap();
+        assert_eq!(
+            (reset.stream, reset.error_code()),
+            (stuck, Some(CANCEL)),
+            "{size} bytes"
+        );
     }
     // The same where a window was there and is used up, with the end of the answer still to come.
     let some = echo(&world, &mut client, 1000).await;
     client.grant(some, 10).await.unwrap();
-    let reset = client.until(|frame| frame.kind == RST_STREAM || frame.kind == GOAWAY).await.unwrap();
+    let reset = client
+        .until(|frame| frame.kind == RST_STREAM || frame.kind == GOAWAY)
+        .await
+        .unwrap();
     assert_eq!((reset.stream, reset.error_code()), (some, Some(CANCEL)));
     // The connection is as good as ever, and so is the stream that had nothing to say.
     let good = echo(&world, &mut client, 0).await;
     client.grant(good, 1 << 16).await.unwrap();
     assert_eq!(client.response(good).await.unwrap().0, 200);
-    client.send(RST_STREAM, 0, listening, &CANCEL.to_be_bytes()).await.unwrap();
+    client
+        .send(RST_STREAM, 0, listening, &CANCEL.to_be_bytes())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -78,7 +123,10 @@ async fn a12_a_slow_stream_that_gets_window_now_and_then_is_served_to_its_end() 
     let (mut body, mut ended) = (0, false);
     while !ended {
         client.grant(slow, 100).await.unwrap();
-        let part = client.until(|frame| frame.stream == slow && frame.kind != HEADERS).await.unwrap();
+        let part = client
+            .until(|frame| frame.stream == slow && frame.kind != HEADERS)
+            .await
+            .unwrap();
         assert_eq!(part.kind, DATA, "{part:?}");
         body += part.payload.len();
         ended = part.ends_stream();
@@ -95,8 +143,13 @@ async fn a12_a_connection_whose_own_window_stands_still_ends() {
     // The window of the connection is the protocol's 65,535 bytes, and never grows.
     let ended = loop {
         match client.next_frame().await {
-            Ok(Some(frame)) if frame.stream == large && frame.kind == DATA => got += frame.payload.len(),
-            Ok(Some(frame)) => assert!([HEADERS, GOAWAY, WINDOW_UPDATE].contains(&frame.kind), "{frame:?}"),
+            Ok(Some(frame)) if frame.stream == large && frame.kind == DATA => {
+                got += frame.payload.len()
+            }
+            Ok(Some(frame)) => assert!(
+                [HEADERS, GOAWAY, WINDOW_UPDATE].contains(&frame.kind),
+                "{frame:?}"
+            ),
             ended => break ended,
         }
     };
@@ -118,7 +171,10 @@ async fn a12_what_waits_for_one_connection_is_bounded_and_the_rest_is_not_begun(
     }
     let (mut begun, mut reset) = (0, 0);
     while reset < 20 {
-        let frame = client.until(|frame| matches!(frame.kind, HEADERS | RST_STREAM)).await.unwrap();
+        let frame = client
+            .until(|frame| matches!(frame.kind, HEADERS | RST_STREAM))
+            .await
+            .unwrap();
         match frame.kind {
             HEADERS => begun += 1,
             _ => reset += 1,
@@ -136,20 +192,39 @@ async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
     settings.limits.h2.last_streams = Duration::from_millis(300);
     let mut world = World::open(settings).await;
     let mut client = connect(&world, 1 << 20).await;
-    let waiting = ask(&world, &mut client, "tools/call", json!({"name": "wait", "_meta": {"progressToken": 1}})).await;
-    client.until(|frame| frame.stream == waiting && frame.kind == DATA).await.unwrap();
+    let waiting = ask(
+        &world,
+        &mut client,
+        "tools/call",
+        json!({"name": "wait", "_meta": {"progressToken": 1}}),
+    )
+    .await;
+    client
+        .until(|frame| frame.stream == waiting && frame.kind == DATA)
+        .await
+        .unwrap();
     let listening = listen(&world, &mut client).await;
     let mut told = Vec::new();
     loop {
-        let frame = client.until(|frame| frame.stream == listening || frame.kind == GOAWAY).await.unwrap();
-        told.extend_from_slice(if frame.kind == DATA { &frame.payload } else { b"" });
+        let frame = client
+            .until(|frame| frame.stream == listening || frame.kind == GOAWAY)
+            .await
+            .unwrap();
+        told.extend_from_slice(if frame.kind == DATA {
+            &frame.payload
+        } else {
+            b""
+        });
         if frame.ends_stream() {
             assert_eq!(frame.kind, DATA, "{frame:?}");
             break;
         }
     }
     let told = String::from_utf8(told).unwrap();
-    assert!(told.contains("acknowledged") && told.contains(r#""resultType":"complete""#), "{told}");
+    assert!(
+        told.contains("acknowledged") && told.contains(r#""resultType":"complete""#),
+        "{told}"
+    );
     // The call that still runs is taken back with the connection.
     while let Ok(Some(frame)) = client.next_frame().await {
         assert!(frame.kind == GOAWAY || frame.stream == waiting, "{frame:?}");
@@ -158,9 +233,14 @@ async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
 }
 
 /// Writes `flood`; gives the code of the GOAWAY that answers it.
-async fn flooded(world: &World, name: &str, flood: impl Fn(&mut H2Client) -> Vec<u8>) -> Option<u32> {
+async fn flooded(
+    world: &World,
+    name: &str,
+    flood: impl Fn(&mut H2Client) -> Vec<u8>,
+) -> Option<u32> {
     let mut client = connect(world, 1 << 16).await;
-    // What weir reads away when it closes: more would reset the connection, and its GOAWAY would be lost.
+    // What weir reads away when it closes: more would reset the connection, and its GOAWAY would be
+    // lost.
     let mut written = 0;
     while written < 50_000 {
         let bytes = flood(&mut client);
@@ -187,8 +267,14 @@ async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served
     let floods: Vec<(&str, Flood<'_>)> = vec![
         ("pings", Box::new(many(frame(PING, 0, 0, &[7; 8])))),
         ("settings", Box::new(many(frame(SETTINGS, 0, 0, b"")))),
-        ("priorities", Box::new(many(frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 1])))),
-        ("window updates", Box::new(many(frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes())))),
+        (
+            "priorities",
+            Box::new(many(frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 1]))),
+        ),
+        (
+            "window updates",
+            Box::new(many(frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes()))),
+        ),
         ("unknown frames", Box::new(many(frame(0x7f, 0, 0, b"")))),
         (
             "empty data",
@@ -212,7 +298,11 @@ async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served
             Box::new(|client| {
                 let both = |client: &mut H2Client| {
                     let (stream, head) = request(client, END_HEADERS);
-                    [head, frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffffu32.to_be_bytes())].concat()
+                    [
+                        head,
+                        frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffffu32.to_be_bytes()),
+                    ]
+                    .concat()
                 };
                 (0..50).flat_map(|_| both(client)).collect()
             }),
@@ -231,7 +321,11 @@ async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served
         ),
     ];
     for (name, flood) in floods {
-        assert_eq!(flooded(&world, name, flood).await, Some(ENHANCE_YOUR_CALM), "{name}");
+        assert_eq!(
+            flooded(&world, name, flood).await,
+            Some(ENHANCE_YOUR_CALM),
+            "{name}"
+        );
         others_are_served(&world).await;
     }
 }
@@ -247,10 +341,22 @@ async fn a11_more_headers_than_may_be_are_431_and_the_connection_goes_on() {
     // As many, in few lines, but too large.
     let large = "v".repeat(8000);
     let large = client
-        .get("/mcp", &[("x-1", &large), ("x-2", &large), ("x-3", &large), ("x-4", &large), ("x-5", &large)])
+        .get(
+            "/mcp",
+            &[
+                ("x-1", &large),
+                ("x-2", &large),
+                ("x-3", &large),
+                ("x-4", &large),
+                ("x-5", &large),
+            ],
+        )
         .await;
     let large = large.unwrap();
-    let end = client.until(|frame| frame.stream == large && frame.kind == HEADERS).await.unwrap();
+    let end = client
+        .until(|frame| frame.stream == large && frame.kind == HEADERS)
+        .await
+        .unwrap();
     assert_eq!(end.status(), Some(431));
     let good = ask(&world, &mut client, "tools/list", json!({})).await;
     assert_eq!(client.response(good).await.unwrap().0, 200);
@@ -262,13 +368,21 @@ async fn d09_a_listener_that_reads_nothing_is_ended_and_those_beside_it_hear_wha
     let (mut deaf, mut good) = (connect(&world, 0).await, connect(&world, 1 << 16).await);
     let unread = listen(&world, &mut deaf).await;
     let read = listen(&world, &mut good).await;
-    good.until(|frame| frame.stream == read && frame.kind == DATA).await.unwrap();
-    let reset = deaf.until(|frame| matches!(frame.kind, RST_STREAM | GOAWAY)).await.unwrap();
+    good.until(|frame| frame.stream == read && frame.kind == DATA)
+        .await
+        .unwrap();
+    let reset = deaf
+        .until(|frame| matches!(frame.kind, RST_STREAM | GOAWAY))
+        .await
+        .unwrap();
     assert_eq!((reset.stream, reset.error_code()), (unread, Some(CANCEL)));
     // Its connection may listen again, and reads this time.
     let again = listen(&world, &mut deaf).await;
     deaf.grant(again, 1 << 16).await.unwrap();
-    let told = deaf.until(|frame| frame.stream == again && frame.kind != HEADERS).await.unwrap();
+    let told = deaf
+        .until(|frame| frame.stream == again && frame.kind != HEADERS)
+        .await
+        .unwrap();
     assert_eq!(told.kind, DATA, "{told:?}");
     others_are_served(&world).await;
 }

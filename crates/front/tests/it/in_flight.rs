@@ -1,4 +1,5 @@
-//! What counts as a request in flight, and what does not: streams that wait have a bound of their own.
+//! What counts as a request in flight, and what does not: streams that wait have a bound of their
+//! own.
 
 use std::time::Duration;
 
@@ -18,15 +19,34 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     // Many more than may be in flight.
     let mut open = vec![session.get_stream().await.unwrap()];
     for _ in 0..6 {
-        open.push(alice.listen(json!({"toolsListChanged": true})).await.unwrap());
+        open.push(
+            alice
+                .listen(json!({"toolsListChanged": true}))
+                .await
+                .unwrap(),
+        );
     }
-    assert!(open.iter().all(|stream| stream.status == StatusCode::OK && stream.is_stream()));
-    assert_eq!(alice.list_tools().await.unwrap().len(), 4, "and requests are served beside them");
-    // Calls whose answers have begun are none either: each has a place of its principal and its upstream.
+    assert!(
+        open.iter()
+            .all(|stream| stream.status == StatusCode::OK && stream.is_stream())
+    );
+    assert_eq!(
+        alice.list_tools().await.unwrap().len(),
+        4,
+        "and requests are served beside them"
+    );
+    // Calls whose answers have begun are none either: each has a place of its principal and its
+    // upstream.
     let mut calls = Vec::new();
     for number in 0..3 {
-        let mut call = alice.start_call("wait", json!({}), json!(number)).await.unwrap();
-        assert_eq!(call.next_message().await.unwrap().unwrap()["method"], "notifications/progress");
+        let mut call = alice
+            .start_call("wait", json!({}), json!(number))
+            .await
+            .unwrap();
+        assert_eq!(
+            call.next_message().await.unwrap().unwrap()["method"],
+            "notifications/progress"
+        );
         calls.push(call);
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
@@ -36,9 +56,19 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
         halves.push(half(&world).await);
     }
     let third = alice.ask("tools/list", json!({})).await.unwrap();
-    assert_eq!((third.status, third.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
-    let another = alice.listen(json!({"toolsListChanged": true})).await.unwrap();
-    assert_eq!(another.status, StatusCode::SERVICE_UNAVAILABLE, "to open a stream is a request, too");
+    assert_eq!(
+        (third.status, third.header("retry-after")),
+        (StatusCode::SERVICE_UNAVAILABLE, Some("1"))
+    );
+    let another = alice
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
+    assert_eq!(
+        another.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "to open a stream is a request, too"
+    );
     // Their ends give both places back, as soon as front has seen them out.
     drop(halves);
     let mut tries = 0;
@@ -103,11 +133,17 @@ async fn f11_posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_st
     settings.limits.in_flight_wait = Duration::from_millis(20);
     let world = World::locked(settings).await;
     let mut line = RawSocket::connect(&world.url()).await.unwrap();
-    let open =
-        "GET /mcp/sse HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nAccept: text/event-stream\r\n\r\n";
+    let open = "GET /mcp/sse HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nAccept: text/event-stream\r\n\r\n";
     line.write(open.as_bytes()).await.unwrap();
     let first = line.read_until("\n\n\r\n").await.unwrap();
-    let path = first.split("data: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let path = first
+        .split("data: ")
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .to_owned();
     let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
     let taken = post(&world, &path, &initialize).await;

@@ -65,7 +65,10 @@ async fn a_drain_waits_for_responses_and_cuts_off_the_late_ones() {
     assert!(String::from_utf8(rest).unwrap().contains("waited"));
     drop(body);
     drained.await.unwrap();
-    assert!(channel.send(call("wait", "alice")).await.is_err(), "it has stopped");
+    assert!(
+        channel.send(call("wait", "alice")).await.is_err(),
+        "it has stopped"
+    );
 
     let world = World::locked(settings()).await;
     let mut body = begin(&world.front.channel()).await;

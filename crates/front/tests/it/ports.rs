@@ -13,9 +13,9 @@ use weir_core::admit::Gates;
 use weir_core::catalog::Item;
 use weir_core::failure::Denial;
 use weir_core::port::{
-    Action, Attempt, Audience, Audit, Authorizer, Bus, BusMessage, Decision, Ended, Entrance, Entry, Evidence, Expect,
-    Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records, Replay, Replays, ReplicaId, Sight,
-    StoreError, StreamKey, Verdict, Verifier, Written,
+    Action, Attempt, Audience, Audit, Authorizer, Bus, BusMessage, Decision, Ended, Entrance,
+    Entry, Evidence, Expect, Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records,
+    Replay, Replays, ReplicaId, Sight, StoreError, StreamKey, Verdict, Verifier, Written,
 };
 use weir_core::principal::Identity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
@@ -39,8 +39,8 @@ impl Replays for NoReplays {
     fn expire(&self) {}
 }
 
-/// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in the verifier; no token is
-/// nobody, where nobody may come, or whoever has a certificate.
+/// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in
+/// the verifier; no token is nobody, where nobody may come, or whoever has a certificate.
 pub(crate) struct Names {
     pub(crate) anonymous: bool,
 }
@@ -50,13 +50,23 @@ impl Verifier for Names {
         Box::pin(async move {
             match evidence.bearer.map(|bearer| bearer.expose()) {
                 Some("panic") => panic!("a bug in the verifier"),
-                Some(name) if name.strip_prefix("at ").is_some_and(|at| at != evidence.peer.to_string()) => {
-                    Err(Failure::new(FailureKind::Unauthenticated(Denial::Invalid("elsewhere")), "not from here"))
+                Some(name)
+                    if name
+                        .strip_prefix("at ")
+                        .is_some_and(|at| at != evidence.peer.to_string()) =>
+                {
+                    Err(Failure::new(
+                        FailureKind::Unauthenticated(Denial::Invalid("elsewhere")),
+                        "not from here",
+                    ))
                 }
                 Some(name) => Ok(Identity::subject("test", name)),
                 None if self.anonymous => Ok(Identity::Anonymous),
                 None if evidence.certificate.is_some() => Ok(Identity::subject("mtls", "whoever")),
-                None => Err(Failure::new(FailureKind::Unauthenticated(Denial::Missing), "who are you")),
+                None => Err(Failure::new(
+                    FailureKind::Unauthenticated(Denial::Missing),
+                    "who are you",
+                )),
             }
         })
     }
@@ -67,7 +77,11 @@ pub(crate) struct Lenient;
 
 impl Lenient {
     pub(crate) fn gates() -> Gates {
-        Gates { authorizer: Arc::new(Self), limiter: Arc::new(Self), audit: Arc::new(Self) }
+        Gates {
+            authorizer: Arc::new(Self),
+            limiter: Arc::new(Self),
+            audit: Arc::new(Self),
+        }
     }
 }
 
@@ -96,7 +110,11 @@ pub(crate) struct Closing(AtomicBool);
 impl Authorizer for Closing {
     fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
         let is_closed = self.0.swap(true, Ordering::SeqCst);
-        if is_closed { Err(Failure::new(FailureKind::Denied, "blocked by now")) } else { Ok(()) }
+        if is_closed {
+            Err(Failure::new(FailureKind::Denied, "blocked by now"))
+        } else {
+            Ok(())
+        }
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
@@ -107,7 +125,12 @@ impl Authorizer for Closing {
         Lenient.may_see(principal, endpoint, item)
     }
 
-    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &Item,
+    ) -> Result<Verdict, Failure> {
         Lenient.may_call(principal, call, item)
     }
 }
@@ -121,7 +144,12 @@ impl Limiter for Lenient {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _: &'a Principal, _: &'a Call, _: &'a Item) -> Result<Entry<'a>, Failure> {
+    fn call<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a Call,
+        _: &'a Item,
+    ) -> Result<Entry<'a>, Failure> {
         Ok(Entry::Now(Permit::free()))
     }
 }
@@ -150,7 +178,11 @@ impl Kept {
 }
 
 impl Records for Kept {
-    fn load<'a>(&'a self, key: &'a RecordKey, _: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        _: Option<Duration>,
+    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
         Box::pin(async { Ok(self.0.lock().unwrap().get(key).cloned()) })
     }
 
@@ -163,9 +195,16 @@ impl Records for Kept {
     ) -> Fut<'a, Result<Written, StoreError>> {
         Box::pin(async move {
             Ok(match (self.0.lock().unwrap().entry(key.clone()), expect) {
-                (Slot::Vacant(free), Expect::Absent) => Written::Yes(free.insert(Record { value, version: 1 }).version),
-                (Slot::Occupied(mut had), Expect::Version(version)) if had.get().version == version => {
-                    *had.get_mut() = Record { value, version: version + 1 };
+                (Slot::Vacant(free), Expect::Absent) => {
+                    Written::Yes(free.insert(Record { value, version: 1 }).version)
+                }
+                (Slot::Occupied(mut had), Expect::Version(version))
+                    if had.get().version == version =>
+                {
+                    *had.get_mut() = Record {
+                        value,
+                        version: version + 1,
+                    };
                     Written::Yes(version + 1)
                 }
                 _ => Written::Conflict,
@@ -182,7 +221,11 @@ impl Records for Kept {
     }
 
     fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
-        self.0.lock().unwrap().iter().for_each(|(key, record)| look(key, &record.value));
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|(key, record)| look(key, &record.value));
     }
 
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
@@ -196,7 +239,12 @@ pub(crate) struct OwnBus(Mutex<HashMap<&'static str, broadcast::Sender<BusMessag
 
 impl OwnBus {
     fn topic(&self, topic: &'static str) -> broadcast::Sender<BusMessage> {
-        self.0.lock().unwrap().entry(topic).or_insert_with(|| broadcast::channel(64).0).clone()
+        self.0
+            .lock()
+            .unwrap()
+            .entry(topic)
+            .or_insert_with(|| broadcast::channel(64).0)
+            .clone()
     }
 }
 
@@ -219,7 +267,11 @@ impl Mailbox for Empty {
         &self.0
     }
 
-    fn send<'a>(&'a self, _to: &'a ReplicaId, _message: BusMessage) -> Fut<'a, Result<bool, StoreError>> {
+    fn send<'a>(
+        &'a self,
+        _to: &'a ReplicaId,
+        _message: BusMessage,
+    ) -> Fut<'a, Result<bool, StoreError>> {
         Box::pin(async { Ok(false) })
     }
 

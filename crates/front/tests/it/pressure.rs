@@ -10,22 +10,49 @@ use crate::world::{World, settings};
 async fn f10_short_memory_ends_connections_then_refuses_what_is_new_and_leaves_what_is_open() {
     let world = World::locked(settings()).await;
     let (alice, session) = (world.modern("alice"), world.legacy("alice").await);
-    let mut stream = alice.listen(json!({"toolsListChanged": true})).await.unwrap();
-    assert_eq!(stream.next_message().await.unwrap().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    let mut stream = alice
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
+    assert_eq!(
+        stream.next_message().await.unwrap().unwrap()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     let mut call = alice.start_call("wait", json!({}), json!(1)).await.unwrap();
-    assert_eq!(call.next_message().await.unwrap().unwrap()["method"], "notifications/progress");
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["method"],
+        "notifications/progress"
+    );
     let pressure = world.front.pressure();
     let list = async || {
         let answer = alice.ask("tools/list", json!({})).await.unwrap();
-        (answer.status, answer.header("connection").map(str::to_owned), answer.header("retry-after").map(str::to_owned))
+        (
+            answer.status,
+            answer.header("connection").map(str::to_owned),
+            answer.header("retry-after").map(str::to_owned),
+        )
     };
     let close = || Some("close".to_owned());
     assert_eq!(list().await, (StatusCode::OK, None, None));
     pressure.set(Shortage::Near);
-    assert_eq!(list().await, (StatusCode::OK, close(), None), "served, and the connection with it is over");
+    assert_eq!(
+        list().await,
+        (StatusCode::OK, close(), None),
+        "served, and the connection with it is over"
+    );
     pressure.set(Shortage::Acute);
-    assert_eq!(list().await, (StatusCode::SERVICE_UNAVAILABLE, close(), Some("1".to_owned())));
-    assert_eq!(session.get_stream().await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        list().await,
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            close(),
+            Some("1".to_owned())
+        )
+    );
+    assert_eq!(
+        session.get_stream().await.unwrap().status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     // What ends something makes room.
     assert!(session.delete().await.unwrap().status.is_success());
     world.upstream.release();

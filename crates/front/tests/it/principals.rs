@@ -10,14 +10,24 @@ const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 /// Sends a list request, or what looks like one, with these headers besides the usual ones.
 async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> Answer {
-    let usual = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    let usual = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ];
     let mut map = HeaderMap::new();
     for (name, value) in usual.iter().chain(headers) {
         map.append(*name, value.parse().unwrap());
     }
     // A stream is got without a body.
     let body = if *method == Method::GET { "" } else { LIST };
-    world.client().send(method.clone(), map, body).await.unwrap().finish().await.unwrap()
+    world
+        .client()
+        .send(method.clone(), map, body)
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap()
 }
 
 const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
@@ -27,9 +37,18 @@ async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
     let world = World::locked(settings()).await;
     let alice = world.legacy("alice").await;
     for method in METHODS {
-        let answer = send(&world, &method, &[("mcp-session-id", alice.session().unwrap())]).await;
+        let answer = send(
+            &world,
+            &method,
+            &[("mcp-session-id", alice.session().unwrap())],
+        )
+        .await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method}");
-        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"weir\""), "{method}");
+        assert_eq!(
+            answer.header("www-authenticate"),
+            Some("Bearer realm=\"weir\""),
+            "{method}"
+        );
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
 }
@@ -45,10 +64,18 @@ async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
     let mut seen = Vec::new();
     for session in [&own, &never] {
         for method in METHODS {
-            let answer =
-                send(&world, &method, &[("authorization", "Bearer mallory"), ("mcp-session-id", session)]).await;
+            let answer = send(
+                &world,
+                &method,
+                &[
+                    ("authorization", "Bearer mallory"),
+                    ("mcp-session-id", session),
+                ],
+            )
+            .await;
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method}");
-            let body = String::from_utf8_lossy(&answer.body).replace(answer.header("x-request-id").unwrap(), "");
+            let body = String::from_utf8_lossy(&answer.body)
+                .replace(answer.header("x-request-id").unwrap(), "");
             seen.push((method, body));
         }
     }
@@ -71,7 +98,10 @@ async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
 #[tokio::test]
 async fn c01_two_tokens_are_a_bad_request() {
     let world = World::locked(settings()).await;
-    let tokens = [("authorization", "Bearer alice"), ("authorization", "Bearer bob")];
+    let tokens = [
+        ("authorization", "Bearer alice"),
+        ("authorization", "Bearer bob"),
+    ];
     let answer = send(&world, &Method::POST, &tokens).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
 }
@@ -92,8 +122,14 @@ async fn d07_the_cap_of_streams_binds_one_principal_and_nobody_else() {
         open.push(stream);
     }
     let third = alice.listen(filter()).await.unwrap();
-    assert_eq!((third.status, &third.headers["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
-    assert_eq!(world.modern("bob").listen(filter()).await.unwrap().status, StatusCode::OK);
+    assert_eq!(
+        (third.status, &third.headers["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+    );
+    assert_eq!(
+        world.modern("bob").listen(filter()).await.unwrap().status,
+        StatusCode::OK
+    );
     // A closed stream gives its place back, as soon as front sees the close.
     open.pop();
     let mut tries = 0;
@@ -116,5 +152,8 @@ async fn the_anonymous_principal_is_everybody_and_has_no_cap_of_its_own() {
         assert_eq!(stream.status, StatusCode::OK);
         open.push(stream);
     }
-    assert_eq!(client.listen(json!({})).await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        client.listen(json!({})).await.unwrap().status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
 }

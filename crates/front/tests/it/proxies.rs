@@ -5,22 +5,46 @@ use serde_json::json;
 
 use crate::world::{World, settings};
 
-/// The status of a request with these `X-Forwarded-For` lines and a token that is good from `address` alone.
+/// The status of a request with these `X-Forwarded-For` lines and a token that is good from
+/// `address` alone.
 async fn status(world: &World, address: &str, lines: &[&str]) -> StatusCode {
-    let client = world.client().with_header("authorization", &format!("Bearer at {address}")).modern();
+    let client = world
+        .client()
+        .with_header("authorization", &format!("Bearer at {address}"))
+        .modern();
     let (mut headers, message) = client.envelope("tools/list", json!({}));
     for line in lines {
         headers.append("x-forwarded-for", line.parse().unwrap());
     }
-    client.send(Method::POST, headers, message.to_string()).await.unwrap().finish().await.unwrap().status
+    client
+        .send(Method::POST, headers, message.to_string())
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap()
+        .status
 }
 
 #[tokio::test]
 async fn a19_who_is_no_trusted_proxy_comes_from_where_it_comes_from() {
     let world = World::locked(settings()).await;
-    for lines in [&[][..], &["192.0.2.1"], &["192.0.2.1, 127.0.0.1"], &["192.0.2.1", "10.0.0.1"]] {
-        assert_eq!(status(&world, "127.0.0.1", lines).await, StatusCode::OK, "{lines:?}");
-        assert_eq!(status(&world, "192.0.2.1", lines).await, StatusCode::UNAUTHORIZED, "{lines:?}");
+    for lines in [
+        &[][..],
+        &["192.0.2.1"],
+        &["192.0.2.1, 127.0.0.1"],
+        &["192.0.2.1", "10.0.0.1"],
+    ] {
+        assert_eq!(
+            status(&world, "127.0.0.1", lines).await,
+            StatusCode::OK,
+            "{lines:?}"
+        );
+        assert_eq!(
+            status(&world, "192.0.2.1", lines).await,
+            StatusCode::UNAUTHORIZED,
+            "{lines:?}"
+        );
     }
 }
 
@@ -37,7 +61,15 @@ async fn a19_behind_trusted_proxies_the_nearest_address_that_is_none_of_them_cou
         (&["198.51.100.7", "192.0.2.1", "10.1.2.3"], "192.0.2.1"),
         (&["198.51.100.7, not-an-address"], "127.0.0.1"),
     ] {
-        assert_eq!(status(&world, counts, lines).await, StatusCode::OK, "{lines:?}");
-        assert_eq!(status(&world, "198.51.100.7", lines).await, StatusCode::UNAUTHORIZED, "{lines:?}");
+        assert_eq!(
+            status(&world, counts, lines).await,
+            StatusCode::OK,
+            "{lines:?}"
+        );
+        assert_eq!(
+            status(&world, "198.51.100.7", lines).await,
+            StatusCode::UNAUTHORIZED,
+            "{lines:?}"
+        );
     }
 }

@@ -9,11 +9,14 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
-use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch};
+use weir_core::upstream::{
+    About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch,
+};
 use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
 
-/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input first and then says what it resumed; `wait` tells progress, but for
-/// one with the argument `silent`, and ends when [`Scripted::release`] says so; `boom` tells progress and then panics.
+/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input
+/// first and then says what it resumed; `wait` tells progress, but for one with the argument
+/// `silent`, and ends when [`Scripted::release`] says so; `boom` tells progress and then panics.
 pub(crate) struct Scripted {
     id: UpstreamId,
     gate: Arc<Semaphore>,
@@ -27,7 +30,15 @@ impl Scripted {
     pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
         let (dropped, taken_back) = mpsc::channel(16);
         let id = UpstreamId::new("script").unwrap();
-        (Arc::new(Self { id, gate: Arc::new(Semaphore::new(0)), dropped, ended: Mutex::default() }), taken_back)
+        (
+            Arc::new(Self {
+                id,
+                gate: Arc::new(Semaphore::new(0)),
+                dropped,
+                ended: Mutex::default(),
+            }),
+            taken_back,
+        )
     }
 
     /// How many sessions it heard the end of.
@@ -42,7 +53,12 @@ impl Scripted {
 }
 
 fn argument(outbound: &Outbound, name: &str) -> serde_json::Value {
-    let arguments = outbound.call.params.arguments().unwrap().unwrap_or(Bytes::from_static(b"{}"));
+    let arguments = outbound
+        .call
+        .params
+        .arguments()
+        .unwrap()
+        .unwrap_or(Bytes::from_static(b"{}"));
     serde_json::from_slice::<serde_json::Value>(&arguments).unwrap()[name].take()
 }
 
@@ -53,7 +69,10 @@ fn text(text: &str) -> End {
 
 fn progress(value: u32) -> Event {
     let params = serde_json::json!({"progressToken": "hop", "progress": value}).to_string();
-    Event::Note(Note { kind: NoteKind::Progress, params: params.into() })
+    Event::Note(Note {
+        kind: NoteKind::Progress,
+        params: params.into(),
+    })
 }
 
 impl Upstream for Scripted {
@@ -93,7 +112,10 @@ impl Upstream for Scripted {
         })
     }
 
-    fn watch(self: Arc<Self>, _class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+    fn watch(
+        self: Arc<Self>,
+        _class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
         let about = About {
             offers: Kinds::default().with(ListKind::Tools),
             pushes: Kinds::default().with(ListKind::Tools),
@@ -120,19 +142,26 @@ impl Upstream for Scripted {
 }
 
 /// Progress, then the end once the gate lets it through.
-fn async_events(gate: Arc<Semaphore>, held: TakenBack, silent: bool) -> impl futures_core::Stream<Item = Event> + Send {
-    futures_util::stream::unfold((u8::from(silent), gate, held), |(step, gate, mut held)| async move {
-        let event = match step {
-            0 => progress(1),
-            1 => {
-                gate.acquire().await.unwrap().forget();
-                held.0 = None;
-                Event::End(text("waited"))
-            }
-            _ => return None,
-        };
-        Some((event, (step + 1, gate, held)))
-    })
+fn async_events(
+    gate: Arc<Semaphore>,
+    held: TakenBack,
+    silent: bool,
+) -> impl futures_core::Stream<Item = Event> + Send {
+    futures_util::stream::unfold(
+        (u8::from(silent), gate, held),
+        |(step, gate, mut held)| async move {
+            let event = match step {
+                0 => progress(1),
+                1 => {
+                    gate.acquire().await.unwrap().forget();
+                    held.0 = None;
+                    Event::End(text("waited"))
+                }
+                _ => return None,
+            };
+            Some((event, (step + 1, gate, held)))
+        },
+    )
 }
 
 /// Says so when a call is dropped before its end.
@@ -151,7 +180,11 @@ struct Boom(VecDeque<Event>);
 
 impl ReplySource for Boom {
     fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
-        Poll::Ready(self.0.pop_front().expect("a bug while an answer is under way"))
+        Poll::Ready(
+            self.0
+                .pop_front()
+                .expect("a bug while an answer is under way"),
+        )
     }
 }
 
@@ -162,10 +195,20 @@ impl Watch for Listed {
         &self.0
     }
 
-    fn list(&mut self, _kind: ListKind, _cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
-        let tool = |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
+    fn list(
+        &mut self,
+        _kind: ListKind,
+        _cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        let tool =
+            |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
         let items = ["echo", "ask", "wait", "boom"].map(tool).into();
-        Box::pin(async { Ok(ListPage { items, ..ListPage::default() }) })
+        Box::pin(async {
+            Ok(ListPage {
+                items,
+                ..ListPage::default()
+            })
+        })
     }
 
     fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {

@@ -1,4 +1,5 @@
-//! TLS: both HTTP versions by ALPN, certificates replaced under way, and handshakes that go nowhere.
+//! TLS: both HTTP versions by ALPN, certificates replaced under way, and handshakes that go
+//! nowhere.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,12 +26,17 @@ impl Files {
     pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("weir-front-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        Self(TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), clients: None })
+        Self(TlsFiles {
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            clients: None,
+        })
     }
 
     /// Writes a new certificate for `localhost`.
     pub(crate) fn write(&self) -> CertificateDer<'static> {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(&self.0.cert, cert.pem()).unwrap();
         std::fs::write(&self.0.key, signing_key.serialize_pem()).unwrap();
         cert.der().clone()
@@ -60,7 +66,9 @@ async fn connect(
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let stream = TcpStream::connect(world.front.local_addr()).await?;
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("localhost").unwrap(), stream)
+        .await
 }
 
 /// Asks for the list of tools over a connection that is there.
@@ -74,11 +82,15 @@ pub(crate) async fn list(world: &World, stream: TlsStream<TcpStream>) -> (http::
     let io = hyper_util::rt::TokioIo::new(stream);
     let response = if h2 {
         let executor = hyper_util::rt::TokioExecutor::new();
-        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+            .await
+            .unwrap();
         tokio::spawn(connection);
         sender.send_request(request).await.unwrap()
     } else {
-        request.headers_mut().insert("host", "localhost".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("host", "localhost".parse().unwrap());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
         sender.send_request(request).await.unwrap()
@@ -106,7 +118,11 @@ async fn both_versions_are_served_by_alpn() {
         let stream = connect(&world, &root, protocols).await.unwrap();
         let (seen, answer) = list(&world, stream).await;
         assert_eq!(seen, version, "{protocols:?}");
-        assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 4, "{answer}");
+        assert_eq!(
+            answer["result"]["tools"].as_array().unwrap().len(),
+            4,
+            "{answer}"
+        );
     }
 }
 
@@ -119,15 +135,28 @@ async fn a_reload_brings_new_certificates_and_broken_ones_change_nothing() {
     let world = World::open(settings.clone()).await;
     let kept = connect(&world, &old, &[b"http/1.1"]).await.unwrap();
     std::fs::write(&files.0.key, "no key at all").unwrap();
-    let error = world.front.reload(settings.clone()).unwrap_err().to_string();
+    let error = world
+        .front
+        .reload(settings.clone())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("key.pem"), "{error}");
     connect(&world, &old, &[]).await.unwrap();
     let new = files.write();
     world.front.reload(settings).unwrap();
     connect(&world, &new, &[]).await.unwrap();
-    assert!(connect(&world, &old, &[]).await.is_err(), "the old certificate is not shown any more");
+    assert!(
+        connect(&world, &old, &[]).await.is_err(),
+        "the old certificate is not shown any more"
+    );
     // An open connection goes on.
-    assert_eq!(list(&world, kept).await.1["result"]["tools"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        list(&world, kept).await.1["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
 }
 
 #[tokio::test]

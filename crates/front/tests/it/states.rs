@@ -1,4 +1,5 @@
-//! `requestState` between two modern peers: sealed on the way out, opened on the way back for the very same call only.
+//! `requestState` between two modern peers: sealed on the way out, opened on the way back for the
+//! very same call only.
 
 use std::time::Duration;
 
@@ -13,14 +14,22 @@ async fn ask(client: &RawClient, tool: &str, arguments: Value, state: Option<&st
     if let Some(state) = state {
         params["requestState"] = state.into();
     }
-    client.ask("tools/call", params).await.unwrap().last().clone()
+    client
+        .ask("tools/call", params)
+        .await
+        .unwrap()
+        .last()
+        .clone()
 }
 
 async fn state(client: &RawClient) -> String {
     let first = ask(client, "ask", json!({"a": 1, "b": {"c": [2]}}), None).await;
     assert_eq!(first["result"]["resultType"], "input_required", "{first}");
     let state = first["result"]["requestState"].as_str().unwrap().to_owned();
-    assert!(!state.contains("upstream"), "the upstream's state is sealed");
+    assert!(
+        !state.contains("upstream"),
+        "the upstream's state is sealed"
+    );
     state
 }
 
@@ -30,8 +39,17 @@ async fn r170_r173_a_state_comes_back_to_the_upstream_as_it_was() {
     let alice = world.modern("alice");
     let state = state(&alice).await;
     // Spelled otherwise, the arguments are the same.
-    let again = ask(&alice, "ask", json!({"b": {"c": [2]}, "a": 1}), Some(&state)).await;
-    assert_eq!(again["result"]["content"][0]["text"], "resumed the \"upstream's\" own");
+    let again = ask(
+        &alice,
+        "ask",
+        json!({"b": {"c": [2]}, "a": 1}),
+        Some(&state),
+    )
+    .await;
+    assert_eq!(
+        again["result"]["content"][0]["text"],
+        "resumed the \"upstream's\" own"
+    );
 }
 
 #[tokio::test]
@@ -40,10 +58,20 @@ async fn r174_b19_a_state_opens_for_its_own_call_only() {
     let (alice, bob) = (world.modern("alice"), world.modern("bob"));
     let state = state(&alice).await;
     let same = json!({"a": 1, "b": {"c": [2]}});
-    let changed = format!("{}{}", &state[..state.len() - 1], if state.ends_with('A') { 'Q' } else { 'A' });
+    let changed = format!(
+        "{}{}",
+        &state[..state.len() - 1],
+        if state.ends_with('A') { 'Q' } else { 'A' }
+    );
     let refused = [
         ask(&bob, "ask", same.clone(), Some(&state)).await,
-        ask(&alice, "ask", json!({"a": 2, "b": {"c": [2]}}), Some(&state)).await,
+        ask(
+            &alice,
+            "ask",
+            json!({"a": 2, "b": {"c": [2]}}),
+            Some(&state),
+        )
+        .await,
         ask(&alice, "echo", same.clone(), Some(&state)).await,
         ask(&alice, "ask", same.clone(), Some(&changed)).await,
         ask(&alice, "ask", same.clone(), Some("")).await,
@@ -61,5 +89,8 @@ async fn r179_a_legacy_client_of_a_server_that_only_wants_to_be_asked_again_sees
     let world = World::locked(settings()).await;
     let alice = world.legacy("alice").await;
     let answer = ask(&alice, "ask", json!({}), None).await;
-    assert_eq!(answer["result"]["content"][0]["text"], "resumed the \"upstream's\" own", "{answer}");
+    assert_eq!(
+        answer["result"]["content"][0]["text"], "resumed the \"upstream's\" own",
+        "{answer}"
+    );
 }

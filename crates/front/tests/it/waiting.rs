@@ -18,11 +18,20 @@ async fn r039_r041_d22_streams_that_wait_keep_saying_so_and_carry_no_ids() {
     let modern = world.client().modern();
     let legacy = world.legacy("alice").await;
     let open = [
-        modern.listen(json!({"toolsListChanged": true})).await.unwrap(),
+        modern
+            .listen(json!({"toolsListChanged": true}))
+            .await
+            .unwrap(),
         legacy.get_stream().await.unwrap(),
         // No progress token: the call has nothing to tell before its end.
-        modern.request("tools/call", json!({"name": "wait"})).await.unwrap(),
-        legacy.request("tools/call", json!({"name": "wait"})).await.unwrap(),
+        modern
+            .request("tools/call", json!({"name": "wait"}))
+            .await
+            .unwrap(),
+        legacy
+            .request("tools/call", json!({"name": "wait"}))
+            .await
+            .unwrap(),
     ];
     for mut stream in open {
         assert_eq!(stream.headers["x-accel-buffering"], "no");
@@ -38,7 +47,11 @@ async fn r039_r041_d22_streams_that_wait_keep_saying_so_and_carry_no_ids() {
 #[tokio::test]
 async fn r286_a_stream_that_opens_while_its_principal_is_blocked_ends() {
     let world = World::guarded(settings(), Arc::new(Closing::default())).await;
-    let mut stream = world.modern("alice").listen(json!({"toolsListChanged": true})).await.unwrap();
+    let mut stream = world
+        .modern("alice")
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
     assert_eq!(stream.status, 200, "it was let in");
     while stream.next_event().await.unwrap().is_some() {}
 }

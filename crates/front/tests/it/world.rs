@@ -41,7 +41,16 @@ impl World {
 
     /// For bearers of tokens, with lists of so many items a page.
     pub(crate) async fn paged(settings: Settings, items: usize) -> Self {
-        Self::new(settings, false, PageSize { items, ..PageSize::default() }, Arc::new(Lenient)).await
+        Self::new(
+            settings,
+            false,
+            PageSize {
+                items,
+                ..PageSize::default()
+            },
+            Arc::new(Lenient),
+        )
+        .await
     }
 
     /// For bearers of tokens, by the word of this authorizer at its door.
@@ -51,10 +60,21 @@ impl World {
 
     /// For everybody, when these sessions have expired.
     pub(crate) async fn after(settings: Settings, expired: Vec<RecordKey>) -> Self {
-        Self::over(settings, (true, PageSize::default()), Arc::new(Lenient), Kept::with_expired(expired)).await
+        Self::over(
+            settings,
+            (true, PageSize::default()),
+            Arc::new(Lenient),
+            Kept::with_expired(expired),
+        )
+        .await
     }
 
-    async fn new(settings: Settings, anonymous: bool, page: PageSize, authorizer: Arc<dyn Authorizer>) -> Self {
+    async fn new(
+        settings: Settings,
+        anonymous: bool,
+        page: PageSize,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Self {
         Self::over(settings, (anonymous, page), authorizer, Kept::default()).await
     }
 
@@ -85,7 +105,10 @@ impl World {
         };
         let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =
             vec![(upstream.clone(), UpstreamRules::default())];
-        catalog.apply(Topology { endpoints: vec![Arc::new(endpoint)], upstreams });
+        catalog.apply(Topology {
+            endpoints: vec![Arc::new(endpoint)],
+            upstreams,
+        });
         let router = Arc::new(Router::new(catalog.clone(), Lenient::gates()));
         let ports = Ports {
             verifier: Arc::new(Names { anonymous }),
@@ -101,8 +124,15 @@ impl World {
             clock: Arc::new(clock.clone()),
             random,
         };
-        let front = Front::bind(settings, None, ports, (router, catalog), sealer).await.unwrap();
-        Self { front: Arc::new(front), upstream, taken_back, clock }
+        let front = Front::bind(settings, None, ports, (router, catalog), sealer)
+            .await
+            .unwrap();
+        Self {
+            front: Arc::new(front),
+            upstream,
+            taken_back,
+            clock,
+        }
     }
 
     /// Where clients connect.
@@ -117,12 +147,20 @@ impl World {
 
     /// A modern client with this token.
     pub(crate) fn modern(&self, name: &str) -> RawClient {
-        self.client().with_header("authorization", &format!("Bearer {name}")).modern()
+        self.client()
+            .with_header("authorization", &format!("Bearer {name}"))
+            .modern()
     }
 
     /// A legacy client with this token, and its session.
     pub(crate) async fn legacy(&self, name: &str) -> RawClient {
-        let client = self.client().with_header("authorization", &format!("Bearer {name}"));
-        client.legacy(Revision::V2025_11_25).initialize().await.unwrap()
+        let client = self
+            .client()
+            .with_header("authorization", &format!("Bearer {name}"));
+        client
+            .legacy(Revision::V2025_11_25)
+            .initialize()
+            .await
+            .unwrap()
     }
 }

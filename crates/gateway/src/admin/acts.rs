@@ -1,5 +1,5 @@
-//! What operators change. Every change is a POST of a JSON object, has a reason where one is given, ends by itself where a time
-//! is given, and is on record with who made it.
+//! What operators change. Every change is a POST of a JSON object, has a reason where one is given,
+//! ends by itself where a time is given, and is on record with who made it.
 
 pub(super) mod clients;
 pub(super) mod process;
@@ -80,7 +80,13 @@ pub(super) struct Done {
 
 impl Done {
     fn new(done: &'static str, changed: bool) -> Self {
-        Self { done, changed, expires: None, ended_calls: None, ended_streams: None }
+        Self {
+            done,
+            changed,
+            expires: None,
+            ended_calls: None,
+            ended_streams: None,
+        }
     }
 
     fn answer(done: &'static str, changed: bool) -> Response {
@@ -99,7 +105,12 @@ pub(super) async fn on_upstream(
     let lasting = matches!(act, OnUpstream::Disable | OnUpstream::Drain);
     let wish = Wish::read(body, lasting).await?;
     let known = UpstreamId::new(id.as_str()).ok();
-    let known = known.filter(|id| desk.catalog.status().iter().any(|upstream| upstream.id == *id));
+    let known = known.filter(|id| {
+        desk.catalog
+            .status()
+            .iter()
+            .any(|upstream| upstream.id == *id)
+    });
     let Some(id) = known else {
         return Err(desk.unknown(&operator, act.word(), "upstream", &id));
     };
@@ -108,12 +119,21 @@ pub(super) async fn on_upstream(
     let mut ended_calls = None;
     let changed = match act {
         OnUpstream::Disable | OnUpstream::Drain => {
-            let closing = if matches!(act, OnUpstream::Disable) { Closing::Disabled } else { Closing::Draining };
-            let changed = desk.book.enter(target, wish.change(act.word(), &operator, &desk), || {
-                let changed = desk.catalog.closed(&id).is_none_or(|closed| closed.how != closing);
-                desk.catalog.close(&id, closing);
-                Ok(changed)
-            })?;
+            let closing = if matches!(act, OnUpstream::Disable) {
+                Closing::Disabled
+            } else {
+                Closing::Draining
+            };
+            let changed =
+                desk.book
+                    .enter(target, wish.change(act.word(), &operator, &desk), || {
+                        let changed = desk
+                            .catalog
+                            .closed(&id)
+                            .is_none_or(|closed| closed.how != closing);
+                        desk.catalog.close(&id, closing);
+                        Ok(changed)
+                    })?;
             if closing == Closing::Disabled {
                 let own = |_: &_, item: &weir_core::catalog::Item| item.tool.upstream == id;
                 let parked = desk.parking.stop(&|_, stay| stay.upstream == id);
@@ -124,8 +144,20 @@ pub(super) async fn on_upstream(
         OnUpstream::Enable => desk.book.strike(&target, || desk.catalog.reopen(&id)),
         OnUpstream::Refresh => desk.catalog.walk_now(&id),
     };
-    desk.operated(&operator.0, act.word(), &wish.detail(&format!("upstream {id}"), expires.as_deref()), true);
-    Ok(json(StatusCode::OK, &Done { expires, ended_calls, ..Done::new(act.word(), changed) }))
+    desk.operated(
+        &operator.0,
+        act.word(),
+        &wish.detail(&format!("upstream {id}"), expires.as_deref()),
+        true,
+    );
+    Ok(json(
+        StatusCode::OK,
+        &Done {
+            expires,
+            ended_calls,
+            ..Done::new(act.word(), changed)
+        },
+    ))
 }
 
 /// Cancels a call, whether it runs or waits for its client.
@@ -139,7 +171,11 @@ pub(super) async fn cancel(
     let Some((request, tool)) = desk.cancelled(&id).or_else(|| desk.cancelled_parked(&id)) else {
         return Err(desk.unknown(&operator, "cancel", "call", &id));
     };
-    let what = format!("call {id}, request {}, of {}", request.as_str(), wish::plain(&tool));
+    let what = format!(
+        "call {id}, request {}, of {}",
+        request.as_str(),
+        wish::plain(&tool)
+    );
     desk.operated(&operator.0, "cancel", &wish.detail(&what, None), true);
     Ok(Done::answer("cancel", true))
 }
@@ -147,41 +183,67 @@ pub(super) async fn cancel(
 impl Wish {
     /// When the change undoes itself; for the answer.
     fn expires(&self, desk: &Desk) -> Option<String> {
-        self.ttl.and_then(|ttl| desk.now().checked_add(ttl)).map(rfc3339)
+        self.ttl
+            .and_then(|ttl| desk.now().checked_add(ttl))
+            .map(rfc3339)
     }
 
     fn change(&self, what: &'static str, operator: &Operator, desk: &Desk) -> Change {
         let since = desk.now();
-        let ends = self.ttl.and_then(|ttl| Some((since.checked_add(ttl)?, Instant::now() + ttl)));
-        Change { what, who: operator.0.clone(), reason: self.reason.clone(), since, ends }
+        let ends = self
+            .ttl
+            .and_then(|ttl| Some((since.checked_add(ttl)?, Instant::now() + ttl)));
+        Change {
+            what,
+            who: operator.0.clone(),
+            reason: self.reason.clone(),
+            since,
+            ends,
+        }
     }
 
     /// What the record says: of what it was, why, and until when.
     fn detail(&self, of: &str, expires: Option<&str>) -> String {
         let reason = self.reason.iter().map(|reason| format!("; {reason}"));
         let until = expires.iter().map(|expires| format!("; until {expires}"));
-        std::iter::once(of.to_owned()).chain(until).chain(reason).collect()
+        std::iter::once(of.to_owned())
+            .chain(until)
+            .chain(reason)
+            .collect()
     }
 }
 
 impl Desk {
     /// Cancels a call that runs: the request that made it, and what it is of.
     fn cancelled(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
-        let call = self.live.all().into_iter().find(|call| calls::name(call.id) == id)?;
+        let call = self
+            .live
+            .all()
+            .into_iter()
+            .find(|call| calls::name(call.id) == id)?;
         let was_there = self.live.stop(call.id, Stop::Cancelled);
         was_there.then(|| (call.call.request.clone(), call.item.exposed))
     }
 
     /// The same for one that waits: its client hears of it when it comes back.
     fn cancelled_parked(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
-        let call = self.parking.waiting().into_iter().find(|call| calls::parked_name(call.number) == id)?;
+        let call = self
+            .parking
+            .waiting()
+            .into_iter()
+            .find(|call| calls::parked_name(call.number) == id)?;
         let dropped = self.parking.stop(&|number, _| number == call.number);
         (dropped > 0).then_some((call.stay.request, call.stay.exposed))
     }
 
     /// Records that something was to be done to what is not there, and says so.
     fn unknown(&self, operator: &Operator, act: &str, what: &str, id: &str) -> Refused {
-        self.operated(&operator.0, act, &format!("{what} {}: unknown", wish::plain(id)), false);
+        self.operated(
+            &operator.0,
+            act,
+            &format!("{what} {}: unknown", wish::plain(id)),
+            false,
+        );
         Refused::unknown(what, id)
     }
 
@@ -192,7 +254,8 @@ impl Desk {
                 self.catalog.reopen(id);
             }
             Target::Principal { issuer, subject } => {
-                self.blocked.unblock(Subject::new(issuer.as_str(), subject.as_str()).digest());
+                self.blocked
+                    .unblock(Subject::new(issuer.as_str(), subject.as_str()).digest());
             }
             Target::Log(_) => {
                 let reset = self.levers().map(|levers| levers.log.reset());

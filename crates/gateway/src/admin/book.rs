@@ -1,6 +1,7 @@
 //! The changes of operators that are in force, and what undoes those whose time is over.
 //!
-//! They are no config: they outlive reloads, go to the process that takes this one's place, and end with the last of them.
+//! They are no config: they outlive reloads, go to the process that takes this one's place, and end
+//! with the last of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,7 +63,11 @@ pub(super) struct Change {
 impl Change {
     /// Who did it, since when and until when, and why.
     fn words(&self) -> String {
-        let until = self.ends.map_or("an operator takes it back".to_owned(), |(ends, _)| rfc3339(ends));
+        let until = self
+            .ends
+            .map_or("an operator takes it back".to_owned(), |(ends, _)| {
+                rfc3339(ends)
+            });
         let reason = self.reason.iter().map(|reason| format!(": {reason}"));
         let said = format!("{} since {}, until {until}", self.who, rfc3339(self.since));
         std::iter::once(said).chain(reason).collect()
@@ -77,7 +82,8 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Makes a change, which is in force from now on. No other one is made or undone meanwhile: what is in force is what stands here.
+    /// Makes a change, which is in force from now on. No other one is made or undone meanwhile:
+    /// what is in force is what stands here.
     ///
     /// # Errors
     /// As many are as there may be, or it cannot be made: nothing has changed then.
@@ -105,7 +111,11 @@ impl Book {
     /// Who took an upstream out, since when and until when, and why; for people.
     pub(crate) fn of_upstream(&self, id: &UpstreamId) -> Option<String> {
         let change = self.find(&Target::Upstream(id.clone()))?;
-        let done = if change.what == words::DISABLE { "disabled" } else { "drained" };
+        let done = if change.what == words::DISABLE {
+            "disabled"
+        } else {
+            "drained"
+        };
         Some(format!("`{id}` is {done} by {}", change.words()))
     }
 
@@ -150,7 +160,10 @@ impl Book {
 
     /// What is in force.
     pub(super) fn all(&self) -> Vec<(Target, Change)> {
-        self.lock().iter().map(|(target, change)| (target.clone(), change.clone())).collect()
+        self.lock()
+            .iter()
+            .map(|(target, change)| (target.clone(), change.clone()))
+            .collect()
     }
 
     pub(super) fn find(&self, target: &Target) -> Option<Change> {
@@ -172,7 +185,11 @@ impl Book {
     }
 
     fn next(&self) -> Option<Instant> {
-        self.lock().values().filter_map(|change| change.ends).map(|(_, ends)| ends).min()
+        self.lock()
+            .values()
+            .filter_map(|change| change.ends)
+            .map(|(_, ends)| ends)
+            .min()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Target, Change>> {
@@ -213,7 +230,13 @@ mod tests {
     fn change(ends: Option<Duration>) -> Change {
         let since = SystemTime::UNIX_EPOCH;
         let ends = ends.map(|ends| (since + ends, Instant::now() + ends));
-        Change { what: "disable", who: "ann".into(), reason: None, since, ends }
+        Change {
+            what: "disable",
+            who: "ann".into(),
+            reason: None,
+            since,
+            ends,
+        }
     }
 
     fn target(id: &str) -> Target {
@@ -225,11 +248,19 @@ mod tests {
         let book = Book::default();
         let is_alone = || book.changes.try_lock().is_err();
         let second = Duration::from_secs(1);
-        assert!(book.enter(target("a"), change(Some(second)), || Ok(is_alone())).unwrap());
-        assert!(book.over(Instant::now(), |_| panic!("it is not over")).is_empty());
+        assert!(
+            book.enter(target("a"), change(Some(second)), || Ok(is_alone()))
+                .unwrap()
+        );
+        assert!(
+            book.over(Instant::now(), |_| panic!("it is not over"))
+                .is_empty()
+        );
         tokio::time::advance(second).await;
         // Whoever disables it in this moment comes after, and it stays disabled.
-        let over = book.over(Instant::now(), |undone| assert!(is_alone() && *undone == target("a")));
+        let over = book.over(Instant::now(), |undone| {
+            assert!(is_alone() && *undone == target("a"))
+        });
         assert_eq!((over.len(), book.all().len()), (1, 0));
         assert!(book.strike(&target("a"), is_alone));
         assert!(book.strike_log(is_alone));
@@ -240,9 +271,15 @@ mod tests {
         let book = Book::default();
         let level = |name: &str| Target::Log(name.to_owned());
         book.enter(level("debug"), change(None), || Ok(())).unwrap();
-        book.enter(level("nonsense"), change(None), || Err::<(), _>(Refused::bad("no level"))).unwrap_err();
+        book.enter(level("nonsense"), change(None), || {
+            Err::<(), _>(Refused::bad("no level"))
+        })
+        .unwrap_err();
         assert!(book.find(&level("debug")).is_some() && book.all().len() == 1);
         book.enter(level("trace"), change(None), || Ok(())).unwrap();
-        assert!(book.find(&level("trace")).is_some() && book.all().len() == 1, "one is in force at most");
+        assert!(
+            book.find(&level("trace")).is_some() && book.all().len() == 1,
+            "one is in force at most"
+        );
     }
 }

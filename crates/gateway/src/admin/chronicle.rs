@@ -33,8 +33,16 @@ pub(super) struct Reloaded {
 impl Chronicle {
     /// weir starts with this config.
     pub(crate) fn new(config: Arc<Config>, now: SystemTime) -> Self {
-        let book = Book { started: now, applied: now, unmoved: Vec::new(), last: None };
-        Self { config: ArcSwap::new(config), book: Mutex::new(book) }
+        let book = Book {
+            started: now,
+            applied: now,
+            unmoved: Vec::new(),
+            last: None,
+        };
+        Self {
+            config: ArcSwap::new(config),
+            book: Mutex::new(book),
+        }
     }
 
     /// Another config was applied, but for these settings.
@@ -42,17 +50,26 @@ impl Chronicle {
         self.config.store(config);
         let mut book = self.lock();
         (book.applied, book.unmoved) = (now, unmoved);
-        book.last = Some(Reloaded { at: now, error: None });
+        book.last = Some(Reloaded {
+            at: now,
+            error: None,
+        });
     }
 
     /// The one that was not taken is gone; this one was read again.
     pub(crate) fn kept(&self, now: SystemTime) {
-        self.lock().last = Some(Reloaded { at: now, error: None });
+        self.lock().last = Some(Reloaded {
+            at: now,
+            error: None,
+        });
     }
 
     /// Another config was not taken.
     pub(crate) fn refused(&self, why: String, now: SystemTime) {
-        self.lock().last = Some(Reloaded { at: now, error: Some(why) });
+        self.lock().last = Some(Reloaded {
+            at: now,
+            error: Some(why),
+        });
     }
 
     pub(super) fn config(&self) -> Arc<Config> {

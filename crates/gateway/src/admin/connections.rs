@@ -1,5 +1,5 @@
-//! The connections of the operators' listener. A new one always gets in: when there are as many as may be, one without a
-//! request goes, so that silent ones never keep a probe out.
+//! The connections of the operators' listener. A new one always gets in: when there are as many as
+//! may be, one without a request goes, so that silent ones never keep a probe out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,20 +37,30 @@ pub(super) struct Busy(Arc<Entry>);
 
 impl Connections {
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, open: Mutex::default() })
+        Arc::new(Self {
+            most,
+            open: Mutex::default(),
+        })
     }
 
-    /// Takes a connection in. Where there are too many, the oldest without a request goes, of the address that has the
-    /// most. `None` where all of them are being answered.
+    /// Takes a connection in. Where there are too many, the oldest without a request goes, of the
+    /// address that has the most. `None` where all of them are being answered.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
-        let entry = Arc::new(Entry { address, busy: AtomicUsize::new(0), end: CancellationToken::new() });
+        let entry = Arc::new(Entry {
+            address,
+            busy: AtomicUsize::new(0),
+            end: CancellationToken::new(),
+        });
         let mut open = self.open();
         if open.len() >= self.most {
             let at = expendable(&open)?;
             open.remove(at).end.cancel();
         }
         open.push(entry.clone());
-        Some(Connection { connections: self.clone(), entry })
+        Some(Connection {
+            connections: self.clone(),
+            entry,
+        })
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
@@ -64,9 +74,15 @@ fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
     for entry in open {
         *of_address.entry(entry.address).or_default() += 1;
     }
-    let silent = open.iter().enumerate().filter(|(_, entry)| entry.busy.load(Ordering::Acquire) == 0);
+    let silent = open
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.busy.load(Ordering::Acquire) == 0);
     // Of equals the last one is given: the oldest, where the oldest come last.
-    silent.rev().max_by_key(|(_, entry)| of_address.get(&entry.address)).map(|(at, _)| at)
+    silent
+        .rev()
+        .max_by_key(|(_, entry)| of_address.get(&entry.address))
+        .map(|(at, _)| at)
 }
 
 impl Connection {
@@ -87,7 +103,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.connections.open().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        self.connections
+            .open()
+            .retain(|entry| !Arc::ptr_eq(entry, &self.entry));
     }
 }
 
@@ -104,19 +122,30 @@ mod tests {
 
     #[test]
     fn a13_the_oldest_silent_connection_of_the_address_with_the_most_goes_for_a_new_one() {
-        let (probe, scanner): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let (probe, scanner): (IpAddr, IpAddr) =
+            ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let connections = Connections::new(4);
         let kept = connections.enter(probe).unwrap();
         let answered = connections.enter(scanner).unwrap();
         let busy = (answered.requests())();
-        let (oldest, youngest) = (connections.enter(scanner).unwrap(), connections.enter(scanner).unwrap());
+        let (oldest, youngest) = (
+            connections.enter(scanner).unwrap(),
+            connections.enter(scanner).unwrap(),
+        );
         let new = connections.enter(probe).unwrap();
         let ended = |connection: &Connection| connection.end().is_cancelled();
         assert!(ended(&oldest), "the first without a request");
-        assert!([&kept, &answered, &youngest, &new].into_iter().all(|connection| !ended(connection)));
+        assert!(
+            [&kept, &answered, &youngest, &new]
+                .into_iter()
+                .all(|connection| !ended(connection))
+        );
         drop(oldest);
         let _held = [&kept, &youngest, &new].map(|connection| (connection.requests())());
-        assert!(connections.enter(probe).is_none(), "requests are answered to their end");
+        assert!(
+            connections.enter(probe).is_none(),
+            "requests are answered to their end"
+        );
         drop((busy, answered));
         assert!(connections.enter(scanner).is_some());
     }

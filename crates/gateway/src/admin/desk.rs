@@ -71,13 +71,22 @@ pub(crate) struct ReloadRequest {
 
 impl Desk {
     pub(crate) fn new(parts: Parts, book: Arc<Book>) -> Self {
-        Self { parts, book, levers: OnceLock::new(), leaving: AtomicBool::new(false) }
+        Self {
+            parts,
+            book,
+            levers: OnceLock::new(),
+            leaving: AtomicBool::new(false),
+        }
     }
 
-    /// Lets operators change the log and reload from now on; a log level that the process before left is taken up.
+    /// Lets operators change the log and reload from now on; a log level that the process before
+    /// left is taken up.
     pub(crate) fn give(&self, levers: Levers) {
         if let Some(Err(error)) = self.book.log().map(|level| levers.log.set(&level)) {
-            tracing::error!(error, "the log level that an operator set before cannot be taken up");
+            tracing::error!(
+                error,
+                "the log level that an operator set before cannot be taken up"
+            );
         }
         // There is one process, which gives them once.
         let _second = self.levers.set(levers);
@@ -139,7 +148,12 @@ impl Desk {
     /// Puts on record what an operator did.
     pub(super) fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
         tracing::info!(who, what, detail, done, "an operator's change");
-        self.audit.operated(&Action { who, what, detail, done });
+        self.audit.operated(&Action {
+            who,
+            what,
+            detail,
+            done,
+        });
     }
 }
 
@@ -167,7 +181,10 @@ pub(crate) struct Ready {
 impl Ready {
     /// Not yet.
     pub(crate) fn new(credentials: Arc<Credentials>) -> Self {
-        Self { wanted: Arc::default(), credentials }
+        Self {
+            wanted: Arc::default(),
+            credentials,
+        }
     }
 
     pub(crate) fn set(&self, ready: bool) {

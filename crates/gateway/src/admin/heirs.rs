@@ -52,8 +52,9 @@ pub(super) fn notes(book: &Book) -> Vec<Noted> {
     book.all().into_iter().map(note).collect()
 }
 
-/// Puts in force here what was in force in the process before, under its names and with its ends, and on record that it was. A log level
-/// waits for the log to be given. What this weir does not have, or does not understand, is left out, and the log says so.
+/// Puts in force here what was in force in the process before, under its names and with its ends,
+/// and on record that it was. A log level waits for the log to be given. What this weir does not
+/// have, or does not understand, is left out, and the log says so.
 pub(crate) fn take_up(
     noted: Vec<Noted>,
     (catalog, blocked): (&Catalog, &Blocked),
@@ -61,26 +62,49 @@ pub(crate) fn take_up(
 ) -> Arc<Book> {
     let book = Arc::<Book>::default();
     for one in noted {
-        let taken = one.read(now).filter(|(target, change)| put_in_force(target, change, (catalog, blocked)));
+        let taken = one
+            .read(now)
+            .filter(|(target, change)| put_in_force(target, change, (catalog, blocked)));
         let Some((target, change)) = taken else {
-            tracing::warn!("a change of an operator that the process before left means nothing here");
+            tracing::warn!(
+                "a change of an operator that the process before left means nothing here"
+            );
             continue;
         };
         let (kind, name) = target.named();
-        let detail = format!("{kind} {name}: {} by {} at {}", change.what, change.who, rfc3339(change.since));
+        let detail = format!(
+            "{kind} {name}: {} by {} at {}",
+            change.what,
+            change.who,
+            rfc3339(change.since)
+        );
         // The process before had room for it.
         if book.enter(target, change, || Ok(())).is_ok() {
-            audit.operated(&Action { who: "weir", what: "take over", detail: &detail, done: true });
+            audit.operated(&Action {
+                who: "weir",
+                what: "take over",
+                detail: &detail,
+                done: true,
+            });
         }
     }
     book
 }
 
-fn put_in_force(target: &Target, change: &Change, (catalog, blocked): (&Catalog, &Blocked)) -> bool {
+fn put_in_force(
+    target: &Target,
+    change: &Change,
+    (catalog, blocked): (&Catalog, &Blocked),
+) -> bool {
     match target {
-        Target::Upstream(id) => {
-            catalog.close(id, if change.what == words::DISABLE { Closing::Disabled } else { Closing::Draining })
-        }
+        Target::Upstream(id) => catalog.close(
+            id,
+            if change.what == words::DISABLE {
+                Closing::Disabled
+            } else {
+                Closing::Draining
+            },
+        ),
         Target::Principal { issuer, subject } => {
             blocked.block(Subject::new(issuer.as_str(), subject.as_str()));
             true
@@ -100,12 +124,28 @@ impl Noted {
         };
         // What was over meanwhile is undone at once, and that goes on record too.
         let ends = self.ends.map(moment);
-        let ends = ends.map(|ends| (ends, Instant::now() + ends.duration_since(now).unwrap_or_default()));
+        let ends = ends.map(|ends| {
+            (
+                ends,
+                Instant::now() + ends.duration_since(now).unwrap_or_default(),
+            )
+        });
         let who = Arc::from(self.who);
-        Some((target, Change { what, who, reason: self.reason, since: moment(self.since), ends }))
+        Some((
+            target,
+            Change {
+                what,
+                who,
+                reason: self.reason,
+                since: moment(self.since),
+                ends,
+            },
+        ))
     }
 }
 
 fn moment(millis: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::from_millis(millis))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -1,6 +1,8 @@
-//! The status page: what an operator wants to see in one look, made on the server and shown without a script.
+//! The status page: what an operator wants to see in one look, made on the server and shown without
+//! a script.
 //!
-//! It changes nothing. Whatever an upstream, a client or the config said is text in it, never markup.
+//! It changes nothing. Whatever an upstream, a client or the config said is text in it, never
+//! markup.
 
 mod connect;
 mod front;
@@ -40,22 +42,34 @@ pub(super) async fn upstream(
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let found = desk.upstreams().into_iter().find(|upstream| upstream.id == id);
+    let found = desk
+        .upstreams()
+        .into_iter()
+        .find(|upstream| upstream.id == id);
     match found {
-        Some(upstream) => {
-            page(&format!("{id} - weir"), PageView::of(query.as_deref()).refresh, &one::body(&desk, &upstream))
-        }
+        Some(upstream) => page(
+            &format!("{id} - weir"),
+            PageView::of(query.as_deref()).refresh,
+            &one::body(&desk, &upstream),
+        ),
         None => not_found("No upstream has this name. It may have been taken out of the config."),
     }
 }
 
 /// The answer for a path that is none: a page with a way back for a browser, JSON for programs.
 pub(super) async fn unknown(headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
     if accept.contains("text/html") {
         return not_found("There is no such page here.");
     }
-    Refused::new(StatusCode::NOT_FOUND, "there is no such path; /openapi.yaml lists them").into_response()
+    Refused::new(
+        StatusCode::NOT_FOUND,
+        "there is no such path; /openapi.yaml lists them",
+    )
+    .into_response()
 }
 
 fn not_found(why: &str) -> Response {
@@ -76,10 +90,16 @@ struct PageView {
 
 impl PageView {
     fn of(query: Option<&str>) -> Self {
-        let query: HashMap<_, _> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
-        let refresh = query.get("refresh").and_then(|seconds| seconds.parse().ok());
+        let query: HashMap<_, _> =
+            form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
+        let refresh = query
+            .get("refresh")
+            .and_then(|seconds| seconds.parse().ok());
         let endpoint = query.get("endpoint").map(|path| path.to_string());
-        Self { refresh: refresh.filter(|seconds| REFRESH.contains(seconds)), endpoint }
+        Self {
+            refresh: refresh.filter(|seconds| REFRESH.contains(seconds)),
+            endpoint,
+        }
     }
 }
 
@@ -92,7 +112,14 @@ fn page(title: &str, refresh: Option<u32>, body: &str) -> Response {
         // Writing to a string cannot fail, here and below.
         let _ = write!(out, "<meta http-equiv=\"refresh\" content=\"{seconds}\">");
     }
-    let _ = writeln!(out, "<title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>", text(title));
-    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, &POLICY)];
+    let _ = writeln!(
+        out,
+        "<title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>",
+        text(title)
+    );
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, &POLICY),
+    ];
     (headers, out).into_response()
 }

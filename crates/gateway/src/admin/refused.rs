@@ -15,7 +15,11 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), challenge: None }
+        Self {
+            status,
+            error: error.into(),
+            challenge: None,
+        }
     }
 
     /// What was sent makes no sense.
@@ -26,11 +30,17 @@ impl Refused {
     /// It is not there.
     pub(super) fn unknown(what: &str, name: &str) -> Self {
         let name: String = name.chars().take(64).collect();
-        Self::new(StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"))
+        Self::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no {what} `{name}`"),
+        )
     }
 
     pub(super) fn challenging(self, challenge: HeaderValue) -> Self {
-        Self { challenge: Some(challenge), ..self }
+        Self {
+            challenge: Some(challenge),
+            ..self
+        }
     }
 }
 
@@ -42,7 +52,9 @@ impl IntoResponse for Refused {
         }
         let mut response = json(self.status, &Said { error: self.error });
         if let Some(challenge) = self.challenge {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }

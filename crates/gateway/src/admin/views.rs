@@ -1,4 +1,5 @@
-//! What operators are shown, as JSON: stable names, times as RFC 3339, durations in milliseconds, and nothing secret.
+//! What operators are shown, as JSON: stable names, times as RFC 3339, durations in milliseconds,
+//! and nothing secret.
 
 pub(super) mod calls;
 pub(super) mod catalog;
@@ -37,9 +38,15 @@ impl Serialize for Moment {
 }
 
 /// Why somebody can use a tool, or not.
-pub(super) async fn explain(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Result<Response, Refused> {
+pub(super) async fn explain(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
     let question = Question::read(query.as_deref().unwrap_or_default()).map_err(Refused::bad)?;
-    Ok(json(StatusCode::OK, &desk.explainer.answer(&question).await))
+    Ok(json(
+        StatusCode::OK,
+        &desk.explainer.answer(&question).await,
+    ))
 }
 
 /// A query, whose keys are among those that are known.
@@ -54,7 +61,10 @@ impl Query {
             if !known.contains(&&*key) {
                 let text = match known {
                     [] => "nothing is asked by a query here".to_owned(),
-                    known => format!("this is not known in a query here (known: {})", known.join(", ")),
+                    known => format!(
+                        "this is not known in a query here (known: {})",
+                        known.join(", ")
+                    ),
                 };
                 return Err(Refused::bad(text));
             }
@@ -71,7 +81,9 @@ impl Query {
 
     /// How many items an answer is to have.
     fn limit(&self) -> Result<usize, Refused> {
-        let Some(text) = self.text("limit") else { return Ok(SOME) };
+        let Some(text) = self.text("limit") else {
+            return Ok(SOME);
+        };
         let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
         limit.ok_or_else(|| Refused::bad(format!("`limit` must be a number from 1 to {MOST}")))
     }
@@ -84,7 +96,14 @@ fn millis(time: Duration) -> f64 {
 
 /// A URL without what may be secret: no user, no query.
 fn without_secrets(url: &http::Uri) -> String {
-    let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let host = url
+        .authority()
+        .map(|authority| authority.as_str())
+        .unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    format!("{}://{host}{}", url.scheme_str().unwrap_or("http"), url.path())
+    format!(
+        "{}://{host}{}",
+        url.scheme_str().unwrap_or("http"),
+        url.path()
+    )
 }

@@ -1,7 +1,9 @@
-//! A file of records: locked, written behind its known end, and certain to be on the disk once it is synced.
+//! A file of records: locked, written behind its known end, and certain to be on the disk once it
+//! is synced.
 //!
-//! What was written and not yet synced is kept in memory and written again after any error, at the same place: a full
-//! disk, a torn write and a lost page look the same from here, and none of them leaves a gap.
+//! What was written and not yet synced is kept in memory and written again after any error, at the
+//! same place: a full disk, a torn write and a lost page look the same from here, and none of them
+//! leaves a gap.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -39,20 +41,34 @@ impl Journal {
     pub(super) fn open(path: &Path, keys: &[Key]) -> io::Result<(Self, Tail)> {
         let mut options = OpenOptions::new();
         // Nobody else is to read who called what.
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         let file = options.open(path)?;
         let regular = file.metadata()?.is_file();
         if regular {
             match file.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(io::Error::other("another process writes to it")),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::other("another process writes to it"));
+                }
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
         let synced = if regular { file.metadata()?.len() } else { 0 };
         let tail = Tail::read(&file, synced, keys)?;
-        let mut journal =
-            Self { path: path.to_owned(), file, regular, synced, open: Vec::new(), written: 0, turn: Arc::default() };
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            regular,
+            synced,
+            open: Vec::new(),
+            written: 0,
+            turn: Arc::default(),
+        };
         journal.open.extend(tail.seal.unwrap_or_default());
         Ok((journal, tail))
     }
@@ -64,7 +80,15 @@ impl Journal {
     pub(super) fn stdout() -> io::Result<Self> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let path = PathBuf::from("standard output");
-        Ok(Self { path, file, regular: false, synced: 0, open: Vec::new(), written: 0, turn: Arc::default() })
+        Ok(Self {
+            path,
+            file,
+            regular: false,
+            synced: 0,
+            open: Vec::new(),
+            written: 0,
+            turn: Arc::default(),
+        })
     }
 
     /// A second journal of the same pipe or device: the records of both are whole lines there.
@@ -73,7 +97,15 @@ impl Journal {
     /// The system has no descriptor.
     pub(super) fn twin(&self) -> io::Result<Self> {
         let (path, file, turn) = (self.path.clone(), self.file.try_clone()?, self.turn.clone());
-        Ok(Self { path, file, regular: self.regular, synced: 0, open: Vec::new(), written: 0, turn })
+        Ok(Self {
+            path,
+            file,
+            regular: self.regular,
+            synced: 0,
+            open: Vec::new(),
+            written: 0,
+            turn,
+        })
     }
 
     /// Where it is.
@@ -153,7 +185,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Gives up the file, and gives what it does not have for good, which is cut off from it as far as that goes.
+    /// Gives up the file, and gives what it does not have for good, which is cut off from it as far
+    /// as that goes.
     pub(super) fn abandon(mut self) -> Vec<u8> {
         if self.regular && !self.open.is_empty() && self.file.set_len(self.synced).is_err() {
             tracing::warn!(path = %self.path.display(), "records at the end of this file are in the next one too");
@@ -171,7 +204,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts the file aside under `name` and begins a new one at its path. What is not synced must be synced before.
+    /// Puts the file aside under `name` and begins a new one at its path. What is not synced must
+    /// be synced before.
     ///
     /// # Errors
     /// Nothing has changed then, and writing goes on.
@@ -181,7 +215,11 @@ impl Journal {
             Ok((fresh, _)) => {
                 *self = fresh;
                 // The names have to survive as the records do.
-                if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                if let Some(folder) = self
+                    .path
+                    .parent()
+                    .filter(|folder| !folder.as_os_str().is_empty())
+                {
                     File::open(folder)?.sync_all()?;
                 }
                 Ok(())

@@ -1,7 +1,8 @@
 //! Records to an OpenTelemetry collector: OTLP over HTTP in its JSON encoding, a batch a request.
 //!
-//! The body of a log record is the line of the file, so that the chain can be verified from what the collector keeps. A
-//! collector that is slow or away costs memory up to a bound, and then records; never a call.
+//! The body of a log record is the line of the file, so that the chain can be verified from what
+//! the collector keeps. A collector that is slow or away costs memory up to a bound, and then
+//! records; never a call.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -32,9 +33,12 @@ const SEVERITY: [(u8, &str); 2] = [(9, "INFO"), (13, "WARN")];
 pub(super) struct Exporter(mpsc::Sender<Arc<Sealed>>);
 
 impl Exporter {
-    /// An exporter, and the work that sends what it is offered: for a task. It ends when the exporter is dropped, and soon
-    /// after `stop`.
-    pub(super) fn new(post: Arc<dyn Post>, stop: CancellationToken) -> (Self, impl Future<Output = ()> + Send) {
+    /// An exporter, and the work that sends what it is offered: for a task. It ends when the
+    /// exporter is dropped, and soon after `stop`.
+    pub(super) fn new(
+        post: Arc<dyn Post>,
+        stop: CancellationToken,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         (Self(sender), send_all(receiver, post, stop))
     }
@@ -47,7 +51,11 @@ impl Exporter {
     }
 }
 
-async fn send_all(mut receiver: mpsc::Receiver<Arc<Sealed>>, post: Arc<dyn Post>, stop: CancellationToken) {
+async fn send_all(
+    mut receiver: mpsc::Receiver<Arc<Sealed>>,
+    post: Arc<dyn Post>,
+    stop: CancellationToken,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
         if batch.len() < BATCH && !receiver.is_closed() {
@@ -74,7 +82,9 @@ async fn send_all(mut receiver: mpsc::Receiver<Arc<Sealed>>, post: Arc<dyn Post>
 
 /// Sends one batch until it is taken, refused for good, or time is up.
 async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &CancellationToken) -> bool {
-    let mut waits = AGAIN.into_iter().chain(std::iter::repeat(AGAIN[AGAIN.len() - 1]));
+    let mut waits = AGAIN
+        .into_iter()
+        .chain(std::iter::repeat(AGAIN[AGAIN.len() - 1]));
     let mut said = false;
     loop {
         let within = if stop.is_cancelled() { AT_LAST } else { WITHIN };
@@ -82,13 +92,20 @@ async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &Cancellati
             Ok(answer) if (200..300).contains(&answer.status) => {
                 let refused = refused(&answer.body);
                 if refused > 0 {
-                    tracing::warn!(records = refused, "the collector did not take all audit records");
+                    tracing::warn!(
+                        records = refused,
+                        "the collector did not take all audit records"
+                    );
                     dropped("otlp", refused);
                 }
                 return true;
             }
             Ok(answer) if !matches!(answer.status, 429 | 502 | 503 | 504) => {
-                tracing::error!(status = answer.status, records = count, "the collector refuses audit records");
+                tracing::error!(
+                    status = answer.status,
+                    records = count,
+                    "the collector refuses audit records"
+                );
                 dropped("otlp", count);
                 return false;
             }
@@ -113,7 +130,10 @@ async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &Cancellati
 fn refused(body: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let rejected = &answer["partialSuccess"]["rejectedLogRecords"];
-    rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or(0)
+    rejected
+        .as_u64()
+        .or_else(|| rejected.as_str()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// An `ExportLogsServiceRequest` (opentelemetry-proto, logs/v1) in its JSON encoding.
@@ -129,7 +149,12 @@ fn document(batch: &[Arc<Sealed>]) -> Value {
 }
 
 fn record(sealed: &Sealed) -> Value {
-    let nanos = sealed.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
+    let nanos = sealed
+        .time
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos()
+        .to_string();
     let (number, severity) = SEVERITY[usize::from(sealed.trouble)];
     let mut record = json!({
         "timeUnixNano": nanos,

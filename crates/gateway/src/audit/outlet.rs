@@ -1,4 +1,5 @@
-//! Records to standard output, beside the file: a pipe that nobody reads holds up its own thread and nothing else.
+//! Records to standard output, beside the file: a pipe that nobody reads holds up its own thread
+//! and nothing else.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -68,5 +69,7 @@ fn pour(receiver: &Receiver<Arc<Sealed>>, mut out: Journal) {
 
 /// Counts records that a sink did not get.
 pub(super) fn dropped(sink: &'static str, count: u64) {
-    instruments().audit_dropped.add(count, &[KeyValue::new("sink", sink)]);
+    instruments()
+        .audit_dropped
+        .add(count, &[KeyValue::new("sink", sink)]);
 }

@@ -1,4 +1,5 @@
-//! Events between the requests they happened to and the thread that writes them. Nothing here blocks or waits.
+//! Events between the requests they happened to and the thread that writes them. Nothing here
+//! blocks or waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +11,8 @@ use weir_policy::audit::{Event, Keeper, NotKept};
 
 /// A write that takes longer is no slow disk but one that hangs.
 const HANGS: Duration = Duration::from_secs(5);
-/// What is refused, and senders at the door, have at most half of the queue: whoever is refused again and again leaves room for calls.
+/// What is refused, and senders at the door, have at most half of the queue: whoever is refused
+/// again and again leaves room for calls.
 const DENIED: usize = 2;
 
 /// What the writer gets.
@@ -31,7 +33,8 @@ pub(super) struct Queue {
     limit: usize,
     /// Events on their way to the writer.
     queued: AtomicUsize,
-    /// Calls that were allowed and whose events are still to come. Each has its place in a closed queue.
+    /// Calls that were allowed and whose events are still to come. Each has its place in a closed
+    /// queue.
     promised: AtomicUsize,
     /// Events that found no room since the last record that says so.
     lost: AtomicU64,
@@ -44,7 +47,8 @@ pub(super) struct Queue {
     /// The queues whose last write did not go well.
     failures: Arc<AtomicUsize>,
     began: Instant,
-    /// Since when the writer is in the hands of the system: milliseconds after `began`, 0: it is not.
+    /// Since when the writer is in the hands of the system: milliseconds after `began`, 0: it is
+    /// not.
     busy_since: AtomicU64,
 }
 
@@ -59,7 +63,12 @@ impl Queue {
         Self::of(limit, false, "refusals", calls.failures.clone())
     }
 
-    fn of(limit: usize, closed: bool, sink: &'static str, failures: Arc<AtomicUsize>) -> (Self, Receiver<Message>) {
+    fn of(
+        limit: usize,
+        closed: bool,
+        sink: &'static str,
+        failures: Arc<AtomicUsize>,
+    ) -> (Self, Receiver<Message>) {
         // A few more, so that the writer can be woken however full it is.
         let (sender, receiver) = sync_channel(limit + 8);
         let queue = Self {
@@ -160,7 +169,9 @@ impl Queue {
         if self.lost.fetch_add(1, Ordering::AcqRel) == 0 {
             tracing::error!("audit records are lost: they come faster than they can be written");
         }
-        instruments().audit_dropped.add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
+        instruments()
+            .audit_dropped
+            .add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
         NotKept
     }
 
@@ -182,17 +193,34 @@ impl Keeper for Queue {
 
     fn fulfil(&self, event: Event) {
         // A call that was allowed before the audit was switched on has no place to give back.
-        let _ = self.promised.fetch_update(Ordering::AcqRel, Ordering::Acquire, |promised| promised.checked_sub(1));
-        // In a closed queue there is room, since its place was kept; in an open one the loss is counted.
+        let _ = self
+            .promised
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |promised| {
+                promised.checked_sub(1)
+            });
+        // In a closed queue there is room, since its place was kept; in an open one the loss is
+        // counted.
         let _ = self.put(event);
     }
 
     fn keep(&self, event: Event) -> Result<(), NotKept> {
         let closed = self.is_closed();
-        let places = if closed { self.taken_places() } else { self.waiting() };
+        let places = if closed {
+            self.taken_places()
+        } else {
+            self.waiting()
+        };
         let is_denied = event.is_denial() || event.kind() == "entry";
-        let limit = if is_denied { self.limit / DENIED } else { self.limit };
-        let kept = if places < limit { self.put(event) } else { Err(self.lose()) };
+        let limit = if is_denied {
+            self.limit / DENIED
+        } else {
+            self.limit
+        };
+        let kept = if places < limit {
+            self.put(event)
+        } else {
+            Err(self.lose())
+        };
         if closed { kept } else { Ok(()) }
     }
 }

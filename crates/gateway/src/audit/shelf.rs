@@ -13,21 +13,31 @@ pub(super) fn name(path: &Path, last: u64) -> PathBuf {
     let first = with_suffix(path, &format!(".{last:0DIGITS$}"));
     // A chain that began anew may come to the same number.
     let others = (2..1000).map(|n| with_suffix(path, &format!(".{last:0DIGITS$}-{n:03}")));
-    std::iter::once(first.clone()).chain(others).find(|name| !name.exists()).unwrap_or(first)
+    std::iter::once(first.clone())
+        .chain(others)
+        .find(|name| !name.exists())
+        .unwrap_or(first)
 }
 
-/// Removes files that were put aside: the oldest beyond `keep`, and those that nobody wrote to for `keep_for`.
+/// Removes files that were put aside: the oldest beyond `keep`, and those that nobody wrote to for
+/// `keep_for`.
 pub(super) fn clear(path: &Path, keep: usize, keep_for: Option<Duration>, now: SystemTime) {
     let files = aside(path);
     let surplus = files.len().saturating_sub(keep);
     for (n, file) in files.iter().enumerate() {
-        let age =
-            fs::metadata(file).and_then(|about| about.modified()).ok().and_then(|then| now.duration_since(then).ok());
+        let age = fs::metadata(file)
+            .and_then(|about| about.modified())
+            .ok()
+            .and_then(|then| now.duration_since(then).ok());
         let is_old = matches!((age, keep_for), (Some(age), Some(most)) if age > most);
         if n < surplus || is_old {
             match fs::remove_file(file) {
-                Ok(()) => tracing::info!(file = %file.display(), "an old file of audit records is removed"),
-                Err(error) => tracing::warn!(file = %file.display(), %error, "an old file of audit records stays"),
+                Ok(()) => {
+                    tracing::info!(file = %file.display(), "an old file of audit records is removed")
+                }
+                Err(error) => {
+                    tracing::warn!(file = %file.display(), %error, "an old file of audit records stays")
+                }
             }
         }
     }
@@ -35,14 +45,25 @@ pub(super) fn clear(path: &Path, keep: usize, keep_for: Option<Duration>, now: S
 
 /// The files that were put aside for `path`, oldest first.
 pub(super) fn aside(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(own)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(folder), Some(own)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Vec::new();
     };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
     let is_aside = |name: &str| {
-        let rest = name.strip_prefix(own).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
+        let rest = name
+            .strip_prefix(own)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .unwrap_or_default();
         let (number, again) = rest.split_once('-').unwrap_or((rest, "000"));
-        let digits = |text: &str, count| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+        let digits =
+            |text: &str, count| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
         digits(number, DIGITS) && digits(again, 3)
     };
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

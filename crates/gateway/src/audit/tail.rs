@@ -1,4 +1,5 @@
-//! The end of a file of records, as the process before left it: where its chain goes on, and what a sudden end tore.
+//! The end of a file of records, as the process before left it: where its chain goes on, and what a
+//! sudden end tore.
 
 use std::fs::File;
 use std::io;
@@ -30,10 +31,17 @@ pub(super) struct Tail {
 impl Tail {
     /// The end of an empty file.
     pub(super) fn empty() -> Self {
-        Self { head: Head::genesis(), key: None, clean: true, seal: None, torn: None }
+        Self {
+            head: Head::genesis(),
+            key: None,
+            clean: true,
+            seal: None,
+            torn: None,
+        }
     }
 
-    /// Reads the end of a file of `length` bytes. What was signed with a key that is not in `keys` is believed.
+    /// Reads the end of a file of `length` bytes. What was signed with a key that is not in `keys`
+    /// is believed.
     ///
     /// # Errors
     /// It cannot be read, or is no file of records.
@@ -52,8 +60,12 @@ impl Tail {
         // Line by line from the end, until one is a record.
         let mut line_end = end;
         loop {
-            let start = bytes[..line_end].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-            let link = Link::read(&bytes[start..line_end]).filter(|link| link.holds(keys) != Some(false));
+            let start = bytes[..line_end]
+                .iter()
+                .rposition(|b| *b == b'\n')
+                .map_or(0, |at| at + 1);
+            let link =
+                Link::read(&bytes[start..line_end]).filter(|link| link.holds(keys) != Some(false));
             if let Some(link) = link {
                 return Ok(Self::after(&link, &bytes[line_end..end], whole));
             }
@@ -62,11 +74,19 @@ impl Tail {
             }
             line_end = start - 1;
         }
-        let begun = bytes.iter().zip(FIRST).all(|(byte, first)| byte == first || *byte == 0);
+        let begun = bytes
+            .iter()
+            .zip(FIRST)
+            .all(|(byte, first)| byte == first || *byte == 0);
         if from == 0 && begun {
             // The very first record was torn.
             let seal = if whole { None } else { Some(&b"\n"[..]) };
-            return Ok(Self { clean: false, seal, torn: Some(Life::recovered(&bytes[..end])), ..Self::empty() });
+            return Ok(Self {
+                clean: false,
+                seal,
+                torn: Some(Life::recovered(&bytes[..end])),
+                ..Self::empty()
+            });
         }
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -79,6 +99,12 @@ impl Tail {
         let seal = if whole { None } else { Some(&b"\n"[..]) };
         let torn = rest.strip_prefix(b"\n").map(Life::recovered);
         let clean = torn.is_none() && link.kind == "stopped";
-        Self { head: link.head.clone(), key: link.key, clean, seal, torn }
+        Self {
+            head: link.head.clone(),
+            key: link.key,
+            clean,
+            seal,
+            torn,
+        }
     }
 }

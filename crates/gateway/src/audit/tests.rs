@@ -45,7 +45,12 @@ impl Drop for Folder {
 
 fn plan(path: &Path) -> AuditPlan {
     AuditPlan {
-        file: Some(FilePlan { path: path.to_owned(), size: 64 << 20, keep: 32, keep_for: None }),
+        file: Some(FilePlan {
+            path: path.to_owned(),
+            size: 64 << 20,
+            keep: 32,
+            keep_for: None,
+        }),
         stdout: false,
         otlp: None,
         closed: false,
@@ -65,7 +70,10 @@ fn factory() -> Factory {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
-        session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
+        session_lists: weir_core::catalog::SessionListTable::new(
+            Arc::default(),
+            &FakeRandom::new(8),
+        ),
         keeper: weir_upstream::keeper::Keeper::none(),
         budgets: weir_core::Budgets::default(),
     };
@@ -73,7 +81,13 @@ fn factory() -> Factory {
 }
 
 async fn start(plan: &AuditPlan) -> Auditing {
-    let auditing = Auditing::start(Some(plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap();
+    let auditing = Auditing::start(
+        Some(plan),
+        Heads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap();
     auditing.begun().await;
     auditing
 }
@@ -84,7 +98,12 @@ fn change(auditing: &Auditing, plan: Option<&AuditPlan>) {
 }
 
 fn operate(auditing: &Auditing, what: &str) {
-    auditing.port().operated(&Action { who: "test", what, detail: "", done: true });
+    auditing.port().operated(&Action {
+        who: "test",
+        what,
+        detail: "",
+        done: true,
+    });
 }
 
 /// Walks along files in the order given.
@@ -96,10 +115,16 @@ fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
             let whole = line.ends_with(b"\n");
             let found = inspector.line(line.strip_suffix(b"\n").unwrap_or(line), whole);
             found.unwrap_or_else(|trouble| {
-                panic!("{}: {trouble:?}\n{}", file.display(), String::from_utf8_lossy(&text))
+                panic!(
+                    "{}: {trouble:?}\n{}",
+                    file.display(),
+                    String::from_utf8_lossy(&text)
+                )
             });
         }
-        inspector.end_file().unwrap_or_else(|trouble| panic!("{}: {trouble:?}", file.display()));
+        inspector
+            .end_file()
+            .unwrap_or_else(|trouble| panic!("{}: {trouble:?}", file.display()));
     }
     inspector.finish().unwrap()
 }
@@ -113,26 +138,46 @@ fn verified(plan: &AuditPlan) -> Summary {
 /// One member of each record of a file.
 fn told(path: &Path, member: &str) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
-    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
-    records.map(|record| record[member].as_str().unwrap_or_default().to_owned()).collect()
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+    records
+        .map(|record| record[member].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 fn call() -> Call {
-    let params = Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap();
-    Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1))
+    let params =
+        Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap();
+    Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(1),
+    )
 }
 
 async fn anybody() -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Open, &evidence, ()).await.unwrap().principal().clone()
+    authenticate(&Open, &evidence, ())
+        .await
+        .unwrap()
+        .principal()
+        .clone()
 }
 
 /// Whether a call is let through.
 fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
     let call = call();
-    let attempt = Attempt { principal, call: &call, item: None };
-    auditing.port().decided(&attempt, Decision::Allowed(&Verdict::default()))?;
+    let attempt = Attempt {
+        principal,
+        call: &call,
+        item: None,
+    };
+    auditing
+        .port()
+        .decided(&attempt, Decision::Allowed(&Verdict::default()))?;
     let ended = Ended {
         outcome: "complete",
         took: Duration::ZERO,
@@ -156,10 +201,21 @@ async fn f18_the_chain_goes_on_over_orderly_restarts() {
         auditing.shutdown().await;
     }
     let summary = verified(&plan);
-    assert_eq!((summary.first, summary.records, summary.seams), (Some(1), 12, Vec::new()));
-    assert_eq!(told(path(&plan), "kind")[..5], ["started", "admin", "admin", "stopped", "started"]);
-    assert!(!fs::read_to_string(path(&plan)).unwrap().contains("\"unclean\":true"));
-    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path(&plan)).unwrap().permissions());
+    assert_eq!(
+        (summary.first, summary.records, summary.seams),
+        (Some(1), 12, Vec::new())
+    );
+    assert_eq!(
+        told(path(&plan), "kind")[..5],
+        ["started", "admin", "admin", "stopped", "started"]
+    );
+    assert!(
+        !fs::read_to_string(path(&plan))
+            .unwrap()
+            .contains("\"unclean\":true")
+    );
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path(&plan)).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "nobody else reads who called what");
 }
 
@@ -173,8 +229,17 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
     }
     auditing.shutdown().await;
     let whole = fs::read(path(&plan)).unwrap();
-    let garbage = [&b""[..], b"\0\0\0\0", b"\n", b"half\nof\n{\"seq\":3", b"\xff\xfe"];
-    for cut in (0..whole.len()).step_by(37).chain([whole.len() - 1, whole.len()]) {
+    let garbage = [
+        &b""[..],
+        b"\0\0\0\0",
+        b"\n",
+        b"half\nof\n{\"seq\":3",
+        b"\xff\xfe",
+    ];
+    for cut in (0..whole.len())
+        .step_by(37)
+        .chain([whole.len() - 1, whole.len()])
+    {
         for garbage in garbage {
             if cut < 10 && !garbage.is_empty() {
                 continue;
@@ -189,8 +254,17 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
             assert!(summary.records >= before + 3, "{cut}: {summary:?}");
             let clean = left.is_empty() || left == whole || left == whole[..whole.len() - 1];
             let text = String::from_utf8_lossy(&fs::read(path(&plan)).unwrap()).into_owned();
-            assert_eq!(!text.contains("\"unclean\":true"), clean, "{cut} {garbage:?}");
-            assert!(summary.seams.iter().all(|seam| matches!(seam, Seam::Recovered { .. })));
+            assert_eq!(
+                !text.contains("\"unclean\":true"),
+                clean,
+                "{cut} {garbage:?}"
+            );
+            assert!(
+                summary
+                    .seams
+                    .iter()
+                    .all(|seam| matches!(seam, Seam::Recovered { .. }))
+            );
         }
     }
 }
@@ -199,10 +273,19 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
 async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
     let folder = Folder::new("foreign");
     let plan = folder.plan("audit.jsonl");
-    for text in ["root:x:0:0\n", "{\"a\":1}\n", "{\"seq\":2,\"hash\":\"x\"}\n"] {
+    for text in [
+        "root:x:0:0\n",
+        "{\"a\":1}\n",
+        "{\"seq\":2,\"hash\":\"x\"}\n",
+    ] {
         fs::write(path(&plan), text).unwrap();
-        let refused =
-            Auditing::start(Some(&plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+        let refused = Auditing::start(
+            Some(&plan),
+            Heads::default(),
+            Arc::new(SystemClock::new()),
+            &factory(),
+        )
+        .unwrap_err();
         assert!(refused.to_string().contains("move it away"), "{refused}");
         assert_eq!(fs::read_to_string(path(&plan)).unwrap(), text);
     }
@@ -213,7 +296,13 @@ async fn f18_two_processes_never_write_one_chain() {
     let folder = Folder::new("two");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
-    let refused = Auditing::start(Some(&plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+    let refused = Auditing::start(
+        Some(&plan),
+        Heads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap_err();
     assert!(refused.to_string().contains("another process"), "{refused}");
     auditing.shutdown().await;
 }
@@ -222,7 +311,11 @@ async fn f18_two_processes_never_write_one_chain() {
 async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
     let folder = Folder::new("rotation");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan { size: 2000, keep: 3, ..plan.file.unwrap() });
+    plan.file = Some(FilePlan {
+        size: 2000,
+        keep: 3,
+        ..plan.file.unwrap()
+    });
     let mut head: Option<Head> = None;
     for _ in 0..12 {
         let auditing = start(&plan).await;
@@ -244,19 +337,45 @@ async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
 fn f18_old_files_go_by_number_and_by_age() {
     let folder = Folder::new("shelf");
     let own = folder.0.join("audit.jsonl");
-    let names = ["audit.jsonl.0000000000000001", "audit.jsonl.0000000000000002", "audit.jsonl.0000000000000002-002"];
-    let others = ["audit.jsonl", "audit.jsonl.bak", "other.jsonl.0000000000000001", "audit.jsonl.0000000000000002-2"];
+    let names = [
+        "audit.jsonl.0000000000000001",
+        "audit.jsonl.0000000000000002",
+        "audit.jsonl.0000000000000002-002",
+    ];
+    let others = [
+        "audit.jsonl",
+        "audit.jsonl.bak",
+        "other.jsonl.0000000000000001",
+        "audit.jsonl.0000000000000002-2",
+    ];
     for name in names.iter().chain(&others) {
         fs::write(folder.0.join(name), name).unwrap();
     }
     assert_eq!(shelf::aside(&own), names.map(|name| folder.0.join(name)));
-    assert_eq!(shelf::name(&own, 2), folder.0.join("audit.jsonl.0000000000000002-003"));
+    assert_eq!(
+        shelf::name(&own, 2),
+        folder.0.join("audit.jsonl.0000000000000002-003")
+    );
     let now = std::time::SystemTime::now();
     shelf::clear(&own, 2, Some(Duration::from_secs(60)), now);
-    assert_eq!(shelf::aside(&own), names[1..].iter().map(|name| folder.0.join(name)).collect::<Vec<_>>());
-    shelf::clear(&own, 2, Some(Duration::from_secs(60)), now + Duration::from_secs(3600));
+    assert_eq!(
+        shelf::aside(&own),
+        names[1..]
+            .iter()
+            .map(|name| folder.0.join(name))
+            .collect::<Vec<_>>()
+    );
+    shelf::clear(
+        &own,
+        2,
+        Some(Duration::from_secs(60)),
+        now + Duration::from_secs(3600),
+    );
     assert!(shelf::aside(&own).is_empty());
-    assert!(others.iter().all(|name| folder.0.join(name).exists()), "what is not weir's stays");
+    assert!(
+        others.iter().all(|name| folder.0.join(name).exists()),
+        "what is not weir's stays"
+    );
 }
 
 #[tokio::test]
@@ -271,7 +390,11 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     change(&auditing, Some(&second));
     operate(&auditing, "there");
     // The same place, kept otherwise.
-    let signed = AuditPlan { key: Some(Key::new(1, [7; 32])), closed: true, ..second.clone() };
+    let signed = AuditPlan {
+        key: Some(Key::new(1, [7; 32])),
+        closed: true,
+        ..second.clone()
+    };
     change(&auditing, Some(&signed));
     operate(&auditing, "signed");
     auditing.shutdown().await;
@@ -280,7 +403,11 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     assert_eq!((summary.first, summary.seams), (Some(1), Vec::new()));
     assert!((1..=3).contains(&summary.signed), "{}", summary.signed);
     assert!(told(path(&second), "what").contains(&"signed".to_owned()));
-    assert_eq!(shelf::aside(path(&second)).len(), 1, "the other chain is kept");
+    assert_eq!(
+        shelf::aside(path(&second)).len(),
+        1,
+        "the other chain is kept"
+    );
     // Switched off, then on again: it goes on in the file.
     let auditing = start(&signed).await;
     change(&auditing, None);
@@ -293,18 +420,40 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
 async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
     let anybody = anybody().await;
     let full = plan(Path::new("/dev/full"));
-    let closed = AuditPlan { closed: true, queue: 64, ..full.clone() };
-    let auditing = Auditing::start(Some(&closed), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap();
+    let closed = AuditPlan {
+        closed: true,
+        queue: 64,
+        ..full.clone()
+    };
+    let auditing = Auditing::start(
+        Some(&closed),
+        Heads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap();
     for _ in 0..200 {
-        assert_eq!(allowed(&auditing, &anybody).unwrap_err().kind(), &FailureKind::Overloaded);
+        assert_eq!(
+            allowed(&auditing, &anybody).unwrap_err().kind(),
+            &FailureKind::Overloaded
+        );
     }
     // The operator says otherwise, or gives another place; the stuck writer listens.
     let folder = Folder::new("full");
-    change(&auditing, Some(&AuditPlan { closed: false, ..closed.clone() }));
+    change(
+        &auditing,
+        Some(&AuditPlan {
+            closed: false,
+            ..closed.clone()
+        }),
+    );
     for _ in 0..200 {
         allowed(&auditing, &anybody).unwrap();
     }
-    let elsewhere = AuditPlan { queue: 64, ..folder.plan("audit.jsonl") };
+    let elsewhere = AuditPlan {
+        queue: 64,
+        ..folder.plan("audit.jsonl")
+    };
     change(&auditing, Some(&elsewhere));
     auditing.shutdown().await;
     let summary = verified(&elsewhere);
@@ -312,21 +461,40 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
         Seam::Lost { events, .. } => *events,
         Seam::Recovered { .. } | Seam::Open { .. } => 0,
     });
-    let calls = told(path(&elsewhere), "kind").iter().filter(|kind| *kind == "call").count() as u64;
-    assert_eq!(calls + lost.sum::<u64>(), 200, "what has no record is counted");
+    let calls = told(path(&elsewhere), "kind")
+        .iter()
+        .filter(|kind| *kind == "call")
+        .count() as u64;
+    assert_eq!(
+        calls + lost.sum::<u64>(),
+        200,
+        "what has no record is counted"
+    );
 }
 
 #[tokio::test]
 async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
     let folder = Folder::new("closed");
-    let plan = AuditPlan { closed: true, queue: 64, ..folder.plan("audit.jsonl") };
+    let plan = AuditPlan {
+        closed: true,
+        queue: 64,
+        ..folder.plan("audit.jsonl")
+    };
     let auditing = start(&plan).await;
     let anybody = anybody().await;
-    let through = (0..5000).filter(|_| allowed(&auditing, &anybody).is_ok()).count();
+    let through = (0..5000)
+        .filter(|_| allowed(&auditing, &anybody).is_ok())
+        .count();
     assert!(through > 0);
     auditing.shutdown().await;
     let summary = verified(&plan);
-    assert_eq!(told(path(&plan), "kind").iter().filter(|kind| *kind == "call").count(), through);
+    assert_eq!(
+        told(path(&plan), "kind")
+            .iter()
+            .filter(|kind| *kind == "call")
+            .count(),
+        through
+    );
     assert_eq!(summary.seams, []);
 }
 
@@ -346,14 +514,23 @@ async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_
     new.ended_before(last);
     new.shutdown().await;
     let aside = shelf::aside(path(&plan)).remove(0);
-    assert_eq!(told(&aside, "kind"), ["started", "admin", "left", "admin", "stopped"]);
-    assert_eq!(told(path(&plan), "kind"), ["started", "admin", "predecessor", "stopped"]);
+    assert_eq!(
+        told(&aside, "kind"),
+        ["started", "admin", "left", "admin", "stopped"]
+    );
+    assert_eq!(
+        told(path(&plan), "kind"),
+        ["started", "admin", "predecessor", "stopped"]
+    );
     let summary = verified(&plan);
     assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
     // A later one goes on in the file as after any restart, whatever is left to it.
     let other = Auditing::start(
         Some(&plan),
-        Heads { calls: Some(Head::genesis()), refusals: None },
+        Heads {
+            calls: Some(Head::genesis()),
+            refusals: None,
+        },
         Arc::new(SystemClock::new()),
         &factory,
     )
@@ -370,7 +547,8 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
     let old = start(&plan).await;
     let factory = factory();
     let next = async |left| {
-        let next = Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
+        let next =
+            Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
         next.begun().await;
         next
     };
@@ -381,15 +559,27 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
     operate(&old, "while it drains");
     new.ended_before(old.shutdown().await);
     new.shutdown().await;
-    assert_eq!(shelf::aside(path(&plan)).len(), 1, "one file of the old process");
+    assert_eq!(
+        shelf::aside(path(&plan)).len(),
+        1,
+        "one file of the old process"
+    );
     let summary = verified(&plan);
     assert_eq!((summary.records, summary.seams.as_slice()), (11, &[][..]));
 }
 
 fn refuse(auditing: &Auditing, peer: [u8; 4], principal: Option<&Principal>) {
     let endpoint = EndpointId::new("/mcp");
-    let outcome = Err(Rejection { reason: "missing", principal });
-    auditing.port().entered(&Entrance { peer: peer.into(), endpoint: &endpoint, request: "1", outcome });
+    let outcome = Err(Rejection {
+        reason: "missing",
+        principal,
+    });
+    auditing.port().entered(&Entrance {
+        peer: peer.into(),
+        endpoint: &endpoint,
+        request: "1",
+        outcome,
+    });
 }
 
 fn refusals(plan: &AuditPlan) -> PathBuf {
@@ -402,7 +592,11 @@ fn refusals(plan: &AuditPlan) -> PathBuf {
 async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     let folder = Folder::new("flood");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan { size: 64 << 10, keep: 4, ..plan.file.unwrap() });
+    plan.file = Some(FilePlan {
+        size: 64 << 10,
+        keep: 4,
+        ..plan.file.unwrap()
+    });
     let auditing = start(&plan).await;
     let anybody = anybody().await;
     allowed(&auditing, &anybody).unwrap();
@@ -412,8 +606,14 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     }
     allowed(&auditing, &anybody).unwrap();
     auditing.shutdown().await;
-    assert!(shelf::aside(path(&plan)).is_empty(), "nothing of it came to the file of the calls");
-    assert_eq!(told(path(&plan), "kind"), ["started", "call", "call", "stopped"]);
+    assert!(
+        shelf::aside(path(&plan)).is_empty(),
+        "nothing of it came to the file of the calls"
+    );
+    assert_eq!(
+        told(path(&plan), "kind"),
+        ["started", "call", "call", "stopped"]
+    );
     let mut files = shelf::aside(&refusals(&plan));
     assert!(files.len() <= 4, "{files:?}");
     files.push(refusals(&plan));
@@ -426,7 +626,11 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
 async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
     let folder = Folder::new("denials");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan { size: 1 << 20, keep: 4, ..plan.file.unwrap() });
+    plan.file = Some(FilePlan {
+        size: 1 << 20,
+        keep: 4,
+        ..plan.file.unwrap()
+    });
     let auditing = start(&plan).await;
     let anybody = anybody().await;
     allowed(&auditing, &anybody).unwrap();
@@ -434,18 +638,43 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
     // As many as the queue has room for.
     for _ in 0..500 {
         let call = call();
-        let attempt = Attempt { principal: &anybody, call: &call, item: None };
-        auditing.port().decided(&attempt, Decision::Refused(&denied)).unwrap();
+        let attempt = Attempt {
+            principal: &anybody,
+            call: &call,
+            item: None,
+        };
+        auditing
+            .port()
+            .decided(&attempt, Decision::Refused(&denied))
+            .unwrap();
     }
     allowed(&auditing, &anybody).unwrap();
     auditing.shutdown().await;
-    assert!(shelf::aside(path(&plan)).is_empty(), "they do not fill the file");
+    assert!(
+        shelf::aside(path(&plan)).is_empty(),
+        "they do not fill the file"
+    );
     let outcomes = told(path(&plan), "outcome");
-    assert_eq!(outcomes.iter().filter(|outcome| *outcome == "complete").count(), 2);
+    assert_eq!(
+        outcomes
+            .iter()
+            .filter(|outcome| *outcome == "complete")
+            .count(),
+        2
+    );
     let length = fs::metadata(path(&plan)).unwrap().len();
     assert!((256 << 10..260 << 10).contains(&length), "{length}");
-    let kept = [told(path(&plan), "decision"), told(&refusals(&plan), "decision")].concat();
-    assert_eq!(kept.iter().filter(|decision| *decision == "refused").count(), 500);
+    let kept = [
+        told(path(&plan), "decision"),
+        told(&refusals(&plan), "decision"),
+    ]
+    .concat();
+    assert_eq!(
+        kept.iter()
+            .filter(|decision| *decision == "refused")
+            .count(),
+        500
+    );
 }
 
 #[tokio::test]
@@ -455,7 +684,11 @@ async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
     let old = start(&plan).await;
     refuse(&old, [192, 0, 2, 1], None);
     let left = old.step_aside().await;
-    assert_eq!(left.refusals.as_ref().map(|head| head.seq), Some(3), "the open minute is written at a hand-over");
+    assert_eq!(
+        left.refusals.as_ref().map(|head| head.seq),
+        Some(3),
+        "the open minute is written at a hand-over"
+    );
     let new = Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
     new.begun().await;
     refuse(&new, [192, 0, 2, 1], None);
@@ -463,9 +696,15 @@ async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
     new.ended_before(old.shutdown().await);
     new.shutdown().await;
     let mut files = shelf::aside(&refusals(&plan));
-    assert_eq!(told(&files[0], "kind"), ["started", "refusals", "left", "refusals", "stopped"]);
+    assert_eq!(
+        told(&files[0], "kind"),
+        ["started", "refusals", "left", "refusals", "stopped"]
+    );
     files.push(refusals(&plan));
-    assert_eq!(told(&files[1], "kind"), ["started", "predecessor", "refusals", "stopped"]);
+    assert_eq!(
+        told(&files[1], "kind"),
+        ["started", "predecessor", "refusals", "stopped"]
+    );
     let summary = inspect(Inspector::default(), &files);
     assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
 }
@@ -474,9 +713,19 @@ async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
 async fn f18_a_pipe_takes_both_chains_as_whole_lines() {
     let folder = Folder::new("both");
     let pipe = folder.0.join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     // Open at both ends, so that no open waits.
-    let end = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let end = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&pipe)
+        .unwrap();
     let auditing = start(&plan(&pipe)).await;
     let anybody = anybody().await;
     allowed(&auditing, &anybody).unwrap();
@@ -485,7 +734,19 @@ async fn f18_a_pipe_takes_both_chains_as_whole_lines() {
     let mut bytes = vec![0; 64 << 10];
     let count = std::io::Read::read(&mut &end, &mut bytes).unwrap();
     let text = String::from_utf8(bytes[..count].to_vec()).unwrap();
-    let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |chain: &Value| records.iter().filter(|record| record["chain"] == *chain).count();
-    assert_eq!((of(&Value::Null), of(&"refusals".into()), records.len()), (3, 3, 6), "{text}");
+    let records: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |chain: &Value| {
+        records
+            .iter()
+            .filter(|record| record["chain"] == *chain)
+            .count()
+    };
+    assert_eq!(
+        (of(&Value::Null), of(&"refusals".into()), records.len()),
+        (3, 3, 6),
+        "{text}"
+    );
 }

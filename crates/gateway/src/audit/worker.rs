@@ -1,12 +1,14 @@
-//! Threads of the audit. They wait for disks and pipes, which nothing can interrupt, so they are none of tokio's: a
-//! hanging disk must not hold a worker of the runtime, nor the end of the process.
+//! Threads of the audit. They wait for disks and pipes, which nothing can interrupt, so they are
+//! none of tokio's: a hanging disk must not hold a worker of the runtime, nor the end of the
+//! process.
 
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// A running thread. It ends when what it works on ends; whoever holds this waits for that, for a while.
+/// A running thread. It ends when what it works on ends; whoever holds this waits for that, for a
+/// while.
 #[derive(Debug)]
 pub(super) struct Worker {
     thread: thread::Thread,
@@ -20,12 +22,17 @@ impl Worker {
     /// The system has none.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (end, ended) = oneshot::channel();
-        let handle = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            work();
-            // Nobody may be waiting any more.
-            let _ = end.send(());
-        })?;
-        Ok(Self { thread: handle.thread().clone(), ended })
+        let handle = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                work();
+                // Nobody may be waiting any more.
+                let _ = end.send(());
+            })?;
+        Ok(Self {
+            thread: handle.thread().clone(),
+            ended,
+        })
     }
 
     /// Lets it look up from a wait between two attempts.

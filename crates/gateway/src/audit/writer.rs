@@ -1,4 +1,5 @@
-//! The thread that writes: takes events in batches, makes records of them, and does not let go of one before it is kept.
+//! The thread that writes: takes events in batches, makes records of them, and does not let go of
+//! one before it is kept.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,8 @@ use super::shelf;
 use super::tail::Tail;
 use crate::config::AuditPlan;
 
-/// After the first event the writer waits this long for others, so that a busy weir wakes it seldom.
+/// After the first event the writer waits this long for others, so that a busy weir wakes it
+/// seldom.
 const GATHER: Duration = Duration::from_millis(10);
 /// The most events of one write.
 const BATCH: usize = 512;
@@ -27,8 +29,8 @@ const UNSYNCED: usize = 1024;
 const AGAIN: Duration = Duration::from_millis(250);
 /// A failure that lasts is said again after this.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
-/// The part of a file that refused calls and refused senders can fill. Further ones go to the file of refusals, so that they displace no
-/// record of a call.
+/// The part of a file that refused calls and refused senders can fill. Further ones go to the file
+/// of refusals, so that they displace no record of a call.
 const DENIED_PART: u64 = 4;
 /// How often files that were put aside are looked at for their age.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -40,8 +42,8 @@ const REFUSALS: &str = "refusals";
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) change: Option<Change>,
-    /// Another process is to go on at this path: the file goes aside, and what happens here yet is a branch there. Told when it is done:
-    /// After which record the other one goes on.
+    /// Another process is to go on at this path: the file goes aside, and what happens here yet is
+    /// a branch there. Told when it is done: After which record the other one goes on.
     pub(super) aside: Option<oneshot::Sender<Head>>,
     /// The process before has ended, with this record, where it said so.
     pub(super) ended_before: Option<Option<Head>>,
@@ -61,8 +63,8 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Both changes in one, where the writer has not come to the earlier one: what this one leaves as it is was opened for
-    /// that one.
+    /// Both changes in one, where the writer has not come to the earlier one: what this one leaves
+    /// as it is was opened for that one.
     pub(super) fn after(mut self, before: Option<Self>) -> Self {
         if let Some(before) = before {
             self.place = self.place.or(before.place);
@@ -116,7 +118,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on where `place` ends; in an empty one after `left`, the last record of the process before.
+    /// A writer that goes on where `place` ends; in an empty one after `left`, the last record of
+    /// the process before.
     pub(super) fn new(
         (queue, orders, role): (Arc<Queue>, Arc<Mutex<Orders>>, Role),
         clock: Arc<dyn Clock>,
@@ -150,10 +153,16 @@ impl Writer {
             denied: 0,
         };
         if let Some(torn) = tail.torn {
-            tracing::warn!(?torn, "weir ended suddenly: the last audit records are not whole");
+            tracing::warn!(
+                ?torn,
+                "weir ended suddenly: the last audit records are not whole"
+            );
             writer.life(torn);
         }
-        writer.life(Life::Started { version: env!("CARGO_PKG_VERSION"), unclean: !tail.clean });
+        writer.life(Life::Started {
+            version: env!("CARGO_PKG_VERSION"),
+            unclean: !tail.clean,
+        });
         writer
     }
 
@@ -196,7 +205,11 @@ impl Writer {
     /// How long there is nothing to do without a new event.
     fn patience(&self) -> Duration {
         match self.waiting_since {
-            Some(since) => self.plan.sync.saturating_sub(since.elapsed()).max(Duration::from_millis(1)),
+            Some(since) => self
+                .plan
+                .sync
+                .saturating_sub(since.elapsed())
+                .max(Duration::from_millis(1)),
             None => match &self.role {
                 Role::Calls { .. } => LOOK,
                 Role::Refusals { counter } => counter.until_minute_ends(),
@@ -206,11 +219,14 @@ impl Writer {
 
     fn measure(&self) {
         if let Role::Calls { .. } = self.role {
-            instruments().audit_queue.record(self.queue.waiting() as u64, &[]);
+            instruments()
+                .audit_queue
+                .record(self.queue.waiting() as u64, &[]);
         }
     }
 
-    /// Records what was only counted in the minutes that are over, and with `open` in the running one.
+    /// Records what was only counted in the minutes that are over, and with `open` in the running
+    /// one.
     fn count(&mut self, open: bool) {
         if let Role::Refusals { counter } = &self.role {
             for event in counter.take(open) {
@@ -233,7 +249,11 @@ impl Writer {
     }
 
     fn is_full_of_denials(&self) -> bool {
-        let part = self.plan.file.as_ref().map_or(u64::MAX, |file| file.size / DENIED_PART);
+        let part = self
+            .plan
+            .file
+            .as_ref()
+            .map_or(u64::MAX, |file| file.size / DENIED_PART);
         self.denied >= part && self.journal.as_ref().is_some_and(Journal::is_regular)
     }
 
@@ -243,10 +263,16 @@ impl Writer {
 
     fn record(&mut self, event: &Event) {
         let sealed = self.chain.seal(event);
-        instruments().audit_records.add(1, &[KeyValue::new("kind", sealed.kind)]);
+        instruments()
+            .audit_records
+            .add(1, &[KeyValue::new("kind", sealed.kind)]);
         if let Some(journal) = &mut self.journal {
             journal.push(sealed.line.as_bytes());
-            self.denied += if event.is_denial() { sealed.line.len() as u64 } else { 0 };
+            self.denied += if event.is_denial() {
+                sealed.line.len() as u64
+            } else {
+                0
+            };
             self.unsynced += 1;
             self.waiting_since.get_or_insert_with(Instant::now);
         }
@@ -261,8 +287,8 @@ impl Writer {
         }
     }
 
-    /// Writes what is not written, and syncs it where it is time or `now` says so. Tries until it goes well; false: it was
-    /// told to stop before.
+    /// Writes what is not written, and syncs it where it is time or `now` says so. Tries until it
+    /// goes well; false: it was told to stop before.
     fn save(&mut self, now: bool) -> bool {
         loop {
             let done = self.attempt(now);
@@ -271,15 +297,25 @@ impl Writer {
             let Err(error) = done else {
                 if let Some(since) = self.failing_since.take() {
                     self.said = None;
-                    tracing::info!(seconds = since.elapsed().as_secs(), "audit records can be written again");
+                    tracing::info!(
+                        seconds = since.elapsed().as_secs(),
+                        "audit records can be written again"
+                    );
                 }
                 return true;
             };
             self.failing_since.get_or_insert_with(Instant::now);
             if was_well || self.said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
                 self.said = Some(Instant::now());
-                let path = self.journal.as_ref().map(|journal| journal.path().display().to_string());
-                let calls = if self.plan.closed { "refused" } else { "served" };
+                let path = self
+                    .journal
+                    .as_ref()
+                    .map(|journal| journal.path().display().to_string());
+                let calls = if self.plan.closed {
+                    "refused"
+                } else {
+                    "served"
+                };
                 tracing::error!(path, %error, calls, "audit records cannot be written");
             }
             self.measure();
@@ -291,17 +327,23 @@ impl Writer {
     }
 
     fn attempt(&mut self, now: bool) -> std::io::Result<()> {
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let Some(journal) = &mut self.journal else {
+            return Ok(());
+        };
         self.queue.watched(|| journal.flush())?;
         if !journal.is_open() {
             (self.unsynced, self.waiting_since) = (0, None);
             return Ok(());
         }
-        let waited = self.waiting_since.is_some_and(|since| since.elapsed() >= self.plan.sync);
+        let waited = self
+            .waiting_since
+            .is_some_and(|since| since.elapsed() >= self.plan.sync);
         if now || waited || self.unsynced >= UNSYNCED {
             let begun = Instant::now();
             self.queue.watched(|| journal.sync())?;
-            instruments().audit_sync.record(begun.elapsed().as_secs_f64(), &[]);
+            instruments()
+                .audit_sync
+                .record(begun.elapsed().as_secs_f64(), &[]);
             (self.unsynced, self.waiting_since) = (0, None);
         }
         Ok(())
@@ -311,7 +353,12 @@ impl Writer {
     fn obey(&mut self) -> bool {
         let (change, aside, ended_before, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            (orders.change.take(), orders.aside.take(), orders.ended_before.take(), orders.stop)
+            (
+                orders.change.take(),
+                orders.aside.take(),
+                orders.ended_before.take(),
+                orders.stop,
+            )
         };
         if let Some(last) = ended_before {
             self.life(Life::Predecessor { last });
@@ -327,8 +374,8 @@ impl Writer {
         stop
     }
 
-    /// Leaves the path to another process, which goes on after the record that is given. What happens here from now on is a branch, in
-    /// the file under its other name.
+    /// Leaves the path to another process, which goes on after the record that is given. What
+    /// happens here from now on is a branch, in the file under its other name.
     fn step_aside(&mut self) -> Head {
         self.count(true);
         self.life(Life::Left);
@@ -336,23 +383,36 @@ impl Writer {
         let path = self.plan.file.as_ref().map(|file| file.path.as_path());
         // After an attempt of which nothing came it is aside already.
         let own = |journal: &&mut Journal| journal.is_regular() && Some(journal.path()) == path;
-        let Some(journal) = self.journal.as_mut().filter(own) else { return left };
+        let Some(journal) = self.journal.as_mut().filter(own) else {
+            return left;
+        };
         match journal.move_to(shelf::name(journal.path(), left.seq)) {
             // It is not to be put aside again.
             Ok(()) => self.rotate_at = u64::MAX,
-            Err(error) => tracing::error!(%error, "the audit file cannot be put aside for the next process"),
+            Err(error) => {
+                tracing::error!(%error, "the audit file cannot be put aside for the next process")
+            }
         }
         left
     }
 
-    fn change(&mut self, Change { plan, place, outlets }: Change) {
+    fn change(
+        &mut self,
+        Change {
+            plan,
+            place,
+            outlets,
+        }: Change,
+    ) {
         self.life(Life::Changed);
         // Where this fails, the new place gets what the old one has not.
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
         if let Some(place) = place {
             let (journal, tail) = place.unzip();
-            let rest = std::mem::replace(&mut self.journal, journal).map(Journal::abandon).unwrap_or_default();
+            let rest = std::mem::replace(&mut self.journal, journal)
+                .map(Journal::abandon)
+                .unwrap_or_default();
             if let Err(error) = kept {
                 tracing::warn!(%error, bytes = rest.len(), "audit records move on from where they could not be written");
             }
@@ -360,7 +420,8 @@ impl Writer {
             self.settle(tail.unwrap_or_else(Tail::empty), &rest);
         }
         if plan.key != self.plan.key {
-            self.chain = Chain::after(self.chain.head().clone(), plan.key.clone()).named(self.role.chain());
+            self.chain =
+                Chain::after(self.chain.head().clone(), plan.key.clone()).named(self.role.chain());
         }
         self.rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         self.plan = plan;
@@ -371,7 +432,10 @@ impl Writer {
 
     /// Somebody moved the file away: then a new one is begun.
     fn found_moved(&self, plan: &AuditPlan) -> Option<Place> {
-        let journal = self.journal.as_ref().filter(|journal| journal.is_regular() && journal.is_moved())?;
+        let journal = self
+            .journal
+            .as_ref()
+            .filter(|journal| journal.is_regular() && journal.is_moved())?;
         let keys: Vec<_> = plan.key.iter().cloned().collect();
         match Journal::open(journal.path(), &keys) {
             Ok(place) => Some(Some(place)),
@@ -384,8 +448,13 @@ impl Writer {
 
     /// Goes on in a file that may hold another chain: that one is put aside.
     fn settle(&mut self, tail: Tail, rest: &[u8]) {
-        let Some(journal) = &mut self.journal else { return };
-        if journal.is_regular() && journal.length() > 0 && (tail.torn.is_some() || tail.head != *self.chain.head()) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        if journal.is_regular()
+            && journal.length() > 0
+            && (tail.torn.is_some() || tail.head != *self.chain.head())
+        {
             let name = shelf::name(journal.path(), tail.head.seq);
             if let Err(error) = journal.put_aside(&name) {
                 tracing::error!(%error, "the audit file holds another chain and cannot be put aside: two follow one another in it");
@@ -397,11 +466,15 @@ impl Writer {
 
     /// Begins a new file where this one is full, and removes old ones.
     fn tidy(&mut self) {
-        let (Some(file), Some(journal)) = (&self.plan.file, &mut self.journal) else { return };
+        let (Some(file), Some(journal)) = (&self.plan.file, &mut self.journal) else {
+            return;
+        };
         let full = journal.is_regular() && journal.length() >= self.rotate_at;
         if full {
             let name = shelf::name(journal.path(), self.chain.head().seq);
-            let put = self.queue.watched(|| journal.sync().and_then(|()| journal.put_aside(&name)));
+            let put = self
+                .queue
+                .watched(|| journal.sync().and_then(|()| journal.put_aside(&name)));
             if let Err(error) = put {
                 tracing::error!(%error, "the audit file is full and cannot be put aside: it grows on");
                 self.rotate_at = journal.length() + file.size;
@@ -429,7 +502,10 @@ impl Writer {
             tracing::error!(%error, records, "the last audit records could not be written, and are lost");
             return;
         }
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).last = Some(self.chain.head().clone());
+        self.orders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last = Some(self.chain.head().clone());
     }
 }
 

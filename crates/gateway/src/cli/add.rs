@@ -24,7 +24,13 @@ pub(super) struct AddOptions {
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
     /// The config; it is made where it is not there
-    #[arg(long, short, env = "WEIR_CONFIG", default_value = "weir.yaml", value_name = "FILE")]
+    #[arg(
+        long,
+        short,
+        env = "WEIR_CONFIG",
+        default_value = "weir.yaml",
+        value_name = "FILE"
+    )]
     config: PathBuf,
     /// A variable for the command; "KEY=${NAME}" keeps a secret out of the file
     #[arg(long, short, value_name = "KEY=VALUE", requires = "command")]
@@ -36,9 +42,17 @@ pub(super) struct AddOptions {
 
 /// Puts the upstream into the file, unless that makes new errors.
 pub(super) fn add(options: AddOptions) -> ExitCode {
-    let AddOptions { name, config: file, .. } = &options;
+    let AddOptions {
+        name, config: file, ..
+    } = &options;
     if let Err(error) = UpstreamId::new(name) {
-        return fail(USAGE, format_args!("`{name}` is no name of an upstream: {error}; such as `{}`", slug(name)));
+        return fail(
+            USAGE,
+            format_args!(
+                "`{name}` is no name of an upstream: {error}; such as `{}`",
+                slug(name)
+            ),
+        );
     }
     let entry = match entry(&options) {
         Ok(entry) => entry,
@@ -46,26 +60,53 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
     };
     let (old, is_new) = match std::fs::read_to_string(file) {
         Ok(text) => (text, false),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ("listen: 127.0.0.1:8080\n".to_owned(), true),
-        Err(error) => return fail(USAGE, format_args!("{} cannot be read: {error}", file.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            ("listen: 127.0.0.1:8080\n".to_owned(), true)
+        }
+        Err(error) => {
+            return fail(
+                USAGE,
+                format_args!("{} cannot be read: {error}", file.display()),
+            );
+        }
     };
     let block = |indent: &str, step: &str| entry.block(indent, step);
     let flow = flow(&entry);
     let value = serde_json::from_str(&flow).unwrap_or_default();
-    let edited =
-        with_upstream(&file.display().to_string(), &old, &NewUpstream { id: name, block: &block, flow, value });
+    let edited = with_upstream(
+        &file.display().to_string(),
+        &old,
+        &NewUpstream {
+            id: name,
+            block: &block,
+            flow,
+            value,
+        },
+    );
     let text = match edited {
         Ok(text) => text,
         Err(why) => return fail(USAGE, format_args!("{} {why}", file.display())),
     };
     let said = news(file, &old, &text);
-    said.iter().filter(|(_, text)| !text.is_empty()).for_each(|(_, text)| terminal::note(text));
-    if said.iter().any(|(severity, _)| *severity == Severity::Error) {
+    said.iter()
+        .filter(|(_, text)| !text.is_empty())
+        .for_each(|(_, text)| terminal::note(text));
+    if said
+        .iter()
+        .any(|(severity, _)| *severity == Severity::Error)
+    {
         return fail(USAGE, format_args!("{} was not changed", file.display()));
     }
-    let written = if is_new { new_file::create(file, &text) } else { new_file::replace(file, &text) };
+    let written = if is_new {
+        new_file::create(file, &text)
+    } else {
+        new_file::replace(file, &text)
+    };
     if let Err(error) = written {
-        return fail(USAGE, format_args!("{} cannot be written: {error}", file.display()));
+        return fail(
+            USAGE,
+            format_args!("{} cannot be written: {error}", file.display()),
+        );
     }
     if has_credential(&entry) {
         terminal::note(
@@ -84,8 +125,9 @@ fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
     let mut command = options.command.iter().cloned();
     let pairs = |given: &[String], separator: char, form: &str| {
         let pair = |text: &String| {
-            let (key, value) =
-                text.split_once(separator).ok_or_else(|| format!("`{text}` is not of the form {form}"))?;
+            let (key, value) = text
+                .split_once(separator)
+                .ok_or_else(|| format!("`{text}` is not of the form {form}"))?;
             Ok::<_, String>((key.trim().to_owned(), value.trim().to_owned()))
         };
         given.iter().map(pair).collect::<Result<Vec<_>, _>>()
@@ -104,12 +146,20 @@ fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
 fn news(file: &Path, old: &str, new: &str) -> Vec<(Severity, String)> {
     let environment = |name: &str| std::env::var(name).ok();
     let load = |text: &str| {
-        let source = Source::Proposed { file: file.to_owned(), text: text.to_owned() };
+        let source = Source::Proposed {
+            file: file.to_owned(),
+            text: text.to_owned(),
+        };
         Loader::new(source, &environment).load().report
     };
     let about = |problem: &crate::config::Problem| (problem.path.clone(), problem.message.clone());
     let before: HashSet<_> = load(old).problems().iter().map(about).collect();
     let after = load(new);
-    let unknown = after.problems().iter().filter(|problem| !before.contains(&about(problem)));
-    unknown.map(|problem| (problem.severity, problem.to_string())).collect()
+    let unknown = after
+        .problems()
+        .iter()
+        .filter(|problem| !before.contains(&about(problem)));
+    unknown
+        .map(|problem| (problem.severity, problem.to_string()))
+        .collect()
 }

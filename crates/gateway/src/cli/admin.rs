@@ -154,7 +154,8 @@ struct Lasting {
     /// Why; for the audit record, and for who finds it
     #[arg(long)]
     reason: Option<String>,
-    /// After this long it undoes itself, such as 30m; without, it holds until it is undone or weir ends
+    /// After this long it undoes itself, such as 30m; without, it holds until it is undone or weir
+    /// ends
     #[arg(long)]
     ttl: Option<String>,
 }
@@ -166,8 +167,16 @@ enum Request {
 }
 
 pub(super) async fn admin(options: Options) -> ExitCode {
-    let Options { operators, token_file, json, command } = options;
-    let desk = match operators.url().and_then(|admin| Desk::new(&admin, token_file.as_deref())) {
+    let Options {
+        operators,
+        token_file,
+        json,
+        command,
+    } = options;
+    let desk = match operators
+        .url()
+        .and_then(|admin| Desk::new(&admin, token_file.as_deref()))
+    {
         Ok(desk) => desk,
         Err(why) => return fail(super::USAGE, why),
     };
@@ -178,7 +187,10 @@ pub(super) async fn admin(options: Options) -> ExitCode {
     match answered {
         Ok(answer) if json => terminal::line(terminal::json(&answer)),
         Ok(answer) => terminal::write(show::show(&command, &answer)),
-        Err(ask::Failed { code: UNREACHABLE, why }) => return fail(UNREACHABLE, format_args!("{why}; {NAME_IT}")),
+        Err(ask::Failed {
+            code: UNREACHABLE,
+            why,
+        }) => return fail(UNREACHABLE, format_args!("{why}; {NAME_IT}")),
         Err(ask::Failed { code, why }) => return fail(code, why),
     }
     ExitCode::SUCCESS
@@ -189,30 +201,55 @@ impl Command {
         let upstream = |id: &str, act: &str| format!("/admin/upstreams/{}/{act}", part(id));
         match self {
             Self::Upstreams { id: None } => Request::Look("/admin/upstreams".to_owned()),
-            Self::Upstreams { id: Some(id) } => Request::Look(format!("/admin/upstreams/{}", part(id))),
-            Self::Catalog { endpoint, upstream, kind } => {
-                let query = [("endpoint", Some(endpoint)), ("upstream", upstream.as_ref()), ("kind", Some(kind))];
+            Self::Upstreams { id: Some(id) } => {
+                Request::Look(format!("/admin/upstreams/{}", part(id)))
+            }
+            Self::Catalog {
+                endpoint,
+                upstream,
+                kind,
+            } => {
+                let query = [
+                    ("endpoint", Some(endpoint)),
+                    ("upstream", upstream.as_ref()),
+                    ("kind", Some(kind)),
+                ];
                 Request::Look(format!("/admin/catalog?limit=1000&{}", queried(query)))
             }
             Self::Sessions => Request::Look("/admin/sessions?limit=1000".to_owned()),
             Self::Clients => Request::Look("/admin/clients?limit=1000".to_owned()),
             Self::Limits => Request::Look("/admin/limits?limit=1000".to_owned()),
-            Self::Calls { upstream } => {
-                Request::Look(format!("/admin/calls?limit=1000&{}", queried([("upstream", upstream.as_ref())])))
-            }
+            Self::Calls { upstream } => Request::Look(format!(
+                "/admin/calls?limit=1000&{}",
+                queried([("upstream", upstream.as_ref())])
+            )),
             Self::Config => Request::Look("/admin/config".to_owned()),
             Self::Disable { id, why } => Request::Change(upstream(id, "disable"), why.wish()),
             Self::Enable { id, why } => Request::Change(upstream(id, "enable"), why.wish()),
             Self::Drain { id, why } => Request::Change(upstream(id, "drain"), why.wish()),
             Self::Refresh { id, why } => Request::Change(upstream(id, "refresh"), why.wish()),
-            Self::Cancel { id, why } => Request::Change(format!("/admin/calls/{}/cancel", part(id)), why.wish()),
-            Self::End { id, why } => Request::Change(format!("/admin/sessions/{}/end", part(id)), why.wish()),
-            Self::Block { subject, issuer, why } => {
-                Request::Change("/admin/principals/block".to_owned(), whom(why.wish(), issuer, subject))
+            Self::Cancel { id, why } => {
+                Request::Change(format!("/admin/calls/{}/cancel", part(id)), why.wish())
             }
-            Self::Unblock { subject, issuer, why } => {
-                Request::Change("/admin/principals/unblock".to_owned(), whom(why.wish(), issuer, subject))
+            Self::End { id, why } => {
+                Request::Change(format!("/admin/sessions/{}/end", part(id)), why.wish())
             }
+            Self::Block {
+                subject,
+                issuer,
+                why,
+            } => Request::Change(
+                "/admin/principals/block".to_owned(),
+                whom(why.wish(), issuer, subject),
+            ),
+            Self::Unblock {
+                subject,
+                issuer,
+                why,
+            } => Request::Change(
+                "/admin/principals/unblock".to_owned(),
+                whom(why.wish(), issuer, subject),
+            ),
             Self::Log { level, why } => {
                 let mut wish = why.wish();
                 wish.extend(level.iter().map(|level| ("level".to_owned(), json!(level))));
@@ -229,14 +266,19 @@ impl Command {
 
 impl Once {
     fn wish(&self) -> Map<String, Value> {
-        self.reason.iter().map(|reason| ("reason".to_owned(), json!(reason))).collect()
+        self.reason
+            .iter()
+            .map(|reason| ("reason".to_owned(), json!(reason)))
+            .collect()
     }
 }
 
 impl Lasting {
     fn wish(&self) -> Map<String, Value> {
         let (reason, ttl) = (("reason", &self.reason), ("ttl", &self.ttl));
-        let given = [reason, ttl].into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?))));
+        let given = [reason, ttl]
+            .into_iter()
+            .filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?))));
         given.collect()
     }
 }
@@ -249,11 +291,17 @@ fn whom(mut wish: Map<String, Value>, issuer: &str, subject: &str) -> Map<String
 
 /// A part of a path, whatever somebody typed.
 fn part(text: &str) -> String {
-    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+    url::form_urlencoded::byte_serialize(text.as_bytes())
+        .collect::<String>()
+        .replace('+', "%20")
 }
 
 fn queried<'a>(pairs: impl IntoIterator<Item = (&'a str, Option<&'a String>)>) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.extend_pairs(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    query.extend_pairs(
+        pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     query.finish()
 }

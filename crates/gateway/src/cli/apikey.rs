@@ -48,26 +48,70 @@ mod tests {
     #[test]
     fn g05_a_generated_entry_is_accepted_and_is_of_its_key() {
         let printed = apikey("build: \"x\"", KeyOwner::Machine);
-        let line =
-            |start: &str| printed.lines().find_map(|line| line.strip_prefix(start)).expect("the line is printed");
-        let text = format!("auth:\n  mode: required\n  api_keys:\n  - {}\n", line("# - "));
-        let source = Source::Text { name: "keys".to_owned(), text };
+        let line = |start: &str| {
+            printed
+                .lines()
+                .find_map(|line| line.strip_prefix(start))
+                .expect("the line is printed")
+        };
+        let text = format!(
+            "auth:\n  mode: required\n  api_keys:\n  - {}\n",
+            line("# - ")
+        );
+        let source = Source::Text {
+            name: "keys".to_owned(),
+            text,
+        };
         let outcome = Loader::new(source, &|_| None).load();
-        let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
-        let [key] = config.auth.api_keys.as_slice() else { panic!("one key") };
-        assert_eq!((&*key.subject, key.digest), ("build: \"x\"", weir_policy::api_key_digest(line("WEIR_API_KEY="))));
-        assert_ne!(apikey("x", KeyOwner::Machine), apikey("x", KeyOwner::Machine));
+        let config = outcome
+            .config
+            .unwrap_or_else(|| panic!("{}", outcome.report));
+        let [key] = config.auth.api_keys.as_slice() else {
+            panic!("one key")
+        };
+        assert_eq!(
+            (&*key.subject, key.digest),
+            (
+                "build: \"x\"",
+                weir_policy::api_key_digest(line("WEIR_API_KEY="))
+            )
+        );
+        assert_ne!(
+            apikey("x", KeyOwner::Machine),
+            apikey("x", KeyOwner::Machine)
+        );
     }
     #[test]
     fn g05_an_operators_entry_is_accepted_and_is_of_its_token() {
         let printed = apikey("ada", KeyOwner::Operator);
-        let line =
-            |start: &str| printed.lines().find_map(|line| line.strip_prefix(start)).expect("the line is printed");
+        let line = |start: &str| {
+            printed
+                .lines()
+                .find_map(|line| line.strip_prefix(start))
+                .expect("the line is printed")
+        };
         let text = format!("admin:\n  auth:\n    tokens:\n    - {}\n", line("# - "));
-        let outcome = Loader::new(Source::Text { name: "keys".to_owned(), text }, &|_| None).load();
-        let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
+        let outcome = Loader::new(
+            Source::Text {
+                name: "keys".to_owned(),
+                text,
+            },
+            &|_| None,
+        )
+        .load();
+        let config = outcome
+            .config
+            .unwrap_or_else(|| panic!("{}", outcome.report));
         let plan = config.admin.expect("a listener for operators");
-        let [key] = plan.keys.as_slice() else { panic!("one key in {plan:?}") };
-        assert_eq!((&*key.name, key.digest), ("ada", weir_policy::api_key_digest(line("WEIR_ADMIN_TOKEN="))));
+        let [key] = plan.keys.as_slice() else {
+            panic!("one key in {plan:?}")
+        };
+        assert_eq!(
+            (&*key.name, key.digest),
+            (
+                "ada",
+                weir_policy::api_key_digest(line("WEIR_ADMIN_TOKEN="))
+            )
+        );
     }
 }

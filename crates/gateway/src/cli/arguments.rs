@@ -29,21 +29,21 @@ impl CallArguments {
         let mut arguments = Self::default();
         let mut wholes = 0;
         for word in words {
-            let text = match word.as_str() {
-                "-" => Some(standard_input()?),
-                word => match word.strip_prefix('@') {
-                    Some(file) => Some(
-                        std::fs::read_to_string(file)
-                            .map_err(|error| format!("{} cannot be read: {error}", one_line(file)))?,
-                    ),
-                    None if word.trim_start().starts_with(['{', '[']) => Some(word.to_owned()),
-                    None => None,
-                },
-            };
+            let text =
+                match word.as_str() {
+                    "-" => Some(standard_input()?),
+                    word => match word.strip_prefix('@') {
+                        Some(file) => Some(std::fs::read_to_string(file).map_err(|error| {
+                            format!("{} cannot be read: {error}", one_line(file))
+                        })?),
+                        None if word.trim_start().starts_with(['{', '[']) => Some(word.to_owned()),
+                        None => None,
+                    },
+                };
             if let Some(text) = text {
                 wholes += 1;
-                let parsed =
-                    client::arguments(&text).map_err(|why| format!("the arguments are no JSON object: {why}"))?;
+                let parsed = client::arguments(&text)
+                    .map_err(|why| format!("the arguments are no JSON object: {why}"))?;
                 if let Value::Object(members) = parsed {
                     arguments.whole = members;
                 }
@@ -58,7 +58,10 @@ impl CallArguments {
             }
         }
         if wholes > 1 {
-            return Err("give one JSON object, @FILE or - at most; KEY=VALUE beside it as often as wanted".to_owned());
+            return Err(
+                "give one JSON object, @FILE or - at most; KEY=VALUE beside it as often as wanted"
+                    .to_owned(),
+            );
         }
         Ok(arguments)
     }
@@ -68,26 +71,38 @@ impl CallArguments {
         !self.pairs.is_empty()
     }
 
-    /// The arguments with the types of the schema. A value without a type in the schema is JSON if it reads as JSON, else text.
+    /// The arguments with the types of the schema. A value without a type in the schema is JSON if
+    /// it reads as JSON, else text.
     ///
     /// # Errors
     /// For people: a value that is not of its type, or a name that the schema does not have.
     pub(super) fn typed(self, schema: &Value) -> Result<Value, String> {
-        let Self { whole: mut arguments, pairs } = self;
+        let Self {
+            whole: mut arguments,
+            pairs,
+        } = self;
         let mut begun: Vec<String> = Vec::new();
         for (key, text) in pairs {
             let property = property(schema, &key)?;
             let lists = kinds(property, schema, DEPTH).contains(&"array");
             let is_whole = text.trim_start().starts_with('[');
             if lists && !is_whole {
-                let item = value(&key, &text, &resolved(property, schema, DEPTH)["items"], schema)?;
+                let item = value(
+                    &key,
+                    &text,
+                    &resolved(property, schema, DEPTH)["items"],
+                    schema,
+                )?;
                 let again = begun.contains(&key);
                 match arguments.get_mut(&key) {
                     Some(Value::Array(items)) if again => items.push(item),
                     _ => drop(arguments.insert(key.clone(), Value::Array(vec![item]))),
                 }
             } else if begun.contains(&key) {
-                return Err(format!("`{}` is given twice, and takes one value", one_line(&key)));
+                return Err(format!(
+                    "`{}` is given twice, and takes one value",
+                    one_line(&key)
+                ));
             } else {
                 arguments.insert(key.clone(), value(&key, &text, property, schema)?);
             }
@@ -101,11 +116,17 @@ impl CallArguments {
     /// # Errors
     /// For people: one of them is given twice.
     pub(super) fn texts(self) -> Result<Value, String> {
-        let Self { whole: mut arguments, pairs } = self;
+        let Self {
+            whole: mut arguments,
+            pairs,
+        } = self;
         let mut given: Vec<String> = Vec::new();
         for (key, text) in pairs {
             if given.contains(&key) {
-                return Err(format!("`{}` is given twice, and takes one value", one_line(&key)));
+                return Err(format!(
+                    "`{}` is given twice, and takes one value",
+                    one_line(&key)
+                ));
             }
             arguments.insert(key.clone(), Value::from(text));
             given.push(key);
@@ -117,7 +138,8 @@ impl CallArguments {
 fn standard_input() -> Result<String, String> {
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
-    read.map(|_| text).map_err(|error| format!("standard input cannot be read: {error}"))
+    read.map(|_| text)
+        .map_err(|error| format!("standard input cannot be read: {error}"))
 }
 
 /// The schema of one argument; `Null` where the schema allows others than it names.
@@ -127,14 +149,21 @@ fn property<'a>(schema: &'a Value, key: &str) -> Result<&'a Value, String> {
     if !found.is_null() || !closed {
         return Ok(found);
     }
-    let names = schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let names = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str());
     let names: Vec<&str> = names.collect();
     let hint = match (nearest(key, names.iter().copied()), names.is_empty()) {
         (Some(near), _) => format!("did you mean `{}`?", one_line(near)),
         (None, true) => "it takes none".to_owned(),
         (None, false) => format!("it takes {}", one_line(&names.join(", "))),
     };
-    Err(format!("the tool has no argument `{}`: {hint}", one_line(key)))
+    Err(format!(
+        "the tool has no argument `{}`: {hint}",
+        one_line(key)
+    ))
 }
 
 /// One value, of a type that the schema takes.
@@ -148,7 +177,9 @@ fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, S
         kinds.iter().any(|kind| match *kind {
             "boolean" => parsed.is_boolean(),
             "integer" => {
-                parsed.is_i64() || parsed.is_u64() || parsed.as_f64().is_some_and(|number| number.fract() == 0.0)
+                parsed.is_i64()
+                    || parsed.is_u64()
+                    || parsed.as_f64().is_some_and(|number| number.fract() == 0.0)
             }
             "number" => parsed.is_number(),
             "null" => parsed.is_null(),
@@ -161,8 +192,16 @@ fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, S
         Some(parsed) => Ok(parsed),
         None if kinds.contains(&"string") => Ok(Value::from(text)),
         None => {
-            let wanted = kinds.iter().map(|kind| article(kind)).collect::<Vec<_>>().join(" or ");
-            Err(format!("`{}` takes {wanted}, and `{}` is none", one_line(key), one_line(text)))
+            let wanted = kinds
+                .iter()
+                .map(|kind| article(kind))
+                .collect::<Vec<_>>()
+                .join(" or ");
+            Err(format!(
+                "`{}` takes {wanted}, and `{}` is none",
+                one_line(key),
+                one_line(text)
+            ))
         }
     }
 }
@@ -179,13 +218,22 @@ fn article(kind: &str) -> String {
 /// The types of a schema; none if it names none.
 pub(super) fn kinds<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> Vec<&'a str> {
     let schema = resolved(schema, root, depth);
-    let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
+    let Some(depth) = depth.checked_sub(1) else {
+        return Vec::new();
+    };
     let found: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
         _ => {
-            let values = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-            let parts = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+            let values = schema["enum"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .chain(schema.get("const"));
+            let parts = ["anyOf", "oneOf", "allOf"]
+                .into_iter()
+                .filter_map(|key| schema[key].as_array())
+                .flatten();
             values
                 .map(|value| -> &'a str { kind_of(value) })
                 .chain(parts.flat_map(|part| kinds(part, root, depth)))
@@ -216,7 +264,10 @@ fn kind_of(value: &Value) -> &'static str {
 fn resolved<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> &'a Value {
     let mut schema = schema;
     for _ in 0..depth {
-        let target = schema["$ref"].as_str().and_then(|place| place.strip_prefix('#')).and_then(|at| root.pointer(at));
+        let target = schema["$ref"]
+            .as_str()
+            .and_then(|place| place.strip_prefix('#'))
+            .and_then(|at| root.pointer(at));
         match target {
             Some(target) => schema = target,
             None => return schema,
@@ -232,7 +283,12 @@ mod tests {
     use super::*;
 
     fn given(words: &[&str]) -> Result<CallArguments, String> {
-        CallArguments::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        CallArguments::read(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn schema() -> Value {
@@ -275,14 +331,24 @@ mod tests {
         assert_eq!(typed, Ok(expected));
         let typed = given(&["tags=[4,5]", "text=a=b", "{\"count\":1,\"text\":\"old\"}"])
             .and_then(|given| given.typed(&schema()));
-        assert_eq!(typed, Ok(json!({ "count": 1, "text": "a=b", "tags": [4, 5] })));
+        assert_eq!(
+            typed,
+            Ok(json!({ "count": 1, "text": "a=b", "tags": [4, 5] }))
+        );
     }
 
     #[test]
     fn without_a_schema_json_is_json_and_the_rest_is_text() {
-        let typed = given(&["a=1", "b=x y", "c=[1]", "d=007"]).and_then(|given| given.typed(&Value::Null));
-        assert_eq!(typed, Ok(json!({ "a": 1, "b": "x y", "c": [1], "d": "007" })));
-        assert_eq!(given(&["a=1", "b="]).and_then(CallArguments::texts), Ok(json!({ "a": "1", "b": "" })));
+        let typed =
+            given(&["a=1", "b=x y", "c=[1]", "d=007"]).and_then(|given| given.typed(&Value::Null));
+        assert_eq!(
+            typed,
+            Ok(json!({ "a": 1, "b": "x y", "c": [1], "d": "007" }))
+        );
+        assert_eq!(
+            given(&["a=1", "b="]).and_then(CallArguments::texts),
+            Ok(json!({ "a": "1", "b": "" }))
+        );
     }
 
     #[test]
@@ -291,10 +357,15 @@ mod tests {
             ("count=many", "`count` takes an integer, and `many` is none"),
             ("deep=yes", "`deep` takes true or false"),
             ("where=here", "`where` takes a JSON object"),
-            ("txet=x", "the tool has no argument `txet`: did you mean `text`?"),
+            (
+                "txet=x",
+                "the tool has no argument `txet`: did you mean `text`?",
+            ),
             ("zzzzzzzz=1", "it takes text, count"),
         ] {
-            let said = given(&[word]).and_then(|given| given.typed(&schema())).expect_err(word);
+            let said = given(&[word])
+                .and_then(|given| given.typed(&schema()))
+                .expect_err(word);
             assert!(said.contains(words), "{said}");
         }
         for (words, said) in [
@@ -305,7 +376,9 @@ mod tests {
             (&["[1]"], "arguments are an object"),
             (&["@/nowhere/x.json"], "/nowhere/x.json cannot be read"),
         ] {
-            let failed = given(words).and_then(|given| given.typed(&schema())).expect_err(said);
+            let failed = given(words)
+                .and_then(|given| given.typed(&schema()))
+                .expect_err(said);
             assert!(failed.contains(said), "{failed}");
         }
     }

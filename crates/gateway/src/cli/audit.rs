@@ -21,24 +21,27 @@ const LONGEST: u64 = 16 << 20;
 /// What can be done with audit records.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Check that no record was changed, dropped, inserted or swapped; exits with 1 at the first that was, 3 if a file
-    /// cannot be read
+    /// Check that no record was changed, dropped, inserted or swapped; exits with 1 at the first
+    /// that was, 3 if a file cannot be read
     Verify(Verify),
 }
 
 /// What to verify, and against what.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The files of one audit, in any order: of its calls, of its refusals, and of processes that handed over to others
+    /// The files of one audit, in any order: of its calls, of its refusals, and of processes that
+    /// handed over to others
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or all written anew. One of each chain
+    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or
+    /// all written anew. One of each chain
     #[arg(long, value_name = "[CHAIN:]SEQ:HASH", value_parser = head)]
     expect: Vec<(String, Head)>,
     /// The first record of each chain must be the very first
     #[arg(long)]
     from_start: bool,
-    /// Keys of a signed chain, as in the config; better in the environment, where other users do not see them
+    /// Keys of a signed chain, as in the config; better in the environment, where other users do
+    /// not see them
     #[arg(
         long = "key",
         env = "WEIR_AUDIT_KEYS",
@@ -53,10 +56,14 @@ pub(super) fn run(command: Command) -> ExitCode {
     let Command::Verify(verify) = command;
     match verify.run() {
         Ok(summaries) => {
-            summaries.iter().for_each(|(chain, summary)| terminal::line(text(chain, summary)));
+            summaries
+                .iter()
+                .for_each(|(chain, summary)| terminal::line(text(chain, summary)));
             ExitCode::SUCCESS
         }
-        Err(Stop::Unreadable(file, error)) => fail(UNREACHABLE, format_args!("{}: {error}", file.display())),
+        Err(Stop::Unreadable(file, error)) => {
+            fail(UNREACHABLE, format_args!("{}: {error}", file.display()))
+        }
         Err(Stop::Usage(why)) => fail(USAGE, why),
         Err(Stop::Broken(file, Trouble { line, why })) => {
             terminal::line(format_args!("{}:{line}: {why}", file.display()));
@@ -77,9 +84,18 @@ type Chains = BTreeMap<String, Inspector>;
 
 impl Verify {
     fn run(self) -> Result<Vec<(String, Summary)>, Stop> {
-        let Self { files, expect, from_start, keys } = self;
+        let Self {
+            files,
+            expect,
+            from_start,
+            keys,
+        } = self;
         // Not clap's to parse: it would repeat a secret that does not fit.
-        let keys: Vec<Key> = keys.iter().map(|text| key(text)).collect::<Result<_, _>>().map_err(Stop::Usage)?;
+        let keys: Vec<Key> = keys
+            .iter()
+            .map(|text| key(text))
+            .collect::<Result<_, _>>()
+            .map_err(Stop::Usage)?;
         let mut chains = Chains::new();
         for (chain, head) in expect {
             let inspector = Inspector::new(keys.clone()).expect(head);
@@ -94,7 +110,9 @@ impl Verify {
         let last = files.last().cloned().unwrap_or_default();
         let mut summaries = Vec::new();
         for (chain, inspector) in chains {
-            let summary = inspector.finish().map_err(|trouble| Stop::Broken(last.clone(), trouble))?;
+            let summary = inspector
+                .finish()
+                .map_err(|trouble| Stop::Broken(last.clone(), trouble))?;
             match summary.first {
                 None => {}
                 Some(first) if from_start && first != 1 => {
@@ -112,13 +130,16 @@ impl Verify {
     }
 }
 
-/// Files as their records follow one another. One without a first record keeps its place, and shows there.
+/// Files as their records follow one another. One without a first record keeps its place, and shows
+/// there.
 fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
     let mut numbered = Vec::new();
     for file in files {
         let line = open(&file).and_then(|mut reader| next(&mut reader));
         let line = line.map_err(|error| Stop::Unreadable(file.clone(), error))?;
-        let first = line.and_then(|(line, _)| Link::read(&line)).map_or(0, |link| link.head.seq);
+        let first = line
+            .and_then(|(line, _)| Link::read(&line))
+            .map_or(0, |link| link.head.seq);
         numbered.push((first, file));
     }
     numbered.sort_by_key(|(first, _)| *first);
@@ -130,7 +151,8 @@ fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
     let broken = |trouble| Stop::Broken(file.to_owned(), trouble);
     let mut reader = open(file).map_err(unreadable)?;
     chains.values_mut().for_each(Inspector::begin_file);
-    // A line that is no record belongs to the chain of the record before it, or else of the first one.
+    // A line that is no record belongs to the chain of the record before it, or else of the first
+    // one.
     let mut chain = first_chain(file).map_err(unreadable)?;
     let mut before = 0;
     while let Some((line, whole)) = next(&mut reader).map_err(unreadable)? {
@@ -152,7 +174,9 @@ fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
             }
         }
     }
-    chains.values_mut().try_for_each(|inspector| inspector.end_file().map_err(broken))
+    chains
+        .values_mut()
+        .try_for_each(|inspector| inspector.end_file().map_err(broken))
 }
 
 /// The chain of the first record of a file.
@@ -170,7 +194,8 @@ fn open(file: &Path) -> io::Result<BufReader<File>> {
     File::open(file).map(BufReader::new)
 }
 
-/// The next line without its end, and whether it has one. One that is too long comes in pieces, which are no records.
+/// The next line without its end, and whether it has one. One that is too long comes in pieces,
+/// which are no records.
 fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
     let mut line = Vec::new();
     if reader.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
@@ -184,13 +209,24 @@ fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
 }
 
 fn text(chain: &str, summary: &Summary) -> String {
-    let Summary { first, head, records, signed, seams } = summary;
+    let Summary {
+        first,
+        head,
+        records,
+        signed,
+        seams,
+    } = summary;
     let mut lines = vec![match chain {
         "" => format!("whole: {}", count(*records, "record")),
-        chain => format!("whole, of the chain `{chain}`: {}", count(*records, "record")),
+        chain => format!(
+            "whole, of the chain `{chain}`: {}",
+            count(*records, "record")
+        ),
     }];
     if let Some(first) = first.filter(|first| *first > 1) {
-        lines.push(format!("begins with record {first}: older ones are not in these files"));
+        lines.push(format!(
+            "begins with record {first}: older ones are not in these files"
+        ));
     }
     if *signed > 0 && signed < records {
         lines.push(format!("the first {} are not signed", records - signed));
@@ -207,7 +243,11 @@ fn text(chain: &str, summary: &Summary) -> String {
         });
     }
     if let Some(head) = head {
-        let chain = if chain.is_empty() { String::new() } else { format!("{chain}:") };
+        let chain = if chain.is_empty() {
+            String::new()
+        } else {
+            format!("{chain}:")
+        };
         lines.push(format!("last: {chain}{head}"));
     }
     lines.join("\n")
@@ -218,14 +258,18 @@ fn head(text: &str) -> Result<(String, Head), String> {
         let (chain, head) = text.split_once(':')?;
         Some((chain.to_owned(), Head::read(head)?))
     };
-    let read = Head::read(text).map(|head| (String::new(), head)).or_else(named);
+    let read = Head::read(text)
+        .map(|head| (String::new(), head))
+        .or_else(named);
     read.ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
 }
 
 /// The message never has the text in it, for that is a secret.
 fn key(text: &str) -> Result<Key, &'static str> {
     let (id, secret) = text.split_once(':').ok_or("a key is ID:SECRET")?;
-    let bytes = BASE64URL_NOPAD.decode(secret.as_bytes()).or_else(|_| BASE64URL.decode(secret.as_bytes()));
+    let bytes = BASE64URL_NOPAD
+        .decode(secret.as_bytes())
+        .or_else(|_| BASE64URL.decode(secret.as_bytes()));
     let secret: Option<[u8; 32]> = bytes.ok().and_then(|bytes| bytes.try_into().ok());
     match (id.parse(), secret) {
         (Ok(id), Some(secret)) => Ok(Key::new(id, secret)),

@@ -1,4 +1,5 @@
-//! `weir call URL TOOL ARGUMENTS`: the result on standard output, progress and log messages on standard error.
+//! `weir call URL TOOL ARGUMENTS`: the result on standard output, progress and log messages on
+//! standard error.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +23,8 @@ pub(super) struct CallOptions {
     target: Target,
     /// The tool's name, as `weir tools` shows it
     tool: String,
-    /// KEY=VALUE with the types of the tool's schema, a list by repeating it; or a JSON object; or @FILE, or - for standard input, with one
+    /// KEY=VALUE with the types of the tool's schema, a list by repeating it; or a JSON object; or
+    /// @FILE, or - for standard input, with one
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
@@ -68,22 +70,49 @@ pub(super) async fn call(options: &CallOptions) -> ExitCode {
         Ok(Ok(result)) => result,
         Ok(Err(CallError::Usage(why))) => return fail(USAGE, why),
         Ok(Err(CallError::Client(error))) => return failed(&error),
-        Ok(Err(CallError::Unknown(unknown))) => return fail(UNREACHABLE, unknown.explain(&options.target.url)),
+        Ok(Err(CallError::Unknown(unknown))) => {
+            return fail(UNREACHABLE, unknown.explain(&options.target.url));
+        }
         Err(code) => return code,
     };
-    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let code = options.output.finish(&result, &lines(&result), || content::media(blocks), &options.tool);
-    if result["isError"] == true && code == ExitCode::SUCCESS { ExitCode::from(NO) } else { code }
+    let blocks = result["content"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let code = options.output.finish(
+        &result,
+        &lines(&result),
+        || content::media(blocks),
+        &options.tool,
+    );
+    if result["isError"] == true && code == ExitCode::SUCCESS {
+        ExitCode::from(NO)
+    } else {
+        code
+    }
 }
 
-async fn call_tool(client: &mut Client, tool: &str, arguments: CallArguments) -> Result<Value, CallError> {
-    let definition = if arguments.need_schema() { look_up(client, tool).await? } else { None };
-    let schema = definition.as_ref().map(|definition| definition["inputSchema"].clone()).unwrap_or_default();
+async fn call_tool(
+    client: &mut Client,
+    tool: &str,
+    arguments: CallArguments,
+) -> Result<Value, CallError> {
+    let definition = if arguments.need_schema() {
+        look_up(client, tool).await?
+    } else {
+        None
+    };
+    let schema = definition
+        .as_ref()
+        .map(|definition| definition["inputSchema"].clone())
+        .unwrap_or_default();
     let arguments = arguments.typed(&schema).map_err(CallError::Usage)?;
     if let Some(definition) = &definition {
         client.repeat_as_headers(definition, &arguments);
     }
-    let mut result = client.call(tool, arguments.clone(), &mut |note| tell(&note)).await;
+    let mut result = client
+        .call(tool, arguments.clone(), &mut |note| tell(&note))
+        .await;
     if is_header_mismatch(&result)
         && definition.is_none()
         && let Some(definition) = look_up(client, tool).await?
@@ -102,11 +131,19 @@ async fn call_tool(client: &mut Client, tool: &str, arguments: CallArguments) ->
 async fn look_up(client: &mut Client, tool: &str) -> Result<Option<Value>, ClientError> {
     let listed = client.list(ServerList::Tools).await?;
     let found = listed.items.iter().find(|item| item["name"] == tool);
-    Ok(found.or_else(|| unknown::own_name(&listed.items, tool)).cloned())
+    Ok(found
+        .or_else(|| unknown::own_name(&listed.items, tool))
+        .cloned())
 }
 
 fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
-    matches!(result, Err(ClientError::Refused { code: weir_wire::code::HEADER_MISMATCH, .. }))
+    matches!(
+        result,
+        Err(ClientError::Refused {
+            code: weir_wire::code::HEADER_MISMATCH,
+            ..
+        })
+    )
 }
 
 /// Runs a command until it ends or a person ends it.
@@ -138,7 +175,9 @@ impl OutputOptions {
         match &self.out {
             Some(out) => save(out, media, name),
             None => {
-                if !self.json && media().is_ok_and(|media| media.iter().any(MediaContent::is_binary)) {
+                if !self.json
+                    && media().is_ok_and(|media| media.iter().any(MediaContent::is_binary))
+                {
                     terminal::note("weir: --out PATH saves what is shown in brackets");
                 }
                 ExitCode::SUCCESS
@@ -147,7 +186,11 @@ impl OutputOptions {
     }
 }
 
-fn save(out: &Path, media: impl FnOnce() -> Result<Vec<MediaContent>, String>, name: &str) -> ExitCode {
+fn save(
+    out: &Path,
+    media: impl FnOnce() -> Result<Vec<MediaContent>, String>,
+    name: &str,
+) -> ExitCode {
     let saved = media().and_then(|media| content::save(&media, out, name));
     match saved {
         Err(why) => fail(UNWRITTEN, why),
@@ -156,7 +199,9 @@ fn save(out: &Path, media: impl FnOnce() -> Result<Vec<MediaContent>, String>, n
             ExitCode::SUCCESS
         }
         Ok(saved) => {
-            saved.iter().for_each(|path| terminal::note(format_args!("saved {}", path.display())));
+            saved
+                .iter()
+                .for_each(|path| terminal::note(format_args!("saved {}", path.display())));
             ExitCode::SUCCESS
         }
     }
@@ -164,7 +209,10 @@ fn save(out: &Path, media: impl FnOnce() -> Result<Vec<MediaContent>, String>, n
 
 /// Texts as they are, other content as JSON or by its size.
 fn lines(result: &Value) -> Vec<String> {
-    let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let content = result["content"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let mut lines: Vec<String> = content.iter().map(content::show).collect();
     if lines.is_empty() && !result["structuredContent"].is_null() {
         lines.push(terminal::json(&result["structuredContent"]));
@@ -175,9 +223,16 @@ fn lines(result: &Value) -> Vec<String> {
 /// Prints a notification of the server on standard error.
 pub(super) fn tell(note: &Note) {
     match note {
-        Note::Progress { progress, total, message } => {
+        Note::Progress {
+            progress,
+            total,
+            message,
+        } => {
             let of = total.map(|total| format!("/{total}")).unwrap_or_default();
-            terminal::note(format_args!("... {progress}{of} {}", message.as_deref().unwrap_or_default()));
+            terminal::note(format_args!(
+                "... {progress}{of} {}",
+                message.as_deref().unwrap_or_default()
+            ));
         }
         Note::Log { level, text } => terminal::note(format_args!("[{level}] {text}")),
         Note::Changed | Note::Other => {}
@@ -192,7 +247,13 @@ mod tests {
 
     #[test]
     fn a_result_without_content_shows_its_structure() {
-        assert_eq!(lines(&json!({"content": [], "structuredContent": {"a": 1}})), ["{\"a\":1}"]);
-        assert_eq!(lines(&json!({"content": [{"type": "text", "text": "t"}], "structuredContent": {}})), ["t"]);
+        assert_eq!(
+            lines(&json!({"content": [], "structuredContent": {"a": 1}})),
+            ["{\"a\":1}"]
+        );
+        assert_eq!(
+            lines(&json!({"content": [{"type": "text", "text": "t"}], "structuredContent": {}})),
+            ["t"]
+        );
     }
 }

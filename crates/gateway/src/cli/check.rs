@@ -10,7 +10,11 @@ use crate::terminal::{self, count};
 
 pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
     // What an upstream is started with has to be what it is.
-    let inputs = if connect { InputSource::Prompt(&crate::ask::ask) } else { InputSource::StandIn };
+    let inputs = if connect {
+        InputSource::Prompt(&crate::ask::ask)
+    } else {
+        InputSource::StandIn
+    };
     let checked = match against {
         None => load(file, inputs).map(|config| (config, Vec::new())),
         // All that is wrong with either is printed.
@@ -22,7 +26,9 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
             })
         }
     };
-    let Some((config, lost)) = checked else { return ExitCode::from(BAD_CONFIG) };
+    let Some((config, lost)) = checked else {
+        return ExitCode::from(BAD_CONFIG);
+    };
     for lost in &lost {
         terminal::line(format_args!("{}: weaker: {lost}", file.display()));
     }
@@ -31,15 +37,28 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
     }
     let upstreams = count(config.upstreams.len(), "upstream");
     let endpoints = count(config.endpoints.len(), "endpoint");
-    terminal::line(format_args!("{}: good, {upstreams} and {endpoints}", file.display()));
+    terminal::line(format_args!(
+        "{}: good, {upstreams} and {endpoints}",
+        file.display()
+    ));
     if !connect {
         return ExitCode::SUCCESS;
     }
     let found = crate::doctor::examine_upstreams(&config.upstreams).await;
-    let width = found.iter().map(|upstream| upstream.id.len()).max().unwrap_or_default();
-    found.iter().for_each(|upstream| super::doctor::show_upstream(upstream, width));
+    let width = found
+        .iter()
+        .map(|upstream| upstream.id.len())
+        .max()
+        .unwrap_or_default();
+    found
+        .iter()
+        .for_each(|upstream| super::doctor::show_upstream(upstream, width));
     let is_good = found.iter().all(|upstream| upstream.cause.is_none());
-    if is_good { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NO)
+    }
 }
 
 /// The config of a file without errors. Prints all that is to say about it.
@@ -48,9 +67,15 @@ pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
 }
 
 /// The same with another place for what is to say about it.
-pub(super) fn load_and_say(file: &Path, inputs: InputSource<'_>, say: impl FnOnce(&Report)) -> Option<Config> {
+pub(super) fn load_and_say(
+    file: &Path,
+    inputs: InputSource<'_>,
+    say: impl FnOnce(&Report),
+) -> Option<Config> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(inputs).load();
+    let outcome = Loader::new(Source::File(file.to_owned()), &environment)
+        .inputs_from(inputs)
+        .load();
     if !outcome.report.problems().is_empty() {
         say(&outcome.report);
     }

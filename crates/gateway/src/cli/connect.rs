@@ -1,4 +1,5 @@
-//! `weir connect [CLIENT] [URL]`: the entry that connects an MCP client to weir, printed or written into the client's file.
+//! `weir connect [CLIENT] [URL]`: the entry that connects an MCP client to weir, printed or written
+//! into the client's file.
 
 mod credential;
 mod shown;
@@ -25,13 +26,15 @@ const USUAL_URL: &str = "http://127.0.0.1:8080/mcp";
 /// The options of `weir connect`.
 #[derive(Debug, Args)]
 pub(super) struct ConnectOptions {
-    /// The client: claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex or zed; without one they are listed
+    /// The client: claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex or zed;
+    /// without one they are listed
     #[arg(value_name = "CLIENT")]
     client: Option<String>,
     /// The endpoint's URL; without it that of the config, or http://127.0.0.1:8080/mcp
     #[arg(value_name = "URL")]
     url: Option<String>,
-    /// The config of weir, which says its URL where none is named, and whether clients log in or send a key
+    /// The config of weir, which says its URL where none is named, and whether clients log in or
+    /// send a key
     #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The path of the endpoint, where the config has several; the first one by default
@@ -43,10 +46,12 @@ pub(super) struct ConnectOptions {
     /// Have the client send an API key, from this environment variable of the client
     #[arg(long, value_name = "VARIABLE", num_args = 0..=1, default_missing_value = "WEIR_TOKEN", value_parser = variable_name)]
     key: Option<String>,
-    /// Put the credential itself into the entry: WEIR_TOKEN, else the token of `weir login`, else one that you type
+    /// Put the credential itself into the entry: WEIR_TOKEN, else the token of `weir login`, else
+    /// one that you type
     #[arg(long, conflicts_with = "key")]
     with_secret: bool,
-    /// Write the entry into the client's own file, keep everything else there, and show what has changed
+    /// Write the entry into the client's own file, keep everything else there, and show what has
+    /// changed
     #[arg(long, short)]
     write: bool,
     /// The file to write to, instead of the client's own one for you
@@ -66,7 +71,9 @@ pub(super) struct ConnectOptions {
 /// Lists the clients, prints an entry, or writes it.
 pub(super) async fn connect(options: &ConnectOptions) -> ExitCode {
     let folders = ClientFolders::of_user(options.home.as_deref());
-    let Some(name) = &options.client else { return list(folders.as_ref()) };
+    let Some(name) = &options.client else {
+        return list(folders.as_ref());
+    };
     let client = match known(name) {
         Ok(client) => client,
         Err(why) => return fail(USAGE, why),
@@ -79,9 +86,16 @@ pub(super) async fn connect(options: &ConnectOptions) -> ExitCode {
         Ok(credential) => credential,
         Err(why) => return fail(USAGE, why),
     };
-    let program = std::env::current_exe().ok().and_then(|program| program.to_str().map(str::to_owned));
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|program| program.to_str().map(str::to_owned));
     let program = program.as_deref().unwrap_or("weir");
-    let connection = Connection { name: &options.name, url: &url, program, credential };
+    let connection = Connection {
+        name: &options.name,
+        url: &url,
+        program,
+        credential,
+    };
     if options.write {
         return write(options, client, &connection, folders.as_ref());
     }
@@ -93,12 +107,19 @@ pub(super) async fn connect(options: &ConnectOptions) -> ExitCode {
 /// Prints the clients and their files.
 fn list(folders: Option<&ClientFolders>) -> ExitCode {
     let row = |client: McpClient| {
-        let file = folders.map(|folders| one_line(&client.user_file(folders).display().to_string()));
-        vec![client.name().to_owned(), client.title().to_owned(), file.unwrap_or_default()]
+        let file =
+            folders.map(|folders| one_line(&client.user_file(folders).display().to_string()));
+        vec![
+            client.name().to_owned(),
+            client.title().to_owned(),
+            file.unwrap_or_default(),
+        ]
     };
     let rows: Vec<_> = McpClient::ALL.into_iter().map(row).collect();
     terminal::write(columns(&rows, terminal::width()));
-    terminal::note("`weir connect CLIENT URL` prints the entry for a client; --write puts it into the client's file");
+    terminal::note(
+        "`weir connect CLIENT URL` prints the entry for a client; --write puts it into the client's file",
+    );
     ExitCode::SUCCESS
 }
 
@@ -108,31 +129,57 @@ fn known(name: &str) -> Result<McpClient, String> {
         if name.contains("://") {
             return format!("name the client first, such as: weir connect cursor {name}");
         }
-        let near = nearest(name, names()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-        format!("`{name}` is no client that weir knows; {near}clients are {}", names().collect::<Vec<_>>().join(", "))
+        let near = nearest(name, names())
+            .map(|near| format!("did you mean {near}? "))
+            .unwrap_or_default();
+        format!(
+            "`{name}` is no client that weir knows; {near}clients are {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
     })
 }
 
 /// The endpoint's URL, and the config that says it.
 fn endpoint(options: &ConnectOptions) -> Result<(String, Option<Config>), String> {
     if let Some(url) = &options.url {
-        let parsed = login::server_url(url).map_err(|error| format!("{error}; such as {USUAL_URL}"))?;
+        let parsed =
+            login::server_url(url).map_err(|error| format!("{error}; such as {USUAL_URL}"))?;
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("the URL has a credential in it: leave it out, and see --key and --with-secret".to_owned());
+            return Err(
+                "the URL has a credential in it: leave it out, and see --key and --with-secret"
+                    .to_owned(),
+            );
         }
         return Ok((parsed.to_string(), None));
     }
-    let Some(file) = &options.config else { return Ok((USUAL_URL.to_owned(), None)) };
+    let Some(file) = &options.config else {
+        return Ok((USUAL_URL.to_owned(), None));
+    };
     let environment = |name: &str| std::env::var(name).ok();
     let outcome = Loader::new(Source::File(file.clone()), &environment).load();
     let Some(config) = outcome.config else {
-        return Err(format!("{}\nmend the config, or name the URL instead of it", outcome.report));
+        return Err(format!(
+            "{}\nmend the config, or name the URL instead of it",
+            outcome.report
+        ));
     };
     let wanted = options.endpoint.as_deref();
     let mut endpoints = config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
-    let paths = || config.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect::<Vec<_>>().join(", ");
+    let paths = || {
+        config
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.id.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let found = endpoints.find(|path| wanted.is_none_or(|wanted| wanted == *path));
-    let path = found.ok_or_else(|| format!("there is no such endpoint in the config; it has {}", paths()))?;
+    let path = found.ok_or_else(|| {
+        format!(
+            "there is no such endpoint in the config; it has {}",
+            paths()
+        )
+    })?;
     let url = format!("{}{path}", config.public_base(config.front.listen));
     Ok((url, Some(config)))
 }
@@ -168,7 +215,10 @@ fn write(
         }
     };
     if let Err(error) = save(&file, before.is_some(), &merged) {
-        return fail(UNWRITTEN, format_args!("{shown} cannot be written: {error}"));
+        return fail(
+            UNWRITTEN,
+            format_args!("{shown} cannot be written: {error}"),
+        );
     }
     terminal::write(shown::diff(&shown, text, &merged, connection));
     shown::warn_of_readers(&file, connection, options.project);
@@ -177,7 +227,11 @@ fn write(
 }
 
 /// The file to write to.
-fn target(options: &ConnectOptions, client: McpClient, folders: Option<&ClientFolders>) -> Result<PathBuf, String> {
+fn target(
+    options: &ConnectOptions,
+    client: McpClient,
+    folders: Option<&ClientFolders>,
+) -> Result<PathBuf, String> {
     if let Some(file) = &options.file {
         return Ok(file.clone());
     }
@@ -185,7 +239,12 @@ fn target(options: &ConnectOptions, client: McpClient, folders: Option<&ClientFo
     if !options.project {
         return Ok(client.user_file(folders));
     }
-    let none = || format!("{} has no files of projects: leave --project out", client.title());
+    let none = || {
+        format!(
+            "{} has no files of projects: leave --project out",
+            client.title()
+        )
+    };
     client.project_file(folders).ok_or_else(none)
 }
 
@@ -193,7 +252,10 @@ fn save(file: &Path, is_there: bool, text: &str) -> std::io::Result<()> {
     if is_there {
         return new_file::replace(file, text);
     }
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         fs::create_dir_all(folder)?;
     }
     new_file::create(file, text)
@@ -202,8 +264,14 @@ fn save(file: &Path, is_there: bool, text: &str) -> std::io::Result<()> {
 /// A name that every client takes.
 fn entry_name(text: &str) -> Result<String, String> {
     let is_legal = (1..=64).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    if is_legal { Ok(text.to_owned()) } else { Err("use letters, digits, `-` and `_`, 64 at most".to_owned()) }
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if is_legal {
+        Ok(text.to_owned())
+    } else {
+        Err("use letters, digits, `-` and `_`, 64 at most".to_owned())
+    }
 }
 
 fn variable_name(text: &str) -> Result<String, String> {
@@ -216,5 +284,7 @@ fn variable_name(text: &str) -> Result<String, String> {
 
 /// Returns true for a URL that a credential may be sent to: HTTPS, or this machine.
 fn is_safe(url: &str) -> bool {
-    Url::parse(url).is_ok_and(|url| url.scheme() == "https" || url.host_str().is_some_and(crate::config::is_local_host))
+    Url::parse(url).is_ok_and(|url| {
+        url.scheme() == "https" || url.host_str().is_some_and(crate::config::is_local_host)
+    })
 }

@@ -53,14 +53,21 @@ pub(super) fn show(block: &Value) -> String {
 pub(super) fn contents(resource: &Value) -> String {
     match resource["text"].as_str() {
         Some(text) => plain(text),
-        None if resource["blob"].is_string() => medium("blob", &resource["mimeType"], &resource["blob"]),
+        None if resource["blob"].is_string() => {
+            medium("blob", &resource["mimeType"], &resource["blob"])
+        }
         None => terminal::json(resource),
     }
 }
 
 fn medium(kind: &str, mime: &Value, data: &Value) -> String {
-    let bytes = data.as_str().map_or(0, |data| data.trim_end_matches('=').len() * 3 / 4);
-    format!("[{kind} {}, {bytes} bytes]", one_line(mime.as_str().unwrap_or("of no type")))
+    let bytes = data
+        .as_str()
+        .map_or(0, |data| data.trim_end_matches('=').len() * 3 / 4);
+    format!(
+        "[{kind} {}, {bytes} bytes]",
+        one_line(mime.as_str().unwrap_or("of no type"))
+    )
 }
 
 /// An image, audio or file that can be saved.
@@ -82,13 +89,18 @@ impl MediaContent {
 ///
 /// # Errors
 /// For people: the server sent something else than base64.
-pub(super) fn media<'a>(blocks: impl IntoIterator<Item = &'a Value>) -> Result<Vec<MediaContent>, String> {
+pub(super) fn media<'a>(
+    blocks: impl IntoIterator<Item = &'a Value>,
+) -> Result<Vec<MediaContent>, String> {
     let medium = |block: &Value| match block["type"].as_str() {
         Some("image" | "audio") => decoded(&block["data"], &block["mimeType"]).map(Some),
         Some("resource") => of_resource(&block["resource"]),
         _ => Ok(None),
     };
-    blocks.into_iter().filter_map(|block| medium(block).transpose()).collect()
+    blocks
+        .into_iter()
+        .filter_map(|block| medium(block).transpose())
+        .collect()
 }
 
 /// The contents of a resource, text or not.
@@ -98,8 +110,15 @@ pub(super) fn media<'a>(blocks: impl IntoIterator<Item = &'a Value>) -> Result<V
 pub(super) fn of_resource(resource: &Value) -> Result<Option<MediaContent>, String> {
     match (resource["text"].as_str(), &resource["blob"]) {
         (Some(text), _) => {
-            let mime = resource["mimeType"].as_str().unwrap_or("text/plain").to_owned();
-            Ok(Some(MediaContent { bytes: text.as_bytes().to_vec(), mime, is_text: true }))
+            let mime = resource["mimeType"]
+                .as_str()
+                .unwrap_or("text/plain")
+                .to_owned();
+            Ok(Some(MediaContent {
+                bytes: text.as_bytes().to_vec(),
+                mime,
+                is_text: true,
+            }))
         }
         (None, Value::Null) => Ok(None),
         (None, blob) => decoded(blob, &resource["mimeType"]).map(Some),
@@ -107,24 +126,40 @@ pub(super) fn of_resource(resource: &Value) -> Result<Option<MediaContent>, Stri
 }
 
 fn decoded(data: &Value, mime: &Value) -> Result<MediaContent, String> {
-    let text: String = data.as_str().unwrap_or_default().split_ascii_whitespace().collect();
-    let bytes = BASE64.decode(text.as_bytes()).or_else(|_| BASE64_NOPAD.decode(text.as_bytes()));
-    let bytes =
-        bytes.map_err(|error| format!("the server sent data that is no base64 ({error}): nothing was saved"))?;
-    Ok(MediaContent { bytes, mime: mime.as_str().unwrap_or_default().to_owned(), is_text: false })
+    let text: String = data
+        .as_str()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .collect();
+    let bytes = BASE64
+        .decode(text.as_bytes())
+        .or_else(|_| BASE64_NOPAD.decode(text.as_bytes()));
+    let bytes = bytes.map_err(|error| {
+        format!("the server sent data that is no base64 ({error}): nothing was saved")
+    })?;
+    Ok(MediaContent {
+        bytes,
+        mime: mime.as_str().unwrap_or_default().to_owned(),
+        is_text: false,
+    })
 }
 
-/// Saves media: into a folder (one that exists, or a path that ends with `/`), named after `stem`, where no file is overwritten; or the only
-/// one into a file.
+/// Saves media: into a folder (one that exists, or a path that ends with `/`), named after `stem`,
+/// where no file is overwritten; or the only one into a file.
 ///
 /// # Errors
 /// For people: there is none or too many, or the system takes none.
 pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
-    let cannot = |path: &Path, error: std::io::Error| format!("{} cannot be written: {error}", path.display());
+    let cannot = |path: &Path, error: std::io::Error| {
+        format!("{} cannot be written: {error}", path.display())
+    };
     let names_folder = out.as_os_str().as_encoded_bytes().ends_with(b"/");
     if names_folder || out.is_dir() {
         std::fs::create_dir_all(out).map_err(|error| cannot(out, error))?;
-        return media.iter().map(|medium| into_folder(medium, out, stem).map_err(|error| cannot(out, error))).collect();
+        return media
+            .iter()
+            .map(|medium| into_folder(medium, out, stem).map_err(|error| cannot(out, error)))
+            .collect();
     }
     match media {
         [medium] => {
@@ -132,7 +167,11 @@ pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec
             Ok(vec![out.to_owned()])
         }
         [] => Ok(Vec::new()),
-        several => Err(format!("there are {} to save: name a folder, such as --out {}/", several.len(), out.display())),
+        several => Err(format!(
+            "there are {} to save: name a folder, such as --out {}/",
+            several.len(),
+            out.display()
+        )),
     }
 }
 
@@ -146,21 +185,45 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
             Err(error) => return Err(error),
         }
     }
-    Err(std::io::Error::other(format!("it has {MOST_FILES} files of this name")))
+    Err(std::io::Error::other(format!(
+        "it has {MOST_FILES} files of this name"
+    )))
 }
 
 /// A file's name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`] characters.
 fn harmless(stem: &str) -> String {
-    let kept = stem.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' });
+    let kept = stem.chars().map(|c| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    });
     let kept: String = kept.take(STEM).collect();
     let kept = kept.trim_matches(['.', '_']);
-    if kept.is_empty() { "saved".to_owned() } else { kept.to_owned() }
+    if kept.is_empty() {
+        "saved".to_owned()
+    } else {
+        kept.to_owned()
+    }
 }
 
 fn ending(mime: &str) -> &'static str {
-    let mime = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let known = ENDINGS.iter().find(|(known, _)| *known == mime).map(|(_, ending)| *ending);
-    known.unwrap_or(if mime.starts_with("text/") { "txt" } else { "bin" })
+    let mime = mime
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    let known = ENDINGS
+        .iter()
+        .find(|(known, _)| *known == mime)
+        .map(|(_, ending)| *ending);
+    known.unwrap_or(if mime.starts_with("text/") {
+        "txt"
+    } else {
+        "bin"
+    })
 }
 
 #[cfg(test)]
@@ -170,7 +233,8 @@ mod tests {
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("weir-content-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("weir-content-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         folder
     }
@@ -178,10 +242,22 @@ mod tests {
     #[test]
     fn content_reads_well_on_a_terminal() {
         for (block, shown) in [
-            (json!({"type": "text", "text": "two\nlines\u{1b}[0m"}), "two\nlines[0m"),
-            (json!({"type": "image", "mimeType": "image/png\n", "data": "AAAAAAA="}), "[image image/png , 5 bytes]"),
-            (json!({"type": "resource", "resource": {"uri": "memo:1", "text": "in"}}), "in"),
-            (json!({"type": "resource", "resource": {"uri": "memo:1", "blob": "AAAA"}}), "[blob of no type, 3 bytes]"),
+            (
+                json!({"type": "text", "text": "two\nlines\u{1b}[0m"}),
+                "two\nlines[0m",
+            ),
+            (
+                json!({"type": "image", "mimeType": "image/png\n", "data": "AAAAAAA="}),
+                "[image image/png , 5 bytes]",
+            ),
+            (
+                json!({"type": "resource", "resource": {"uri": "memo:1", "text": "in"}}),
+                "in",
+            ),
+            (
+                json!({"type": "resource", "resource": {"uri": "memo:1", "blob": "AAAA"}}),
+                "[blob of no type, 3 bytes]",
+            ),
         ] {
             assert_eq!(show(&block), shown);
         }
@@ -200,16 +276,28 @@ mod tests {
         let (into, stem) = (folder.join("new/"), "../../etc/passwd");
         let saved = save(&media, &into, stem).expect("it is saved");
         let names = |saved: &[PathBuf]| {
-            saved.iter().map(|path| path.file_name().unwrap_or_default().display().to_string()).collect::<Vec<_>>()
+            saved
+                .iter()
+                .map(|path| path.file_name().unwrap_or_default().display().to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(&saved), ["etc_passwd-1.png", "etc_passwd-1.bin"]);
-        assert!(saved.iter().all(|path| path.parent() == Some(&folder.join("new"))), "{saved:?}");
+        assert!(
+            saved
+                .iter()
+                .all(|path| path.parent() == Some(&folder.join("new"))),
+            "{saved:?}"
+        );
         let again = save(&media, &into, stem).expect("it is saved");
         assert_eq!(names(&again), ["etc_passwd-2.png", "etc_passwd-2.bin"]);
         assert_eq!(std::fs::read(&saved[0]).ok(), Some(vec![0x89, b'P', b'N']));
-        let several = save(&media, &folder.join("one.png"), "x").expect_err("two do not fit into a file");
+        let several =
+            save(&media, &folder.join("one.png"), "x").expect_err("two do not fit into a file");
         assert!(several.contains("name a folder"), "{several}");
-        assert_eq!(save(&media[..1], &folder.join("one.png"), "x"), Ok(vec![folder.join("one.png")]));
+        assert_eq!(
+            save(&media[..1], &folder.join("one.png"), "x"),
+            Ok(vec![folder.join("one.png")])
+        );
         std::fs::remove_dir_all(folder).expect("it is there");
     }
 

@@ -38,10 +38,17 @@ pub(super) async fn describe(options: &DescribeOptions) -> ExitCode {
         Ok(listed) => listed,
         Err(error) => return failed(&error),
     };
-    let found = listed.items.iter().find(|item| item["name"] == **tool).or_else(|| own_name(&listed.items, tool));
+    let found = listed
+        .items
+        .iter()
+        .find(|item| item["name"] == **tool)
+        .or_else(|| own_name(&listed.items, tool));
     let Some(found) = found else {
         client.close().await;
-        return fail(UNREACHABLE, UnknownName::new(ServerList::Tools, tool, &listed).explain(&target.url));
+        return fail(
+            UNREACHABLE,
+            UnknownName::new(ServerList::Tools, tool, &listed).explain(&target.url),
+        );
     };
     if *json {
         terminal::line(terminal::json(found));
@@ -54,22 +61,36 @@ pub(super) async fn describe(options: &DescribeOptions) -> ExitCode {
 
 fn show(tool: &Value, url: &str) -> String {
     let name = one_line(tool["name"].as_str().unwrap_or("?"));
-    let title = tool["title"].as_str().or(tool["annotations"]["title"].as_str()).map(one_line);
+    let title = tool["title"]
+        .as_str()
+        .or(tool["annotations"]["title"].as_str())
+        .map(one_line);
     let mut out = title.map_or_else(|| format!("{name}\n"), |title| format!("{name}: {title}\n"));
     if let Some(description) = tool["description"].as_str() {
         out.push_str(&format!("\n{}\n", plain(description.trim())));
     }
     let schema = &tool["inputSchema"];
-    let arguments: Vec<Vec<String>> = properties(schema).map(|(name, property)| row(name, property, schema)).collect();
+    let arguments: Vec<Vec<String>> = properties(schema)
+        .map(|(name, property)| row(name, property, schema))
+        .collect();
     match arguments.is_empty() {
         true => out.push_str("\nIt takes no arguments.\n"),
-        false => out.push_str(&format!("\nArguments:\n{}", columns(&arguments, terminal::width()))),
+        false => out.push_str(&format!(
+            "\nArguments:\n{}",
+            columns(&arguments, terminal::width())
+        )),
     }
     let hints = hints(&tool["annotations"]);
     if !hints.is_empty() {
-        out.push_str(&format!("\nIts server says that it {}.\n", hints.join(", ")));
+        out.push_str(&format!(
+            "\nIts server says that it {}.\n",
+            hints.join(", ")
+        ));
     }
-    out.push_str(&format!("\nCall it:\n  weir call {url} {name}{}\n", example(schema)));
+    out.push_str(&format!(
+        "\nCall it:\n  weir call {url} {name}{}\n",
+        example(schema)
+    ));
     out
 }
 
@@ -78,18 +99,29 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn is_required(schema: &Value, name: &str) -> bool {
-    schema["required"].as_array().is_some_and(|required| required.iter().any(|one| one == name))
+    schema["required"]
+        .as_array()
+        .is_some_and(|required| required.iter().any(|one| one == name))
 }
 
 /// An argument: its name, its type, and its description.
 fn row(name: &str, property: &Value, schema: &Value) -> Vec<String> {
     let kinds = kinds(property, schema, DEPTH);
-    let mut kind = if kinds.is_empty() { "anything".to_owned() } else { kinds.join(" or ") };
+    let mut kind = if kinds.is_empty() {
+        "anything".to_owned()
+    } else {
+        kinds.join(" or ")
+    };
     if is_required(schema, name) {
         kind.push_str(", required");
     }
-    let mut about =
-        vec![one_line(property["description"].as_str().or(property["title"].as_str()).unwrap_or_default().trim())];
+    let mut about = vec![one_line(
+        property["description"]
+            .as_str()
+            .or(property["title"].as_str())
+            .unwrap_or_default()
+            .trim(),
+    )];
     if let Some(values) = property["enum"].as_array() {
         let values: Vec<String> = values.iter().map(literal).collect();
         about.push(format!("one of {}", values.join(", ")));
@@ -98,11 +130,17 @@ fn row(name: &str, property: &Value, schema: &Value) -> Vec<String> {
         about.push(format!("default {}", literal(&property["default"])));
     }
     about.retain(|part| !part.is_empty());
-    vec![format!("  {}", one_line(name)), one_line(&kind), about.join("; ")]
+    vec![
+        format!("  {}", one_line(name)),
+        one_line(&kind),
+        about.join("; "),
+    ]
 }
 
 fn literal(value: &Value) -> String {
-    value.as_str().map_or_else(|| terminal::json(value), one_line)
+    value
+        .as_str()
+        .map_or_else(|| terminal::json(value), one_line)
 }
 
 fn hints(annotations: &Value) -> Vec<&'static str> {
@@ -114,18 +152,30 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
         ("openWorldHint", true, "reaches other systems"),
         ("openWorldHint", false, "stays within its own system"),
     ];
-    known.into_iter().filter(|(name, value, _)| annotations[*name] == *value).map(|(_, _, words)| words).collect()
+    known
+        .into_iter()
+        .filter(|(name, value, _)| annotations[*name] == *value)
+        .map(|(_, _, words)| words)
+        .collect()
 }
 
 /// The required arguments, to be filled in.
 fn example(schema: &Value) -> String {
     let required = properties(schema).filter(|(name, _)| is_required(schema, name));
-    required.map(|(name, property)| format!(" {}={}", one_line(name), placeholder(property, schema))).collect()
+    required
+        .map(|(name, property)| format!(" {}={}", one_line(name), placeholder(property, schema)))
+        .collect()
 }
 
 fn placeholder(property: &Value, schema: &Value) -> String {
-    let given = property["default"].as_str().or(property["enum"][0].as_str()).map(one_line);
-    let simple = given.filter(|text| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c)));
+    let given = property["default"]
+        .as_str()
+        .or(property["enum"][0].as_str())
+        .map(one_line);
+    let simple = given.filter(|text| {
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c))
+    });
     simple.unwrap_or_else(|| match kinds(property, schema, DEPTH).first() {
         Some(&("integer" | "number")) => "1".to_owned(),
         Some(&"boolean") => "true".to_owned(),

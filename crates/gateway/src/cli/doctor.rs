@@ -23,23 +23,39 @@ pub(super) struct Options {
 /// Reads the config, starts or dials each upstream, and looks at the machine.
 pub(super) async fn doctor(options: Options) -> ExitCode {
     // The one object stands alone on the standard output.
-    let say =
-        |report: &Report| if options.json { crate::telemetry::print_error(report) } else { terminal::line(report) };
+    let say = |report: &Report| {
+        if options.json {
+            crate::telemetry::print_error(report)
+        } else {
+            terminal::line(report)
+        }
+    };
     let inputs = InputSource::Prompt(&crate::ask::ask);
     let Some(config) = super::check::load_and_say(&options.config.path(), inputs, say) else {
         return ExitCode::from(BAD_CONFIG);
     };
     let findings = examine(&config).await;
     if options.json {
-        terminal::line(terminal::json(&serde_json::to_value(&findings).unwrap_or_default()));
+        terminal::line(terminal::json(
+            &serde_json::to_value(&findings).unwrap_or_default(),
+        ));
     } else {
         show(&findings);
     }
-    if findings.is_good() { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+    if findings.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NO)
+    }
 }
 
 fn show(findings: &Findings) {
-    let width = findings.upstreams.iter().map(|upstream| upstream.id.len()).max().unwrap_or_default();
+    let width = findings
+        .upstreams
+        .iter()
+        .map(|upstream| upstream.id.len())
+        .max()
+        .unwrap_or_default();
     for upstream in &findings.upstreams {
         show_upstream(upstream, width);
     }
@@ -54,19 +70,36 @@ pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
     let took = format!("{:.1} s", *took_ms as f64 / 1e3);
     match &upstream.cause {
         None => {
-            let second = upstream.second_protocol.map(|second| format!(" and {second}")).unwrap_or_default();
+            let second = upstream
+                .second_protocol
+                .map(|second| format!(" and {second}"))
+                .unwrap_or_default();
             let protocol = upstream.protocol.unwrap_or("an unknown revision");
-            let parts = [(upstream.tools, "tool"), (upstream.prompts, "prompt"), (upstream.resources, "resource")];
-            let parts = parts.map(|(number, one)| terminal::count(number, one)).join(", ");
+            let parts = [
+                (upstream.tools, "tool"),
+                (upstream.prompts, "prompt"),
+                (upstream.resources, "resource"),
+            ];
+            let parts = parts
+                .map(|(number, one)| terminal::count(number, one))
+                .join(", ");
             terminal::line(format_args!(
                 "{}  {id:<width$}  {parts}, protocol {protocol}{second}, {took}",
                 word(Grade::Good)
             ));
         }
         Some(cause) => {
-            terminal::line(format_args!("{}  {id:<width$}  {}, {took}", word(Grade::Error), terminal::one_line(cause)));
+            terminal::line(format_args!(
+                "{}  {id:<width$}  {}, {took}",
+                word(Grade::Error),
+                terminal::one_line(cause)
+            ));
             for line in &upstream.last_lines {
-                terminal::line(format_args!("       {:<width$}  | {}", "", terminal::one_line(line)));
+                terminal::line(format_args!(
+                    "       {:<width$}  | {}",
+                    "",
+                    terminal::one_line(line)
+                ));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! `weir explain`: why somebody can use a tool or not, asked of the running weir, or by its config alone.
+//! `weir explain`: why somebody can use a tool or not, asked of the running weir, or by its config
+//! alone.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,11 +21,18 @@ use crate::terminal;
 pub(super) struct Options {
     #[command(flatten)]
     operators: OperatorsOptions,
-    /// A file with the operator's token, where the listener wants one; the variable WEIR_ADMIN_TOKEN does as well
+    /// A file with the operator's token, where the listener wants one; the variable
+    /// WEIR_ADMIN_TOKEN does as well
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}, or {"certificate": "NAME"}; nobody where not given
-    #[arg(long = "as", value_name = "CLAIMS", default_value = "{}", hide_default_value = true)]
+    /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}, or {"certificate":
+    /// "NAME"}; nobody where not given
+    #[arg(
+        long = "as",
+        value_name = "CLAIMS",
+        default_value = "{}",
+        hide_default_value = true
+    )]
     claims: String,
     /// The path that the sender uses
     #[arg(long, value_name = "PATH", default_value = crate::explain::ENDPOINT)]
@@ -41,7 +49,13 @@ pub(super) struct Options {
 }
 
 pub(super) async fn explain(options: &Options) -> ExitCode {
-    let Options { claims, endpoint, tool, arguments, .. } = options;
+    let Options {
+        claims,
+        endpoint,
+        tool,
+        arguments,
+        ..
+    } = options;
     let question = match Question::new(claims, endpoint, tool, arguments.as_deref()) {
         Ok(question) => question,
         Err(why) => return fail(USAGE, why),
@@ -58,47 +72,95 @@ fn finish(explanation: &Explanation, json: bool) -> ExitCode {
     } else {
         terminal::write(explanation);
     }
-    if explanation.callable { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+    if explanation.callable {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NO)
+    }
 }
 
 async fn answer(options: &Options, question: &Question) -> Result<Explanation, (u8, String)> {
-    let Options { operators, token_file, .. } = options;
+    let Options {
+        operators,
+        token_file,
+        ..
+    } = options;
     let token = token_file.as_deref();
     let asked = |failed: Failed| match failed.code {
         USAGE => (USAGE, failed.why),
-        UNREACHABLE => (UNREACHABLE, format!("{}; {NAME_IT}, or explains by it alone", failed.why)),
+        UNREACHABLE => (
+            UNREACHABLE,
+            format!("{}; {NAME_IT}, or explains by it alone", failed.why),
+        ),
         _ => (UNREACHABLE, failed.why),
     };
-    let Some(file) = operators.config.as_deref().filter(|_| operators.named().is_none()) else {
+    let Some(file) = operators
+        .config
+        .as_deref()
+        .filter(|_| operators.named().is_none())
+    else {
         let admin = operators.url().map_err(|why| (USAGE, why))?;
         return ask(&admin, token, question).await.map_err(asked);
     };
     // Where its weir is not reached, the config alone is asked.
     let config = load(file).map_err(|why| (BAD_CONFIG, why))?;
-    if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
-        match ask(&format!("http://{}", on_this_machine(address)), token, question).await {
+    if let Some(address) = config
+        .admin
+        .as_ref()
+        .map(|plan| plan.listen)
+        .filter(|address| address.port() != 0)
+    {
+        match ask(
+            &format!("http://{}", on_this_machine(address)),
+            token,
+            question,
+        )
+        .await
+        {
             Ok(explanation) => return Ok(explanation),
-            Err(Failed { code: UNREACHABLE, why }) => {
-                terminal::note(format_args!("weir: {why}; this is what the config alone says"));
+            Err(Failed {
+                code: UNREACHABLE,
+                why,
+            }) => {
+                terminal::note(format_args!(
+                    "weir: {why}; this is what the config alone says"
+                ));
             }
             // It is there: what the config alone says would be half of the truth.
-            Err(Failed { code: ask::REFUSED, why }) => return Err((UNREACHABLE, format!("{address}: {why}"))),
+            Err(Failed {
+                code: ask::REFUSED,
+                why,
+            }) => return Err((UNREACHABLE, format!("{address}: {why}"))),
             Err(Failed { code, why }) => return Err((code, why)),
         }
     }
-    Ok(Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new())).answer(question).await)
+    Ok(
+        Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new()))
+            .answer(question)
+            .await,
+    )
 }
 
 fn load(file: &Path) -> Result<Config, String> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(InputSource::StandIn).load();
-    outcome.config.ok_or_else(|| format!("the config cannot be used:\n{}", outcome.report))
+    let outcome = Loader::new(Source::File(file.to_owned()), &environment)
+        .inputs_from(InputSource::StandIn)
+        .load();
+    outcome
+        .config
+        .ok_or_else(|| format!("the config cannot be used:\n{}", outcome.report))
 }
 
 /// Asks a running weir.
-async fn ask(admin: &str, token: Option<&Path>, question: &Question) -> Result<Explanation, Failed> {
+async fn ask(
+    admin: &str,
+    token: Option<&Path>,
+    question: &Question,
+) -> Result<Explanation, Failed> {
     let desk = Desk::new(admin, token).map_err(|why| Failed { code: USAGE, why })?;
-    let answer = desk.look(&format!("{EXPLAIN}?{}", question.query())).await?;
+    let answer = desk
+        .look(&format!("{EXPLAIN}?{}", question.query()))
+        .await?;
     serde_json::from_value(answer).map_err(|error| Failed {
         code: UNREACHABLE,
         why: format!("{admin} gives no explanation, so it is another version of weir ({error})"),

@@ -1,5 +1,5 @@
-//! `weir health`: is a running weir alive, does it want traffic. For images without a shell and for scripts; it knows nothing that
-//! the two pages do not say.
+//! `weir health`: is a running weir alive, does it want traffic. For images without a shell and for
+//! scripts; it knows nothing that the two pages do not say.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,19 +41,32 @@ pub(super) async fn health(options: &Options) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok((status, text)) => fail(NO, format!("{status}: {text}")),
-        Err(why) => fail(UNREACHABLE, format!("no weir answers its operators at {admin}: {why}; {NAME_IT}")),
+        Err(why) => fail(
+            UNREACHABLE,
+            format!("no weir answers its operators at {admin}: {why}; {NAME_IT}"),
+        ),
     }
 }
 
 async fn ask(url: &str) -> Result<(StatusCode, String), String> {
-    let request = Request::get(url).body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
+    let request = Request::get(url)
+        .body(Full::new(Bytes::new()))
+        .map_err(|error| error.to_string())?;
     let uri = request.uri().clone();
     let exchange = async {
         let response = pool(url.starts_with("https:"))?.request(request).await;
         let response = response.map_err(|error| explain_unreachable(&uri, &error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
-        Ok((status, String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()))
+        let body = Limited::new(response.into_body(), LONGEST)
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok((
+            status,
+            String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
+        ))
     };
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err("it is silent".to_owned()))
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .unwrap_or_else(|_| Err("it is silent".to_owned()))
 }

@@ -1,4 +1,5 @@
-//! `weir import [CLIENT|FILE ...] [--write FILE]`: the servers of MCP clients, as a config of weir's.
+//! `weir import [CLIENT|FILE ...] [--write FILE]`: the servers of MCP clients, as a config of
+//! weir's.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -24,7 +25,8 @@ const STAND_IN_URL: &str = "http://127.0.0.1:9";
 /// The options of `weir import`.
 #[derive(Debug, Args)]
 pub(super) struct ImportOptions {
-    /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a file; without any, all clients
+    /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a
+    /// file; without any, all clients
     #[arg(value_name = "CLIENT|FILE")]
     from: Vec<String>,
     /// Write the config to this file, readable by its owner alone, instead of printing it
@@ -41,14 +43,27 @@ pub(super) struct ImportOptions {
 /// Reads the clients' files, shows their servers, and prints or writes the config. Starts nothing.
 pub(super) fn import(options: &ImportOptions) -> ExitCode {
     let Some(folders) = ClientFolders::of_user(options.home.as_deref()) else {
-        return fail(USAGE, "the variable HOME is not set: name the folder, such as --home /home/me");
+        return fail(
+            USAGE,
+            "the variable HOME is not set: name the folder, such as --home /home/me",
+        );
     };
     let files = match files(&options.from, &folders) {
         Ok(files) => files,
         Err(why) => return fail(USAGE, why),
     };
-    if let Some(file) = options.write.as_deref().filter(|file| !options.force && file.exists()) {
-        return fail(USAGE, format_args!("{} is there already: choose another name, or add --force", file.display()));
+    if let Some(file) = options
+        .write
+        .as_deref()
+        .filter(|file| !options.force && file.exists())
+    {
+        return fail(
+            USAGE,
+            format_args!(
+                "{} is there already: choose another name, or add --force",
+                file.display()
+            ),
+        );
     }
     let (mut sources, mut is_broken) = (Vec::new(), false);
     for read in read(files, &folders.home) {
@@ -71,25 +86,48 @@ pub(super) fn import(options: &ImportOptions) -> ExitCode {
     leave_out_broken(&mut converter);
     show(&converter, &sources);
     if converter.converted.is_empty() {
-        return if is_broken { ExitCode::from(USAGE) } else { nothing(options, &sources) };
+        return if is_broken {
+            ExitCode::from(USAGE)
+        } else {
+            nothing(options, &sources)
+        };
     }
     let text = config(&converter);
     match &options.write {
         None => terminal::write(&text),
         Some(file) => {
-            let written = if options.force { new_file::replace(file, &text) } else { new_file::create(file, &text) };
+            let written = if options.force {
+                new_file::replace(file, &text)
+            } else {
+                new_file::create(file, &text)
+            };
             if let Err(error) = written {
-                return fail(USAGE, format_args!("{} cannot be written: {error}", file.display()));
+                return fail(
+                    USAGE,
+                    format_args!("{} cannot be written: {error}", file.display()),
+                );
             }
         }
     }
     advise(&converter, options.write.as_deref());
-    if is_broken { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    if is_broken {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// The files that were asked for, each with its client.
-fn files(from: &[String], folders: &ClientFolders) -> Result<Vec<(Option<McpClient>, PathBuf)>, String> {
-    let of = |client: McpClient| client.found(folders).into_iter().map(move |file| (Some(client), file));
+fn files(
+    from: &[String],
+    folders: &ClientFolders,
+) -> Result<Vec<(Option<McpClient>, PathBuf)>, String> {
+    let of = |client: McpClient| {
+        client
+            .found(folders)
+            .into_iter()
+            .map(move |file| (Some(client), file))
+    };
     if from.is_empty() {
         return Ok(McpClient::ALL.into_iter().flat_map(of).collect());
     }
@@ -102,7 +140,10 @@ fn files(from: &[String], folders: &ClientFolders) -> Result<Vec<(Option<McpClie
             }
             None => {
                 let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::name).collect();
-                return Err(format!("`{name}` is neither a file nor a client; clients are {}", known.join(", ")));
+                return Err(format!(
+                    "`{name}` is neither a file nor a client; clients are {}",
+                    known.join(", ")
+                ));
             }
         }
     }
@@ -114,25 +155,61 @@ fn leave_out_broken(converter: &mut ServerConverter) {
     for one in std::mem::take(&mut converter.converted) {
         match complaint(&one) {
             None => converter.converted.push(one),
-            Some(why) => converter.left.push(SkippedServer { name: one.name, origin: one.origin, why }),
+            Some(why) => converter.left.push(SkippedServer {
+                name: one.name,
+                origin: one.origin,
+                why,
+            }),
         }
     }
-    let written: String = converter.converted.iter().map(|one| one.entry.block("", "")).collect();
-    converter.variables.retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
+    let written: String = converter
+        .converted
+        .iter()
+        .map(|one| one.entry.block("", ""))
+        .collect();
+    converter
+        .variables
+        .retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
 }
 
 /// The first error that `weir check` would find in an upstream.
 fn complaint(one: &ConvertedServer) -> Option<String> {
-    let urls: HashSet<&str> =
-        one.entry.url.iter().filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next()).collect();
-    let text = format!("upstreams:\n  {}:\n{}", scalar(&one.id), one.entry.block("    ", "  "));
+    let urls: HashSet<&str> = one
+        .entry
+        .url
+        .iter()
+        .filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next())
+        .collect();
+    let text = format!(
+        "upstreams:\n  {}:\n{}",
+        scalar(&one.id),
+        one.entry.block("    ", "  ")
+    );
     let environment = |name: &str| {
-        let is_named = text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
-        let stand_in = if urls.contains(name) { STAND_IN_URL } else { STAND_IN };
-        std::env::var(name).ok().or_else(|| is_named.then(|| stand_in.to_owned()))
+        let is_named =
+            text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
+        let stand_in = if urls.contains(name) {
+            STAND_IN_URL
+        } else {
+            STAND_IN
+        };
+        std::env::var(name)
+            .ok()
+            .or_else(|| is_named.then(|| stand_in.to_owned()))
     };
-    let outcome = Loader::new(Source::Text { name: String::new(), text: text.clone() }, &environment).load();
-    let error = outcome.report.problems().iter().find(|problem| problem.severity == Severity::Error)?;
+    let outcome = Loader::new(
+        Source::Text {
+            name: String::new(),
+            text: text.clone(),
+        },
+        &environment,
+    )
+    .load();
+    let error = outcome
+        .report
+        .problems()
+        .iter()
+        .find(|problem| problem.severity == Severity::Error)?;
     let key = error.path.to_string();
     let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
     Some(format!("{key} {}", error.message).trim().to_owned())
@@ -141,17 +218,34 @@ fn complaint(one: &ConvertedServer) -> Option<String> {
 /// Prints every file with its servers.
 fn show(converter: &ServerConverter, sources: &[ClientFile]) {
     for source in sources {
-        let client = source.client.map(|client| format!(" ({})", client.title())).unwrap_or_default();
+        let client = source
+            .client
+            .map(|client| format!(" ({})", client.title()))
+            .unwrap_or_default();
         let own = |origin: &str| origin.starts_with(&format!("{}:", source.file.display()));
         let mut text = format!("{}{client}", one_line(&source.file.display().to_string()));
         for one in converter.converted.iter().filter(|one| own(&one.origin)) {
             let line = one.origin.rsplit(':').next().unwrap_or_default();
-            let renamed = if one.id == one.name { String::new() } else { format!(", as `{}`", one.id) };
-            let _ = write!(text, "\n  line {line}: {}{renamed}\n    {}", one_line(&one.name), one_line(&one.shown));
+            let renamed = if one.id == one.name {
+                String::new()
+            } else {
+                format!(", as `{}`", one.id)
+            };
+            let _ = write!(
+                text,
+                "\n  line {line}: {}{renamed}\n    {}",
+                one_line(&one.name),
+                one_line(&one.shown)
+            );
         }
         for left in converter.left.iter().filter(|left| own(&left.origin)) {
             let line = left.origin.rsplit(':').next().unwrap_or_default();
-            let _ = write!(text, "\n  line {line}: {}\n    left out: {}", one_line(&left.name), one_line(&left.why));
+            let _ = write!(
+                text,
+                "\n  line {line}: {}\n    left out: {}",
+                one_line(&left.name),
+                one_line(&left.why)
+            );
         }
         if source.found.servers.is_empty() {
             text.push_str("\n  no servers");
@@ -164,10 +258,16 @@ fn show(converter: &ServerConverter, sources: &[ClientFile]) {
 fn nothing(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
     if sources.is_empty() && options.from.is_empty() {
         let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::title).collect();
-        let why = format!("there is no file of {} here; name a file, such as: weir import mcp.json", known.join(", "));
+        let why = format!(
+            "there is no file of {} here; name a file, such as: weir import mcp.json",
+            known.join(", ")
+        );
         return fail(NOTHING, why);
     }
-    fail(NOTHING, "there is no server to import; `weir init` writes a config without any")
+    fail(
+        NOTHING,
+        "there is no server to import; `weir init` writes a config without any",
+    )
 }
 
 /// The config.
@@ -176,14 +276,19 @@ fn config(converter: &ServerConverter) -> String {
         "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
     );
     if !converter.variables.is_empty() {
-        text.push_str("# ${NAME} is an environment variable; these are to be set where weir starts:\n");
+        text.push_str(
+            "# ${NAME} is an environment variable; these are to be set where weir starts:\n",
+        );
         for variable in &converter.variables {
             let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
         }
     }
     text.push_str("listen: 127.0.0.1:8080\nupstreams:\n");
     for one in &converter.converted {
-        let client = one.client.map(|client| format!(" ({client})")).unwrap_or_default();
+        let client = one
+            .client
+            .map(|client| format!(" ({client})"))
+            .unwrap_or_default();
         let _ = write!(
             text,
             "  # {}{client}\n  {}:\n{}",
@@ -203,14 +308,19 @@ fn advise(converter: &ServerConverter, written: Option<&Path>) {
     };
     text.push_str("; nothing was started.");
     if !converter.variables.is_empty() {
-        text.push_str("\nCredentials are not in the config. Set these variables where weir starts:");
+        text.push_str(
+            "\nCredentials are not in the config. Set these variables where weir starts:",
+        );
         for variable in &converter.variables {
             let _ = write!(text, "\n  {}  {}", variable.name, one_line(&variable.about));
         }
     }
     if let Some(file) = written {
         let file = file.display();
-        let _ = write!(text, "\nNext: weir check {file}, then weir serve --config {file}");
+        let _ = write!(
+            text,
+            "\nNext: weir check {file}, then weir serve --config {file}"
+        );
     }
     terminal::note(text);
 }

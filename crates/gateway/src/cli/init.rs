@@ -69,7 +69,11 @@ upstreams: {}
 pub(super) fn init(options: &InitOptions) -> ExitCode {
     let named = options.file.as_deref().or(options.config.as_deref());
     let file = named.unwrap_or(Path::new("weir.yaml"));
-    let written = if options.force { new_file::replace(file, FIRST) } else { new_file::create(file, FIRST) };
+    let written = if options.force {
+        new_file::replace(file, FIRST)
+    } else {
+        new_file::create(file, FIRST)
+    };
     match written {
         Ok(()) => {
             let file = file.display();
@@ -78,9 +82,16 @@ pub(super) fn init(options: &InitOptions) -> ExitCode {
             ));
             ExitCode::SUCCESS
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fail(USAGE, format_args!("{} is there already: choose another name, or add --force", file.display()))
-        }
-        Err(error) => fail(USAGE, format_args!("{} cannot be written: {error}", file.display())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fail(
+            USAGE,
+            format_args!(
+                "{} is there already: choose another name, or add --force",
+                file.display()
+            ),
+        ),
+        Err(error) => fail(
+            USAGE,
+            format_args!("{} cannot be written: {error}", file.display()),
+        ),
     }
 }

@@ -1,4 +1,5 @@
-//! Shared parts of `weir tools`, `weir prompts` and `weir resources`: waiting for a whole list, filtering it, and naming the missing upstreams.
+//! Shared parts of `weir tools`, `weir prompts` and `weir resources`: waiting for a whole list,
+//! filtering it, and naming the missing upstreams.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,21 +22,25 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct ListOptions {
     #[command(flatten)]
     pub(super) target: Target,
-    /// Only items with this text in their name or description, in whatever case; exits with 1 where there is none
+    /// Only items with this text in their name or description, in whatever case; exits with 1 where
+    /// there is none
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
-    /// Wait until the server answers and every upstream has its part in the list, for 30s or as long as is said
+    /// Wait until the server answers and every upstream has its part in the list, for 30s or as
+    /// long as is said
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "30s", value_parser = time)]
     wait: Option<Duration>,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
     let time: Result<Time, _> = serde_json::from_value(Value::from(text));
-    time.map(|Time(time)| time).map_err(|_| "write a time such as 30s or 2m".to_owned())
+    time.map(|Time(time)| time)
+        .map_err(|_| "write a time such as 30s or 2m".to_owned())
 }
 
 impl ListOptions {
-    /// Connects and reads the lists; with `--wait` again and again, until all are whole or the time is over.
+    /// Connects and reads the lists; with `--wait` again and again, until all are whole or the time
+    /// is over.
     pub(super) async fn read<const N: usize>(
         &self,
         lists: [ServerList; N],
@@ -46,7 +51,9 @@ impl ListOptions {
             let read = self.read_once(lists).await;
             let why = match &read {
                 Err(error @ ClientError::Unreachable { .. }) => error.to_string(),
-                Ok((_, listed)) if listed.iter().any(is_incomplete) => format!("{} missing", away(listed)),
+                Ok((_, listed)) if listed.iter().any(is_incomplete) => {
+                    format!("{} missing", away(listed))
+                }
                 Ok(_) | Err(_) => return read,
             };
             if deadline.is_none_or(|deadline| Instant::now() + AGAIN > deadline) {
@@ -76,10 +83,16 @@ impl ListOptions {
 
     /// The items that match `--grep`.
     pub(super) fn choose(&self, items: Vec<Value>) -> Vec<Value> {
-        let Some(text) = self.grep.as_ref().map(|text| text.to_lowercase()) else { return items };
+        let Some(text) = self.grep.as_ref().map(|text| text.to_lowercase()) else {
+            return items;
+        };
         let members = ["name", "title", "description", "uri", "uriTemplate"];
         let has = |item: &Value| {
-            members.iter().any(|member| item[member].as_str().is_some_and(|said| said.to_lowercase().contains(&text)))
+            members.iter().any(|member| {
+                item[member]
+                    .as_str()
+                    .is_some_and(|said| said.to_lowercase().contains(&text))
+            })
         };
         items.into_iter().filter(has).collect()
     }
@@ -98,7 +111,10 @@ impl ListOptions {
     /// Names the missing upstreams, one a line.
     pub(super) fn tell_missing(&self, list: ServerList, missing: &[MissingUpstream]) {
         for one in missing {
-            terminal::note(format_args!("weir: {}", lacks(one, list, self.wait.is_some())));
+            terminal::note(format_args!(
+                "weir: {}",
+                lacks(one, list, self.wait.is_some())
+            ));
         }
     }
 }
@@ -106,13 +122,21 @@ impl ListOptions {
 /// The upstreams that are away: `a is`, or `a, b are`.
 fn away(listed: &[ListedItems]) -> String {
     let mut names: Vec<String> = Vec::new();
-    for missing in listed.iter().flat_map(|listed| &listed.missing).filter(|missing| missing.is_away()) {
+    for missing in listed
+        .iter()
+        .flat_map(|listed| &listed.missing)
+        .filter(|missing| missing.is_away())
+    {
         let name = format!("`{}`", one_line(&missing.upstream));
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
+    format!(
+        "{} {}",
+        names.join(", "),
+        if names.len() == 1 { "is" } else { "are" }
+    )
 }
 
 fn is_incomplete(listed: &ListedItems) -> bool {
@@ -127,24 +151,37 @@ fn lacks(missing: &MissingUpstream, list: ServerList, waited: bool) -> String {
                 "`{upstream}` is still starting, and its {items} are missing: give --wait more time, as in --wait=2m"
             )
         }
-        "pending" => format!("`{upstream}` is still starting, and its {items} are missing: --wait waits for them"),
-        "down" => format!("`{upstream}` is down, and its {items} are missing: `weir admin upstreams` says why"),
+        "pending" => format!(
+            "`{upstream}` is still starting, and its {items} are missing: --wait waits for them"
+        ),
+        "down" => format!(
+            "`{upstream}` is down, and its {items} are missing: `weir admin upstreams` says why"
+        ),
         "stale" => format!(
             "`{upstream}` does not answer now, and its last {items} are listed: `weir admin upstreams` says why"
         ),
         "truncated" => {
-            format!("`{upstream}` has more {items} than `walk` of weir's config lets it list: the first are here")
+            format!(
+                "`{upstream}` has more {items} than `walk` of weir's config lets it list: the first are here"
+            )
         }
         "disabled" => format!(
             "`{upstream}` is switched off by an operator, and its {items} are missing: `weir admin upstreams` says by whom"
         ),
-        other => format!("the {items} of `{upstream}` are not whole ({})", one_line(other)),
+        other => format!(
+            "the {items} of `{upstream}` are not whole ({})",
+            one_line(other)
+        ),
     }
 }
 
 /// The number of items, and the server.
 pub(super) fn summary(list: ServerList, shown: usize, all: usize, client: &Client) -> String {
-    let found = if shown == all { count(all, list.item()) } else { format!("{shown} of {}", count(all, list.item())) };
+    let found = if shown == all {
+        count(all, list.item())
+    } else {
+        format!("{shown} of {}", count(all, list.item()))
+    };
     format!("{found} ({})", server(client))
 }
 
@@ -160,8 +197,17 @@ fn server(client: &Client) -> String {
 
 /// The first line of an item's description.
 pub(super) fn about(item: &Value) -> String {
-    let about = item["description"].as_str().or(item["title"].as_str()).unwrap_or_default();
-    one_line(about.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim())
+    let about = item["description"]
+        .as_str()
+        .or(item["title"].as_str())
+        .unwrap_or_default();
+    one_line(
+        about
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default()
+            .trim(),
+    )
 }
 
 #[cfg(test)]
@@ -173,9 +219,15 @@ mod tests {
     #[test]
     fn every_reason_names_the_upstream_and_what_to_do() {
         for reason in ["pending", "down", "stale", "truncated", "disabled", "new"] {
-            let missing = MissingUpstream { upstream: "gone\u{1b}[2J".to_owned(), reason: reason.to_owned() };
+            let missing = MissingUpstream {
+                upstream: "gone\u{1b}[2J".to_owned(),
+                reason: reason.to_owned(),
+            };
             let said = lacks(&missing, ServerList::Tools, false);
-            assert!(said.contains("`gone[2J`") && said.contains("tools"), "{said}");
+            assert!(
+                said.contains("`gone[2J`") && said.contains("tools"),
+                "{said}"
+            );
         }
     }
 
@@ -187,7 +239,13 @@ mod tests {
 
     #[test]
     fn an_item_is_introduced_by_its_first_line() {
-        assert_eq!(about(&json!({"description": "\n  first\u{7} line\nsecond"})), "first line");
-        assert_eq!((about(&json!({"title": "T"})), about(&json!({}))), ("T".to_owned(), String::new()));
+        assert_eq!(
+            about(&json!({"description": "\n  first\u{7} line\nsecond"})),
+            "first line"
+        );
+        assert_eq!(
+            (about(&json!({"title": "T"})), about(&json!({}))),
+            ("T".to_owned(), String::new())
+        );
     }
 }

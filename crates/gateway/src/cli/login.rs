@@ -45,7 +45,13 @@ pub(super) async fn login(options: Options) -> ExitCode {
         Err(ClientError::Unauthorized(refusal)) => refusal.challenge,
         Err(error) => return failed(&error),
     };
-    let Options { client_id, scope, port, no_browser, .. } = options;
+    let Options {
+        client_id,
+        scope,
+        port,
+        no_browser,
+        ..
+    } = options;
     let mut show = |page: &Url| {
         terminal::line(format_args!("Open this page to log in:\n\n{page}\n"));
         if !no_browser {
@@ -56,19 +62,37 @@ pub(super) async fn login(options: Options) -> ExitCode {
         let accounts = Accounts::of_this_user()?;
         // Who asks for more keeps what there was; who asks for nothing begins anew.
         let scope = match scope {
-            Some(more) => Some(accounts.scope(&server)?.map_or(more.clone(), |earlier| format!("{earlier} {more}"))),
+            Some(more) => Some(
+                accounts
+                    .scope(&server)?
+                    .map_or(more.clone(), |earlier| format!("{earlier} {more}")),
+            ),
             None => None,
         };
-        let wishes = Wishes { client_id, scope, port };
+        let wishes = Wishes {
+            client_id,
+            scope,
+            port,
+        };
         let account = login::login(&server, &challenge, &wishes, &mut show).await?;
         accounts.keep(&account)?;
         Ok::<_, LoginError>((accounts, account))
     };
     match logged_in.await {
         Ok((accounts, account)) => {
-            let scope = account.scope().map(|scope| format!(" with the scopes `{scope}`")).unwrap_or_default();
-            terminal::line(format_args!("logged in at {} for {}{scope}", account.issuer(), account.resource()));
-            terminal::note(format_args!("kept in {}; `weir logout {server}` ends it", accounts.file().display()));
+            let scope = account
+                .scope()
+                .map(|scope| format!(" with the scopes `{scope}`"))
+                .unwrap_or_default();
+            terminal::line(format_args!(
+                "logged in at {} for {}{scope}",
+                account.issuer(),
+                account.resource()
+            ));
+            terminal::note(format_args!(
+                "kept in {}; `weir logout {server}` ends it",
+                accounts.file().display()
+            ));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -93,7 +117,9 @@ pub(super) async fn logout(url: &str) -> ExitCode {
     let forgotten = async { Accounts::of_this_user()?.forget(&server).await };
     match forgotten.await {
         Ok(None) => terminal::line(format_args!("nobody is logged in at {server}")),
-        Ok(Some((account, Ok(())))) => terminal::line(format_args!("logged out of {}", account.resource())),
+        Ok(Some((account, Ok(())))) => {
+            terminal::line(format_args!("logged out of {}", account.resource()))
+        }
         Ok(Some((account, Err(error)))) => {
             terminal::line(format_args!("logged out of {}", account.resource()));
             terminal::note(format_args!(
@@ -107,7 +133,11 @@ pub(super) async fn logout(url: &str) -> ExitCode {
 
 /// Tries to show a page. Where that does not work there is still the printed address.
 fn open(page: &Url) {
-    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let program = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
     // No shell: the address is one argument, and discovery let only http and https through.
     let _ = Command::new(program)
         .arg(page.as_str())

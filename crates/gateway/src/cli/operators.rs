@@ -10,12 +10,14 @@ use crate::system::on_this_machine;
 use crate::terminal;
 
 /// The next step if no weir answers.
-pub(super) const NAME_IT: &str = "--config FILE finds the operators' listener of a config, and --admin URL names it";
+pub(super) const NAME_IT: &str =
+    "--config FILE finds the operators' listener of a config, and --admin URL names it";
 
 /// The operators' listener: named, or that of a config, or the default one.
 #[derive(Debug, Args)]
 pub(super) struct OperatorsOptions {
-    /// The operators' listener of a running weir; where none is named, that of the config, or http://127.0.0.1:8081
+    /// The operators' listener of a running weir; where none is named, that of the config, or
+    /// http://127.0.0.1:8081
     #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL")]
     admin: Option<String>,
     /// The config file of the weir that runs: its operators' listener is looked up there
@@ -26,7 +28,9 @@ pub(super) struct OperatorsOptions {
 impl OperatorsOptions {
     /// The listener that was named, without a slash at its end.
     pub(super) fn named(&self) -> Option<String> {
-        self.admin.as_deref().map(|admin| admin.trim_end_matches('/').to_owned())
+        self.admin
+            .as_deref()
+            .map(|admin| admin.trim_end_matches('/').to_owned())
     }
 
     /// The URL of the listener.
@@ -37,20 +41,32 @@ impl OperatorsOptions {
         if let Some(admin) = self.named() {
             return Ok(admin);
         }
-        let Some(file) = &self.config else { return Ok(format!("http://{DEFAULT_OPERATORS}")) };
-        let off =
-            || format!("{} says `admin: {{ listen: off }}`: that weir has no listener for operators", file.display());
-        configured(file).map(|address| format!("http://{address}")).ok_or_else(off)
+        let Some(file) = &self.config else {
+            return Ok(format!("http://{DEFAULT_OPERATORS}"));
+        };
+        let off = || {
+            format!(
+                "{} says `admin: {{ listen: off }}`: that weir has no listener for operators",
+                file.display()
+            )
+        };
+        configured(file)
+            .map(|address| format!("http://{address}"))
+            .ok_or_else(off)
     }
 }
 
-/// The listener's address in this config, as a program on the same machine reaches it; `None` if the config switches it off.
+/// The listener's address in this config, as a program on the same machine reaches it; `None` if
+/// the config switches it off.
 fn configured(file: &Path) -> Option<SocketAddr> {
     match operators(file, &|name| std::env::var(name).ok()) {
         Ok(address) => address.map(on_this_machine),
         Err(why) => {
             // It may have been good when weir read it.
-            terminal::note(format_args!("weir: {}: {why}; asking {DEFAULT_OPERATORS}", file.display()));
+            terminal::note(format_args!(
+                "weir: {}: {why}; asking {DEFAULT_OPERATORS}",
+                file.display()
+            ));
             Some(DEFAULT_OPERATORS)
         }
     }
@@ -66,8 +82,17 @@ mod tests {
             admin: admin.map(str::to_owned),
             config: config.map(PathBuf::from),
         };
-        assert_eq!(operators(Some("http://h:1/"), Some("/nowhere")).url(), Ok("http://h:1".to_owned()));
-        assert_eq!(operators(None, None).url(), Ok("http://127.0.0.1:8081".to_owned()));
-        assert_eq!(operators(None, Some("/nowhere/weir.yaml")).url(), Ok("http://127.0.0.1:8081".to_owned()));
+        assert_eq!(
+            operators(Some("http://h:1/"), Some("/nowhere")).url(),
+            Ok("http://h:1".to_owned())
+        );
+        assert_eq!(
+            operators(None, None).url(),
+            Ok("http://127.0.0.1:8081".to_owned())
+        );
+        assert_eq!(
+            operators(None, Some("/nowhere/weir.yaml")).url(),
+            Ok("http://127.0.0.1:8081".to_owned())
+        );
     }
 }

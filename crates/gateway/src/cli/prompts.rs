@@ -33,7 +33,8 @@ pub(super) struct PromptOptions {
     target: Target,
     /// The prompt's name, as `weir prompts` shows it
     name: String,
-    /// KEY=VALUE as often as wanted; or a JSON object of texts; or @FILE, or - for standard input, with one
+    /// KEY=VALUE as often as wanted; or a JSON object of texts; or @FILE, or - for standard input,
+    /// with one
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
@@ -42,7 +43,8 @@ pub(super) struct PromptOptions {
 
 pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
     let PromptsOptions { listing, json } = options;
-    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Prompts]).await {
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Prompts]).await
+    {
         Ok(read) => read,
         Err(error) => return failed(&error),
     };
@@ -53,7 +55,12 @@ pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
     } else {
         let rows: Vec<Vec<String>> = prompts.iter().map(row).collect();
         terminal::write(columns(&rows, terminal::width()));
-        terminal::note(lists::summary(ServerList::Prompts, prompts.len(), all, &client));
+        terminal::note(lists::summary(
+            ServerList::Prompts,
+            prompts.len(),
+            all,
+            &client,
+        ));
     }
     listing.tell_missing(ServerList::Prompts, &missing);
     client.close().await;
@@ -62,10 +69,18 @@ pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
 
 /// A prompt: its name, its arguments (those in brackets may be left out) and its description.
 fn row(prompt: &Value) -> Vec<String> {
-    let arguments = prompt["arguments"].as_array().into_iter().flatten().map(|argument| {
-        let name = one_line(argument["name"].as_str().unwrap_or("?"));
-        if argument["required"] == true { format!("{name}=") } else { format!("[{name}=]") }
-    });
+    let arguments = prompt["arguments"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|argument| {
+            let name = one_line(argument["name"].as_str().unwrap_or("?"));
+            if argument["required"] == true {
+                format!("{name}=")
+            } else {
+                format!("[{name}=]")
+            }
+        });
     let name = one_line(prompt["name"].as_str().unwrap_or("?"));
     vec![name, arguments.collect::<Vec<_>>().join(" "), about(prompt)]
 }
@@ -87,14 +102,23 @@ pub(super) async fn prompt(options: &PromptOptions) -> ExitCode {
         Ok(Err(error)) => return failed(&error),
         Err(code) => return code,
     };
-    let messages = result["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let messages = result["messages"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let lines: Vec<String> = messages.iter().map(message).collect();
     let media = || content::media(messages.iter().map(|message| &message["content"]));
     options.output.finish(&result, &lines, media, &options.name)
 }
 
-async fn get(client: &mut Client, name: &str, arguments: Value) -> Result<Result<Value, UnknownName>, ClientError> {
-    let got = client.prompt(name, arguments, &mut |note| tell(&note)).await;
+async fn get(
+    client: &mut Client,
+    name: &str,
+    arguments: Value,
+) -> Result<Result<Value, UnknownName>, ClientError> {
+    let got = client
+        .prompt(name, arguments, &mut |note| tell(&note))
+        .await;
     match unknown::look_up(client, ServerList::Prompts, name, &got).await {
         Some(unknown) => Ok(Err(unknown)),
         None => got.map(Ok),
@@ -116,7 +140,9 @@ mod tests {
     fn a_prompt_shows_what_it_takes() {
         let prompt = json!({"name": "greet", "arguments": [{"name": "who", "required": true}, {"name": "how"}], "title": "Greet"});
         assert_eq!(row(&prompt), ["greet", "who= [how=]", "Greet"]);
-        let said = message(&json!({"role": "user", "content": {"type": "text", "text": "Hello\u{1b}[2J"}}));
+        let said = message(
+            &json!({"role": "user", "content": {"type": "text", "text": "Hello\u{1b}[2J"}}),
+        );
         assert_eq!(said, "user: Hello[2J");
     }
 }

@@ -32,12 +32,20 @@ impl Respondent for TerminalRespondent {
         Box::pin(async move {
             let mut keyboard = self.keyboard.lock().await;
             match Method::parse(method) {
-                Some(Method::ElicitationCreate) if params["mode"] == "url" => Ok(page(&mut keyboard, params).await),
+                Some(Method::ElicitationCreate) if params["mode"] == "url" => {
+                    Ok(page(&mut keyboard, params).await)
+                }
                 Some(Method::ElicitationCreate) => Ok(form(&mut keyboard, params).await),
                 Some(Method::SamplingCreateMessage) => sample(&mut keyboard, params).await,
                 _ => {
-                    let why = format!("the server asks for `{}`, which weir's commands do not have", one_line(method));
-                    Err(DeclinedRequest { code: code::METHOD_NOT_FOUND, why })
+                    let why = format!(
+                        "the server asks for `{}`, which weir's commands do not have",
+                        one_line(method)
+                    );
+                    Err(DeclinedRequest {
+                        code: code::METHOD_NOT_FOUND,
+                        why,
+                    })
                 }
             }
         })
@@ -63,7 +71,9 @@ async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     let mut content = Map::new();
     for field in &fields {
         loop {
-            let Some(line) = keyboard.line(&field.prompt()).await else { return json!({ "action": "cancel" }) };
+            let Some(line) = keyboard.line(&field.prompt()).await else {
+                return json!({ "action": "cancel" });
+            };
             match field.read(&line) {
                 Ok(Some(value)) => drop(content.insert(field.name.clone(), value)),
                 Ok(None) => {}
@@ -88,7 +98,10 @@ async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     say(format_args!(
         "It wants you to open this page, which may ask for what only you should know. Look at its address first:"
     ));
-    say(format_args!("  {}", one_line(params["url"].as_str().unwrap_or_default())));
+    say(format_args!(
+        "  {}",
+        one_line(params["url"].as_str().unwrap_or_default())
+    ));
     let action = match confirm(keyboard, "Will you open it? [y/N] ", false).await {
         None => "cancel",
         Some(false) => "decline",
@@ -106,17 +119,27 @@ async fn sample(keyboard: &mut KeyboardReader, params: &Value) -> Result<Value, 
     for message in params["messages"].as_array().into_iter().flatten() {
         let role = one_line(message["role"].as_str().unwrap_or("?"));
         for block in blocks(&message["content"]) {
-            say(format_args!("  {role}: {}", shortened(&super::content::show(block))));
+            say(format_args!(
+                "  {role}: {}",
+                shortened(&super::content::show(block))
+            ));
         }
     }
     say("Type an answer, which an empty line ends. An empty answer refuses.");
     let mut lines = Vec::new();
-    while let Some(line) = keyboard.line("> ").await.filter(|line| !line.trim().is_empty()) {
+    while let Some(line) = keyboard
+        .line("> ")
+        .await
+        .filter(|line| !line.trim().is_empty())
+    {
         lines.push(line);
     }
     if lines.is_empty() {
         let why = "the person at the terminal did not answer for a model".to_owned();
-        return Err(DeclinedRequest { code: code::USER_REJECTED, why });
+        return Err(DeclinedRequest {
+            code: code::USER_REJECTED,
+            why,
+        });
     }
     Ok(json!({
         "role": "assistant",
@@ -140,7 +163,13 @@ fn shortened(text: &str) -> String {
 /// Asks for yes or no; `None` where the input ended.
 async fn confirm(keyboard: &mut KeyboardReader, question: &str, default: bool) -> Option<bool> {
     loop {
-        match keyboard.line(question).await?.trim().to_lowercase().as_str() {
+        match keyboard
+            .line(question)
+            .await?
+            .trim()
+            .to_lowercase()
+            .as_str()
+        {
             "" => return Some(default),
             "y" | "yes" => return Some(true),
             "n" | "no" => return Some(false),

@@ -38,7 +38,10 @@ pub(super) struct ReadOptions {
 
 pub(super) async fn resources(options: &ResourcesOptions) -> ExitCode {
     let ResourcesOptions { listing, json } = options;
-    let (client, [resources, templates]) = match listing.read([ServerList::Resources, ServerList::Templates]).await {
+    let (client, [resources, templates]) = match listing
+        .read([ServerList::Resources, ServerList::Templates])
+        .await
+    {
         Ok(read) => read,
         Err(error) => return failed(&error),
     };
@@ -47,14 +50,21 @@ pub(super) async fn resources(options: &ResourcesOptions) -> ExitCode {
     let (resources, templates) = (listing.choose(items), listing.choose(templates.items));
     let shown = resources.len() + templates.len();
     if *json {
-        terminal::line(terminal::json(&json!({ "resources": resources, "resourceTemplates": templates })));
+        terminal::line(terminal::json(
+            &json!({ "resources": resources, "resourceTemplates": templates }),
+        ));
     } else {
-        let rows =
-            resources.iter().map(|item| row(item, "uri")).chain(templates.iter().map(|item| row(item, "uriTemplate")));
+        let rows = resources
+            .iter()
+            .map(|item| row(item, "uri"))
+            .chain(templates.iter().map(|item| row(item, "uriTemplate")));
         terminal::write(columns(&rows.collect::<Vec<_>>(), terminal::width()));
         let found = lists::summary(ServerList::Resources, resources.len(), all.0, &client);
         let more = if all.1 > 0 {
-            format!("; {}", terminal::count(templates.len(), ServerList::Templates.item()))
+            format!(
+                "; {}",
+                terminal::count(templates.len(), ServerList::Templates.item())
+            )
         } else {
             String::new()
         };
@@ -67,7 +77,9 @@ pub(super) async fn resources(options: &ResourcesOptions) -> ExitCode {
 
 fn row(item: &Value, place: &str) -> Vec<String> {
     let text = |member: &str| one_line(item[member].as_str().unwrap_or_default());
-    let about = Some(about(item)).filter(|about| !about.is_empty()).unwrap_or_else(|| text("name"));
+    let about = Some(about(item))
+        .filter(|about| !about.is_empty())
+        .unwrap_or_else(|| text("name"));
     vec![text(place), text("mimeType"), about]
 }
 
@@ -75,9 +87,12 @@ pub(super) async fn read(options: &ReadOptions) -> ExitCode {
     let read = async {
         let mut client: Client = options.target.open().await?;
         let read = client.read(&options.uri, &mut |note| tell(&note)).await;
-        // A URI that is in no list may be one of a template: only one that looks misspelt is taken for it.
+        // A URI that is in no list may be one of a template: only one that looks misspelt is taken
+        // for it.
         let unknown = match &read {
-            Err(_) => unknown::look_up(&mut client, ServerList::Resources, &options.uri, &read).await,
+            Err(_) => {
+                unknown::look_up(&mut client, ServerList::Resources, &options.uri, &read).await
+            }
             Ok(_) => None,
         };
         client.close().await;
@@ -92,20 +107,33 @@ pub(super) async fn read(options: &ReadOptions) -> ExitCode {
         Ok(Err(error)) => return failed(&error),
         Err(code) => return code,
     };
-    let contents = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let contents = result["contents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let lines: Vec<String> = match options.output.out {
         // Contents that are saved are not printed.
         Some(_) => Vec::new(),
         None => contents.iter().map(content::contents).collect(),
     };
-    let media = || contents.iter().filter_map(|one| content::of_resource(one).transpose()).collect();
-    options.output.finish(&result, &lines, media, last_part(&options.uri))
+    let media = || {
+        contents
+            .iter()
+            .filter_map(|one| content::of_resource(one).transpose())
+            .collect()
+    };
+    options
+        .output
+        .finish(&result, &lines, media, last_part(&options.uri))
 }
 
 /// The end of a URI's path, for a file's name.
 fn last_part(uri: &str) -> &str {
     let path = uri.split(['?', '#']).next().unwrap_or(uri);
-    path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or(path)
+    path.trim_end_matches('/')
+        .rsplit(['/', ':'])
+        .next()
+        .unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -117,14 +145,22 @@ mod tests {
         let item = json!({"uri": "memo:1\u{1b}", "mimeType": "text/plain", "name": "one"});
         assert_eq!(row(&item, "uri"), ["memo:1", "text/plain", "one"]);
         assert_eq!(
-            row(&json!({"uriTemplate": "memo:{id}", "description": "a memo"}), "uriTemplate"),
+            row(
+                &json!({"uriTemplate": "memo:{id}", "description": "a memo"}),
+                "uriTemplate"
+            ),
             ["memo:{id}", "", "a memo"]
         );
     }
 
     #[test]
     fn a_file_is_named_after_the_end_of_its_uri() {
-        for (uri, name) in [("file:///a/b.txt", "b.txt"), ("memo:1", "1"), ("https://h/x/?q=1/2", "x"), ("", "")] {
+        for (uri, name) in [
+            ("file:///a/b.txt", "b.txt"),
+            ("memo:1", "1"),
+            ("https://h/x/?q=1/2", "x"),
+            ("", ""),
+        ] {
             assert_eq!(last_part(uri), name);
         }
     }

@@ -1,4 +1,5 @@
-//! `weir stdio FILE` and `weir stdio URL`: one MCP server over standard streams, for hosts that only start programs.
+//! `weir stdio FILE` and `weir stdio URL`: one MCP server over standard streams, for hosts that
+//! only start programs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,8 +38,8 @@ pub(super) struct StdioOptions {
     /// The endpoint of the config that is served; `/mcp` without this
     #[arg(long, value_name = "PATH")]
     endpoint: Option<String>,
-    /// A bearer token: for the remote server instead of that of `weir login`, or where the config has `auth`; better in the
-    /// environment, where other users do not see it
+    /// A bearer token: for the remote server instead of that of `weir login`, or where the config
+    /// has `auth`; better in the environment, where other users do not see it
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
@@ -62,7 +63,9 @@ impl StdioOptions {
 }
 
 fn is_url(text: &str) -> bool {
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let scheme = text
+        .split_once("://")
+        .map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("http" | "https"))
 }
 
@@ -87,31 +90,44 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     let (served, loader) = match options.target() {
         Target::File(file) => {
             // Standard input is the host's, so inputs come from the environment alone.
-            let loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Nothing);
+            let loader = Loader::new(Source::File(file.clone()), &environment)
+                .inputs_from(InputSource::Nothing);
             let mut loader = loader.for_one_host();
             let served = from_file(&mut loader, &file, &options)?;
             (served, Some(loader))
         }
         Target::Remote(url) => (from_url(url, &options)?, None),
     };
-    let plan =
-        LogPlan { filter: served.config.log.filter.clone().or(Some("warn".to_owned())), ..served.config.log.clone() };
+    let plan = LogPlan {
+        filter: served.config.log.filter.clone().or(Some("warn".to_owned())),
+        ..served.config.log.clone()
+    };
     telemetry::start_log(&plan, log).map_err(|why| (USAGE, why))?;
     telemetry::hook_panics();
     say(&served.report);
-    let mut signals = Signals::new().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
-    let program =
-        Program::own().map_err(|error| (NO, format!("the system does not say where this program is: {error}")))?;
+    let mut signals =
+        Signals::new().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
+    let program = Program::own().map_err(|error| {
+        (
+            NO,
+            format!("the system does not say where this program is: {error}"),
+        )
+    })?;
     let keeper = Keeper::new(program.keeper());
-    let weir = Weir::start_in_memory(&served.config, keeper).await.map_err(|error| (NO, cannot_start(&error)))?;
+    let weir = Weir::start_in_memory(&served.config, keeper)
+        .await
+        .map_err(|error| (NO, cannot_start(&error)))?;
     let server = StdioServer::open(StdioSettings {
         channel: weir.channel(),
         endpoint: served.endpoint,
         authorization: served.authorization,
         longest: served.config.front.limits.body_bytes,
-        remote: served.remote.map(|url| RemoteGate::new(weir.catalog().clone(), &url)),
+        remote: served
+            .remote
+            .map(|url| RemoteGate::new(weir.catalog().clone(), &url)),
     });
-    let mut server = server.map_err(|error| (NO, format!("standard streams cannot be used: {error}")))?;
+    let mut server =
+        server.map_err(|error| (NO, format!("standard streams cannot be used: {error}")))?;
     if can_ask() {
         telemetry::print_error(
             "weir stdio waits for messages of an MCP host on standard input; Ctrl-D ends it. Put the command into the host's settings.",
@@ -132,7 +148,11 @@ struct Served {
     remote: Option<String>,
 }
 
-fn from_file(loader: &mut Loader<'_>, file: &Path, options: &StdioOptions) -> Result<Served, NotServed> {
+fn from_file(
+    loader: &mut Loader<'_>,
+    file: &Path,
+    options: &StdioOptions,
+) -> Result<Served, NotServed> {
     let outcome = loader.load();
     let Some(config) = outcome.config else {
         let what = "the config has errors, so nothing was started";
@@ -140,38 +160,70 @@ fn from_file(loader: &mut Loader<'_>, file: &Path, options: &StdioOptions) -> Re
     };
     let file = file.display();
     let authorization = authorization(options)?;
-    // Credentials of a host over standard streams come from the environment (every revision, authorization). The user of the
-    // operating system is no principal: rules, limits and audit know principals by credentials alone.
+    // Credentials of a host over standard streams come from the environment (every revision,
+    // authorization). The user of the operating system is no principal: rules, limits and audit
+    // know principals by credentials alone.
     if config.auth.required && authorization.is_none() {
         let what = format!("{file} has `auth`, so the host needs a credential, like every client");
         return Err((
             USAGE,
-            format!("{what}: give an access token or an API key in WEIR_TOKEN, or serve a config without `auth`"),
+            format!(
+                "{what}: give an access token or an API key in WEIR_TOKEN, or serve a config without `auth`"
+            ),
         ));
     }
-    let endpoint = endpoint(&config, options.endpoint.as_deref()).map_err(|why| (USAGE, format!("{file}: {why}")))?;
-    Ok(Served { config: Arc::new(config), report: outcome.report, endpoint, authorization, remote: None })
+    let endpoint = endpoint(&config, options.endpoint.as_deref())
+        .map_err(|why| (USAGE, format!("{file}: {why}")))?;
+    Ok(Served {
+        config: Arc::new(config),
+        report: outcome.report,
+        endpoint,
+        authorization,
+        remote: None,
+    })
 }
 
 fn from_url(url: String, options: &StdioOptions) -> Result<Served, NotServed> {
     if options.endpoint.is_some() {
-        return Err((USAGE, "--endpoint is for a config file: a URL names its endpoint itself".to_owned()));
+        return Err((
+            USAGE,
+            "--endpoint is for a config file: a URL names its endpoint itself".to_owned(),
+        ));
     }
     let config = remote_config(&url, authorization(options)?).map_err(|why| (USAGE, why))?;
     let endpoint = Uri::from_static(USUAL_ENDPOINT);
     let (config, report) = (Arc::new(config), Report::default());
-    Ok(Served { config, report, endpoint, authorization: None, remote: Some(url) })
+    Ok(Served {
+        config,
+        report,
+        endpoint,
+        authorization: None,
+        remote: Some(url),
+    })
 }
 
 fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, NotServed> {
-    let wrong = || (USAGE, "the token has characters that no header can have: give it as it was issued".to_owned());
-    options.token.as_deref().map(|token| bearer(token).ok_or_else(wrong)).transpose()
+    let wrong = || {
+        (
+            USAGE,
+            "the token has characters that no header can have: give it as it was issued".to_owned(),
+        )
+    };
+    options
+        .token
+        .as_deref()
+        .map(|token| bearer(token).ok_or_else(wrong))
+        .transpose()
 }
 
 /// The endpoint that is asked for; else the usual one; else the only one.
 fn endpoint(config: &Config, wanted: Option<&str>) -> Result<Uri, String> {
     let all = || config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
-    let only = || Some(()).filter(|()| all().count() == 1).and_then(|()| all().next());
+    let only = || {
+        Some(())
+            .filter(|()| all().count() == 1)
+            .and_then(|()| all().next())
+    };
     let found = match wanted {
         Some(wanted) => all().find(|path| *path == wanted),
         None => all().find(|path| *path == USUAL_ENDPOINT).or_else(only),
@@ -186,7 +238,9 @@ fn endpoint(config: &Config, wanted: Option<&str>) -> Result<Uri, String> {
             ),
         }
     })?;
-    found.parse().map_err(|_| format!("the path `{}` cannot be served", one_line(found)))
+    found
+        .parse()
+        .map_err(|_| format!("the path `{}` cannot be served", one_line(found)))
 }
 
 fn cannot_start(error: &StartError) -> String {
@@ -194,7 +248,12 @@ fn cannot_start(error: &StartError) -> String {
 }
 
 /// Serves, and follows the config, until the host closes a stream or a signal comes.
-async fn serve(server: &mut StdioServer, weir: &Weir, signals: &mut Signals, follower: &mut Option<Follower<'_>>) {
+async fn serve(
+    server: &mut StdioServer,
+    weir: &Weir,
+    signals: &mut Signals,
+    follower: &mut Option<Follower<'_>>,
+) {
     if let Some(follower) = follower {
         // The files may have changed between the load and the watch.
         follower.follow(weir);
@@ -227,7 +286,10 @@ async fn end(server: StdioServer, weir: Weir, signals: &mut Signals) -> ExitCode
     server.close();
     let mut stopping = std::pin::pin!(weir.shutdown());
     let drained = async {
-        if tokio::time::timeout(LAST_READER, &mut stopping).await.is_err() {
+        if tokio::time::timeout(LAST_READER, &mut stopping)
+            .await
+            .is_err()
+        {
             server.abandon();
             stopping.await;
         }

@@ -19,14 +19,22 @@ pub(super) fn columns(rows: &[Vec<String>], width: Option<usize>) -> String {
 
 fn lines(rows: &[&Vec<String>], width: Option<usize>) -> String {
     let columns = rows.iter().map(|row| row.len()).max().unwrap_or_default();
-    let natural =
-        |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| length(cell)).max().unwrap_or_default();
+    let natural = |at: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| length(cell))
+            .max()
+            .unwrap_or_default()
+    };
     let mut widths: Vec<usize> = (0..columns).map(natural).collect();
     if let Some(width) = width {
         fit(&mut widths, width);
     }
     let line = |row: &&Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
         let line = cells.collect::<Vec<_>>().join(&" ".repeat(GAP));
         format!("{}\n", line.trim_end())
     };
@@ -38,7 +46,13 @@ fn fit(widths: &mut [usize], width: usize) {
     let room = width.saturating_sub(GAP * widths.len().saturating_sub(1));
     loop {
         let all: usize = widths.iter().sum();
-        let Some(widest) = widths.iter_mut().max().filter(|widest| all > room && **widest > NARROWEST) else { return };
+        let Some(widest) = widths
+            .iter_mut()
+            .max()
+            .filter(|widest| all > room && **widest > NARROWEST)
+        else {
+            return;
+        };
         *widest -= 1;
     }
 }
@@ -48,7 +62,10 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     if length(text) <= most {
         text.to_owned()
     } else {
-        text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+        text.chars()
+            .take(most.saturating_sub(1))
+            .chain(['…'])
+            .collect()
     }
 }
 
@@ -67,17 +84,26 @@ mod tests {
     #[test]
     fn columns_stand_under_their_heads() {
         let rows = [row(&["x", "5"]), row(&["long name", "-"])];
-        assert_eq!(table(&["A", "B"], &rows, None), "A          B\nx          5\nlong name  -\n");
+        assert_eq!(
+            table(&["A", "B"], &rows, None),
+            "A          B\nx          5\nlong name  -\n"
+        );
         assert_eq!(columns(&rows, Some(80)), "x          5\nlong name  -\n");
     }
 
     #[test]
     fn the_widest_column_gives_way_to_the_terminal() {
         let rows = [row(&["files__echo", &"y".repeat(100)])];
-        assert!(columns(&rows, None).contains(&"y".repeat(100)), "no terminal, nothing cut");
+        assert!(
+            columns(&rows, None).contains(&"y".repeat(100)),
+            "no terminal, nothing cut"
+        );
         let shown = columns(&rows, Some(40));
         assert_eq!(shown.trim_end().chars().count(), 40, "{shown}");
-        assert!(shown.starts_with("files__echo  yyy") && shown.trim_end().ends_with('…'), "{shown}");
+        assert!(
+            shown.starts_with("files__echo  yyy") && shown.trim_end().ends_with('…'),
+            "{shown}"
+        );
         // Narrower than the narrowest columns.
         assert!(columns(&rows, Some(5)).starts_with("files__"));
     }

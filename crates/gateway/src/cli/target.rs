@@ -17,22 +17,29 @@ use crate::terminal;
 pub(super) struct Target {
     /// The server's URL, such as http://127.0.0.1:8080/mcp
     pub(super) url: String,
-    /// A bearer token, instead of that of `weir login`; better in the environment, where other users do not see it
+    /// A bearer token, instead of that of `weir login`; better in the environment, where other
+    /// users do not see it
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
 
 impl Target {
-    /// Connects with the token of the command line or the environment; else with that of a login, refreshed where it
-    /// must be; else without.
+    /// Connects with the token of the command line or the environment; else with that of a login,
+    /// refreshed where it must be; else without.
     pub(super) async fn open(&self) -> Result<Client, ClientError> {
-        let given = self.token.as_deref().map(|text| Token::new(text).ok_or(ClientError::Token)).transpose()?;
+        let given = self
+            .token
+            .as_deref()
+            .map(|text| Token::new(text).ok_or(ClientError::Token))
+            .transpose()?;
         let Some(logins) = Logins::at(&self.url).filter(|_| given.is_none()) else {
             return self.connect(given).await;
         };
         let account = logins.account(None).await;
         let first = self.connect(token(account.as_ref())).await;
-        let Some(account) = account.filter(|_| is_unauthenticated(&first)) else { return first };
+        let Some(account) = account.filter(|_| is_unauthenticated(&first)) else {
+            return first;
+        };
         // The token may have been revoked, or the server's keys rotated: once more with a new one.
         match logins.account(Some(&account)).await {
             Some(fresh) => self.connect(token(Some(&fresh))).await,
@@ -42,7 +49,8 @@ impl Target {
 
     /// Connects; at a terminal with the capabilities that a person can answer.
     async fn connect(&self, token: Option<Token>) -> Result<Client, ClientError> {
-        let respondent = terminal::can_ask().then(|| Arc::new(TerminalRespondent::default()) as Arc<dyn Respondent>);
+        let respondent = terminal::can_ask()
+            .then(|| Arc::new(TerminalRespondent::default()) as Arc<dyn Respondent>);
         Client::connect(&self.url, token, respondent).await
     }
 }
@@ -68,7 +76,10 @@ struct Logins {
 
 impl Logins {
     fn at(url: &str) -> Option<Self> {
-        Some(Self { accounts: Accounts::of_this_user().ok()?, server: login::server_url(url).ok()? })
+        Some(Self {
+            accounts: Accounts::of_this_user().ok()?,
+            server: login::server_url(url).ok()?,
+        })
     }
 
     /// A failure is only printed: the server may not want a token.

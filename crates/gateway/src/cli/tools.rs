@@ -32,7 +32,11 @@ pub(super) struct ToolsOptions {
 }
 
 pub(super) async fn tools(options: &ToolsOptions) -> ExitCode {
-    let ToolsOptions { listing, watch, json } = options;
+    let ToolsOptions {
+        listing,
+        watch,
+        json,
+    } = options;
     let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Tools]).await {
         Ok(read) => read,
         Err(error) => return failed(&error),
@@ -115,13 +119,19 @@ fn by_name(tools: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// Added, changed and removed tools, a line each.
-fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, json: bool) -> Vec<String> {
+fn difference(
+    before: &BTreeMap<String, Value>,
+    now: &BTreeMap<String, Value>,
+    json: bool,
+) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, tool) in now {
         match before.get(name) {
             None if json => lines.push(terminal::json(&json!({ "added": tool }))),
             None => lines.push(format!("+ {}", show(tool))),
-            Some(old) if old != tool && json => lines.push(terminal::json(&json!({ "changed": tool }))),
+            Some(old) if old != tool && json => {
+                lines.push(terminal::json(&json!({ "changed": tool })))
+            }
             Some(old) if old != tool => lines.push(format!("~ {}", show(tool))),
             Some(_) => {}
         }
@@ -139,7 +149,9 @@ fn row(tool: &Value) -> Vec<String> {
 }
 
 fn show(tool: &Value) -> String {
-    columns(&[row(tool)], terminal::width()).trim_end().to_owned()
+    columns(&[row(tool)], terminal::width())
+        .trim_end()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -148,9 +160,16 @@ mod tests {
 
     #[test]
     fn a_watch_shows_what_came_changed_and_went() {
-        let before =
-            by_name(vec![json!({"name": "a"}), json!({"name": "b", "description": "old"}), json!({"name": "c"})]);
-        let now = by_name(vec![json!({"name": "c"}), json!({"name": "b", "description": "new"}), json!({"name": "d"})]);
+        let before = by_name(vec![
+            json!({"name": "a"}),
+            json!({"name": "b", "description": "old"}),
+            json!({"name": "c"}),
+        ]);
+        let now = by_name(vec![
+            json!({"name": "c"}),
+            json!({"name": "b", "description": "new"}),
+            json!({"name": "d"}),
+        ]);
         let lines = difference(&before, &now, false);
         assert_eq!(lines, ["~ b  new", "+ d", "- a"]);
     }

@@ -28,23 +28,40 @@ pub(super) async fn look_up(
     let mut listed = client.list(list).await.ok()?;
     if list == ServerList::Resources {
         // A URI may be one that a template makes.
-        listed.items.append(&mut client.list(ServerList::Templates).await.ok()?.items);
+        listed
+            .items
+            .append(&mut client.list(ServerList::Templates).await.ok()?.items);
     }
-    let is_of =
-        |known: &str| known == name || known.split_once('{').is_some_and(|(before, _)| name.starts_with(before));
+    let is_of = |known: &str| {
+        known == name
+            || known
+                .split_once('{')
+                .is_some_and(|(before, _)| name.starts_with(before))
+    };
     let is_known = names(list, &listed).any(is_of) || own_name(&listed.items, name).is_some();
     (!is_known).then(|| UnknownName::new(list, name, &listed))
 }
 
 fn names(list: ServerList, listed: &ListedItems) -> impl Iterator<Item = &str> {
-    let members: &[&str] = if list == ServerList::Resources { &["uri", "uriTemplate"] } else { &["name"] };
-    listed.items.iter().filter_map(move |item| members.iter().find_map(|member| item[*member].as_str()))
+    let members: &[&str] = if list == ServerList::Resources {
+        &["uri", "uriTemplate"]
+    } else {
+        &["name"]
+    };
+    listed
+        .items
+        .iter()
+        .filter_map(move |item| members.iter().find_map(|member| item[*member].as_str()))
 }
 
-/// The only tool with this name of its own, which has another one on an endpoint over several servers.
+/// The only tool with this name of its own, which has another one on an endpoint over several
+/// servers.
 pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> {
     let own = |item: &&Value| {
-        item["name"].as_str().and_then(|exposed| exposed.split_once("__")).is_some_and(|(_, own)| own == name)
+        item["name"]
+            .as_str()
+            .and_then(|exposed| exposed.split_once("__"))
+            .is_some_and(|(_, own)| own == name)
     };
     let mut found = items.iter().filter(own);
     found.next().filter(|_| found.next().is_none())
@@ -53,13 +70,22 @@ pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> 
 /// Servers report an unknown name by several codes, and some by a result.
 fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
     match answer {
-        Err(ClientError::Refused { code, .. }) => {
-            [code::INVALID_PARAMS, code::METHOD_NOT_FOUND, code::RESOURCE_NOT_FOUND, code::INTERNAL_ERROR]
-                .contains(code)
-        }
+        Err(ClientError::Refused { code, .. }) => [
+            code::INVALID_PARAMS,
+            code::METHOD_NOT_FOUND,
+            code::RESOURCE_NOT_FOUND,
+            code::INTERNAL_ERROR,
+        ]
+        .contains(code),
         Ok(result) if result["isError"] == true => {
-            let text = result["content"][0]["text"].as_str().unwrap_or_default().to_lowercase();
-            text.contains(&name.to_lowercase()) && ["not found", "unknown"].iter().any(|words| text.contains(words))
+            let text = result["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .to_lowercase();
+            text.contains(&name.to_lowercase())
+                && ["not found", "unknown"]
+                    .iter()
+                    .any(|words| text.contains(words))
         }
         Ok(_) | Err(_) => false,
     }
@@ -68,8 +94,16 @@ fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
 impl UnknownName {
     /// A name that is not in this list.
     pub(super) fn new(list: ServerList, name: &str, listed: &ListedItems) -> Self {
-        let similar = similar(name, names(list, listed)).into_iter().map(one_line).collect();
-        Self { list, name: one_line(name), similar, missing: listed.missing.clone() }
+        let similar = similar(name, names(list, listed))
+            .into_iter()
+            .map(one_line)
+            .collect();
+        Self {
+            list,
+            name: one_line(name),
+            similar,
+            missing: listed.missing.clone(),
+        }
     }
 
     /// True if the list has similar names.
@@ -79,17 +113,28 @@ impl UnknownName {
 
     /// The error, with the next step.
     pub(super) fn explain(&self, url: &str) -> String {
-        let Self { list, name, similar, missing } = self;
+        let Self {
+            list,
+            name,
+            similar,
+            missing,
+        } = self;
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
         let next = match quoted.is_empty() {
             true => format!("`weir {}s {url}` lists what there is", list.item()),
             false => format!("did you mean {}?", quoted.join(" or ")),
         };
-        let away: Vec<String> =
-            missing.iter().filter(|one| one.is_away()).map(|one| format!("`{}`", one_line(&one.upstream))).collect();
+        let away: Vec<String> = missing
+            .iter()
+            .filter(|one| one.is_away())
+            .map(|one| format!("`{}`", one_line(&one.upstream)))
+            .collect();
         let away = match away.is_empty() {
             true => String::new(),
-            false => format!(" Not in the list are those of {}, which cannot be reached now", away.join(" and ")),
+            false => format!(
+                " Not in the list are those of {}, which cannot be reached now",
+                away.join(" and ")
+            ),
         };
         format!("{url} has no {} `{name}`: {next}{away}", list.item())
     }

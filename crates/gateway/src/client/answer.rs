@@ -58,12 +58,21 @@ enum Reader {
 impl Answer {
     pub(super) fn new(response: Response, id: RequestId) -> Self {
         let kind = response.header("content-type").unwrap_or_default();
-        let stream = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
+        let stream = kind
+            .split(';')
+            .next()
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
         let reader = match stream {
             true => Reader::Stream(Box::new(EventDecoder::new(Caps::default()))),
             false => Reader::Json(Vec::new()),
         };
-        Self { response, id, reader, waiting: VecDeque::new(), result: None }
+        Self {
+            response,
+            id,
+            reader,
+            waiting: VecDeque::new(),
+            result: None,
+        }
     }
 
     /// Reads to the end; gives the result.
@@ -92,10 +101,21 @@ impl Answer {
                 match message {
                     Message::Notification(told) => return Ok(Some(note(&told))),
                     Message::Request(asked) => {
-                        let params = asked.params.as_ref().and_then(|params| serde_json::from_slice(params).ok());
-                        client.reply(&asked.id, asked.method.as_str(), &params.unwrap_or_default()).await?;
+                        let params = asked
+                            .params
+                            .as_ref()
+                            .and_then(|params| serde_json::from_slice(params).ok());
+                        client
+                            .reply(
+                                &asked.id,
+                                asked.method.as_str(),
+                                &params.unwrap_or_default(),
+                            )
+                            .await?;
                     }
-                    Message::Response(response) if response.id.as_ref().is_none_or(|id| *id == self.id) => {
+                    Message::Response(response)
+                        if response.id.as_ref().is_none_or(|id| *id == self.id) =>
+                    {
                         self.result = Some(outcome(&response));
                         self.reader = Reader::Over;
                         return Ok(None);
@@ -115,7 +135,10 @@ impl Answer {
         let chunk = match frame {
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             Some(Err(error)) => {
-                let why = format!("the connection broke off in the answer: {}", weir_core::chain(&error));
+                let why = format!(
+                    "the connection broke off in the answer: {}",
+                    weir_core::chain(&error)
+                );
                 return Err(self.not_mcp(why));
             }
             None => return self.end(),
@@ -165,7 +188,10 @@ impl Answer {
         let limits = Limits::upstream();
         let read = Incoming::parse(raw.clone(), &limits).and_then(|incoming| match incoming {
             Incoming::One(message) => Ok(vec![message]),
-            Incoming::Batch(items) => items.into_iter().map(|item| Message::parse(item, &limits)).collect(),
+            Incoming::Batch(items) => items
+                .into_iter()
+                .map(|item| Message::parse(item, &limits))
+                .collect(),
         });
         match read {
             Ok(messages) => {
@@ -182,19 +208,28 @@ impl Answer {
     }
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {
-        ClientError::NotMcp { url: self.response.url.clone(), why: why.into() }
+        ClientError::NotMcp {
+            url: self.response.url.clone(),
+            why: why.into(),
+        }
     }
 }
 
 fn outcome(response: &weir_wire::Response) -> Result<Value, ClientError> {
     match &response.outcome {
-        Ok(result) => {
-            serde_json::from_slice(result).map_err(|error| refused(0, format!("its result cannot be read: {error}")))
-        }
+        Ok(result) => serde_json::from_slice(result)
+            .map_err(|error| refused(0, format!("its result cannot be read: {error}"))),
         Err(_) => match response.error() {
             Some(Ok(error)) => {
-                let data = error.data.as_ref().and_then(|data| serde_json::from_slice(data).ok());
-                Err(ClientError::Refused { code: error.code, message: error.message, data: data.unwrap_or_default() })
+                let data = error
+                    .data
+                    .as_ref()
+                    .and_then(|data| serde_json::from_slice(data).ok());
+                Err(ClientError::Refused {
+                    code: error.code,
+                    message: error.message,
+                    data: data.unwrap_or_default(),
+                })
             }
             _ => Err(refused(0, "an error without code or message".to_owned())),
         },
@@ -202,11 +237,19 @@ fn outcome(response: &weir_wire::Response) -> Result<Value, ClientError> {
 }
 
 fn refused(code: i64, message: String) -> ClientError {
-    ClientError::Refused { code, message, data: Value::Null }
+    ClientError::Refused {
+        code,
+        message,
+        data: Value::Null,
+    }
 }
 
 fn note(told: &Notification) -> Note {
-    let params: Value = told.params.as_ref().and_then(|params| serde_json::from_slice(params).ok()).unwrap_or_default();
+    let params: Value = told
+        .params
+        .as_ref()
+        .and_then(|params| serde_json::from_slice(params).ok())
+        .unwrap_or_default();
     match told.method.known() {
         Some(Method::Progress) => Note::Progress {
             progress: params["progress"].as_f64().unwrap_or_default(),

@@ -9,7 +9,11 @@ use weir_wire::{Method, Revision, header, meta};
 pub(super) const NAME: &str = "weir-cli";
 
 pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (HeaderMap, Value) {
-    let mut params = if params.is_object() { params } else { json!({}) };
+    let mut params = if params.is_object() {
+        params
+    } else {
+        json!({})
+    };
     let mut own = json!({
         meta::PROTOCOL_VERSION: Revision::MODERN.as_str(),
         meta::CLIENT_CAPABILITIES: capabilities,
@@ -25,16 +29,23 @@ pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (Hea
     }
     params["_meta"] = own;
     let mut headers = HeaderMap::new();
-    headers.insert("mcp-protocol-version", HeaderValue::from_static(Revision::MODERN.as_str()));
+    headers.insert(
+        "mcp-protocol-version",
+        HeaderValue::from_static(Revision::MODERN.as_str()),
+    );
     headers.insert("mcp-method", HeaderValue::from_static(method.as_str()));
-    let name = method.name_header().member().and_then(|member| params[member].as_str());
+    let name = method
+        .name_header()
+        .member()
+        .and_then(|member| params[member].as_str());
     if let Some(value) = name.and_then(|name| HeaderValue::from_str(&header::encode(name)).ok()) {
         headers.insert("mcp-name", value);
     }
     (headers, params)
 }
 
-/// The headers of a call that repeat arguments, as the tool's input schema asks for (`x-mcp-header`).
+/// The headers of a call that repeat arguments, as the tool's input schema asks for
+/// (`x-mcp-header`).
 pub(super) fn repeated(tool: &Value, arguments: &Value) -> HeaderMap {
     let asked = mirrors(tool.to_string().as_bytes()).unwrap_or_default();
     let given = mirrored(&asked, Some(arguments.to_string().as_bytes())).into_iter();

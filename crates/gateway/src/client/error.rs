@@ -69,19 +69,38 @@ pub(crate) struct HttpRefusal {
 }
 
 fn refused(refusal: &HttpRefusal) -> String {
-    let HttpRefusal { url, status, said, .. } = refusal;
-    let said = said.as_ref().map(|said| format!(", saying \"{}\"", words(said))).unwrap_or_default();
+    let HttpRefusal {
+        url, status, said, ..
+    } = refusal;
+    let said = said
+        .as_ref()
+        .map(|said| format!(", saying \"{}\"", words(said)))
+        .unwrap_or_default();
     format!("{url} answered HTTP {status}{said}: {}", advice(refusal))
 }
 
 /// The next step after a 401 or 403.
 fn advice(refusal: &HttpRefusal) -> String {
-    let HttpRefusal { url, status, challenge, said, with_token } = refusal;
-    if let (Some(scope), Some("insufficient_scope")) = (&challenge.scope, challenge.error.as_deref()) {
-        let scope: String = scope.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
+    let HttpRefusal {
+        url,
+        status,
+        challenge,
+        said,
+        with_token,
+    } = refusal;
+    if let (Some(scope), Some("insufficient_scope")) =
+        (&challenge.scope, challenge.error.as_deref())
+    {
+        let scope: String = scope
+            .chars()
+            .filter(|c| c.is_ascii_graphic() || *c == ' ')
+            .collect();
         return format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
     }
-    if said.as_ref().is_some_and(|said| said.contains("this host is not served here")) {
+    if said
+        .as_ref()
+        .is_some_and(|said| said.contains("this host is not served here"))
+    {
         let host = url.host().unwrap_or_default();
         return format!(
             "use the name or address that weir is served at, or add `{host}` to `allowed_hosts` of its config"
@@ -103,7 +122,11 @@ fn next_step(found: i64, data: &Value) -> String {
     match found {
         code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
             let needed = data["requiredCapabilities"].as_object();
-            let needed: Vec<String> = needed.into_iter().flatten().map(|(name, _)| one_line(name)).collect();
+            let needed: Vec<String> = needed
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| one_line(name))
+                .collect();
             format!(
                 "; it asks its user for {}: run the command at a terminal, where you can answer",
                 needed.join(" and ")
@@ -111,7 +134,10 @@ fn next_step(found: i64, data: &Value) -> String {
         }
         code::URL_ELICITATION_REQUIRED => {
             let pages = data["elicitations"].as_array().into_iter().flatten();
-            let pages: Vec<String> = pages.filter_map(|page| page["url"].as_str()).map(one_line).collect();
+            let pages: Vec<String> = pages
+                .filter_map(|page| page["url"].as_str())
+                .map(one_line)
+                .collect();
             format!("; open {} and run the command again", pages.join(" and "))
         }
         _ => String::new(),
@@ -135,22 +161,40 @@ mod tests {
 
     fn refusal(status: u16, said: Option<&str>, with_token: bool) -> HttpRefusal {
         let url = Uri::from_static("http://weir.example/mcp");
-        HttpRefusal { url, status, challenge: Challenge::default(), said: said.map(str::to_owned), with_token }
+        HttpRefusal {
+            url,
+            status,
+            challenge: Challenge::default(),
+            said: said.map(str::to_owned),
+            with_token,
+        }
     }
 
     #[test]
     fn a_refusal_shows_the_explanation_and_the_next_step() {
         for (refusal, words) in [
-            (refusal(401, None, false), "answered HTTP 401: log in with `weir login http://weir.example/mcp`"),
-            (refusal(401, None, true), "the token is not taken; log in anew"),
+            (
+                refusal(401, None, false),
+                "answered HTTP 401: log in with `weir login http://weir.example/mcp`",
+            ),
+            (
+                refusal(401, None, true),
+                "the token is not taken; log in anew",
+            ),
             (
                 refusal(403, Some("no\u{1b}[2J\nentry"), true),
                 "HTTP 403, saying \"no[2J entry\": ask who runs the server",
             ),
-            (refusal(403, Some("this host is not served here"), false), "add `weir.example` to `allowed_hosts`"),
+            (
+                refusal(403, Some("this host is not served here"), false),
+                "add `weir.example` to `allowed_hosts`",
+            ),
         ] {
             let said = ClientError::Unauthorized(Box::new(refusal)).to_string();
-            assert!(said.contains(words) && !said.chars().any(char::is_control), "{said}");
+            assert!(
+                said.contains(words) && !said.chars().any(char::is_control),
+                "{said}"
+            );
         }
         let mut scoped = refusal(403, None, true);
         scoped.challenge = Challenge {
@@ -160,20 +204,42 @@ mod tests {
         };
         let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
         assert!(
-            said.ends_with("it takes the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""),
+            said.ends_with(
+                "it takes the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""
+            ),
             "{said}"
         );
     }
 
     #[test]
     fn what_a_server_asks_of_its_user_is_named() {
-        let refused = |code, data| ClientError::Refused { code, message: "no".to_owned(), data }.to_string();
-        let said =
-            refused(code::MISSING_REQUIRED_CLIENT_CAPABILITY, json!({ "requiredCapabilities": { "elicitation": {} } }));
-        assert!(said.contains("it asks its user for elicitation: run the command at a terminal"), "{said}");
-        let said =
-            refused(code::URL_ELICITATION_REQUIRED, json!({ "elicitations": [{ "url": "https://sso.example/x\n" }] }));
-        assert!(said.ends_with("; open https://sso.example/x  and run the command again"), "{said}");
-        assert_eq!(refused(-32000, Value::Null), "the server refused: no (code -32000)");
+        let refused = |code, data| {
+            ClientError::Refused {
+                code,
+                message: "no".to_owned(),
+                data,
+            }
+            .to_string()
+        };
+        let said = refused(
+            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+            json!({ "requiredCapabilities": { "elicitation": {} } }),
+        );
+        assert!(
+            said.contains("it asks its user for elicitation: run the command at a terminal"),
+            "{said}"
+        );
+        let said = refused(
+            code::URL_ELICITATION_REQUIRED,
+            json!({ "elicitations": [{ "url": "https://sso.example/x\n" }] }),
+        );
+        assert!(
+            said.ends_with("; open https://sso.example/x  and run the command again"),
+            "{said}"
+        );
+        assert_eq!(
+            refused(-32000, Value::Null),
+            "the server refused: no (code -32000)"
+        );
     }
 }

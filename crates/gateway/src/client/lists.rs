@@ -78,7 +78,12 @@ impl MissingUpstream {
     fn read(meta: &Value) -> Vec<Self> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let upstreams = meta[meta::WEIR_UPSTREAMS].as_array().into_iter().flatten();
-        upstreams.map(|one| Self { upstream: text(&one["upstream"]), reason: text(&one["reason"]) }).collect()
+        upstreams
+            .map(|one| Self {
+                upstream: text(&one["upstream"]),
+                reason: text(&one["reason"]),
+            })
+            .collect()
     }
 }
 
@@ -89,7 +94,10 @@ impl Client {
         let mut params = Value::Null;
         for _ in 0..MOST_PAGES {
             let mut page = match self.request(list.method(), params, &mut |_| {}).await {
-                Err(ClientError::Refused { code: code::METHOD_NOT_FOUND, .. }) if list != ServerList::Tools => {
+                Err(ClientError::Refused {
+                    code: code::METHOD_NOT_FOUND,
+                    ..
+                }) if list != ServerList::Tools => {
                     return Ok(listed);
                 }
                 page => page?,
@@ -99,7 +107,11 @@ impl Client {
             };
             listed.items.append(&mut items);
             for missing in MissingUpstream::read(&page["_meta"]) {
-                if listed.missing.iter().all(|known| known.upstream != missing.upstream) {
+                if listed
+                    .missing
+                    .iter()
+                    .all(|known| known.upstream != missing.upstream)
+                {
                     listed.missing.push(missing);
                 }
             }

@@ -10,11 +10,18 @@ const OPERATORS: u16 = 8081;
 
 /// An answer that is no JSON-RPC, by its head and the beginning of its body.
 pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> String {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let said = explanation(kind, body).map(|said| format!(" ({said})")).unwrap_or_default();
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let said = explanation(kind, body)
+        .map(|said| format!(" ({said})"))
+        .unwrap_or_default();
     let code = status.as_u16();
     match status {
-        StatusCode::NOT_FOUND | StatusCode::GONE => format!("HTTP {code}{said}: {}", other_path(url)),
+        StatusCode::NOT_FOUND | StatusCode::GONE => {
+            format!("HTTP {code}{said}: {}", other_path(url))
+        }
         StatusCode::METHOD_NOT_ALLOWED => format!(
             "HTTP {code}{said}: it takes no POST, so it is no Streamable HTTP endpoint; a server of HTTP+SSE is reached through weir"
         ),
@@ -22,13 +29,24 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
             format!("HTTP {code}{said}: it cannot serve the request now; try again later")
         }
         _ if status.is_redirection() => {
-            let location = headers.get(header::LOCATION).and_then(|place| place.to_str().ok()).map(words);
-            let location = location.map(|place| format!(" to {place}")).unwrap_or_default();
-            format!("HTTP {code}, a redirect{location}, which is not followed: give the URL that it leads to")
+            let location = headers
+                .get(header::LOCATION)
+                .and_then(|place| place.to_str().ok())
+                .map(words);
+            let location = location
+                .map(|place| format!(" to {place}"))
+                .unwrap_or_default();
+            format!(
+                "HTTP {code}, a redirect{location}, which is not followed: give the URL that it leads to"
+            )
         }
         _ if status.is_server_error() => format!("HTTP {code}{said}: its own log says why"),
-        _ if status.is_client_error() => format!("HTTP {code}{said}: correct the URL, or ask who runs the server"),
-        _ if is_html(kind, body) => format!("HTTP {code} with a web page: give the URL of an MCP endpoint"),
+        _ if status.is_client_error() => {
+            format!("HTTP {code}{said}: correct the URL, or ask who runs the server")
+        }
+        _ if is_html(kind, body) => {
+            format!("HTTP {code} with a web page: give the URL of an MCP endpoint")
+        }
         _ => format!("HTTP {code} without JSON-RPC{said}: give the URL of an MCP endpoint"),
     }
 }
@@ -39,17 +57,35 @@ pub(super) fn explanation(kind: &str, body: &[u8]) -> Option<String> {
         return Some("a web page".to_owned());
     }
     let text = String::from_utf8_lossy(body);
-    let message = serde_json::from_slice::<Value>(body).ok().and_then(|answer| {
-        let places = ["/error/message", "/error_description", "/message", "/detail", "/error"];
-        places.into_iter().find_map(|place| answer.pointer(place)?.as_str().map(words))
-    });
-    message.or_else(|| Some(words(&text))).filter(|said| !said.is_empty())
+    let message = serde_json::from_slice::<Value>(body)
+        .ok()
+        .and_then(|answer| {
+            let places = [
+                "/error/message",
+                "/error_description",
+                "/message",
+                "/detail",
+                "/error",
+            ];
+            places
+                .into_iter()
+                .find_map(|place| answer.pointer(place)?.as_str().map(words))
+        });
+    message
+        .or_else(|| Some(words(&text)))
+        .filter(|said| !said.is_empty())
 }
 
 fn is_html(kind: &str, body: &[u8]) -> bool {
     let start = body.trim_ascii_start();
-    let begins = |tag: &str| start.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()));
-    kind.to_ascii_lowercase().starts_with("text/html") || begins("<!doctype html") || begins("<html")
+    let begins = |tag: &str| {
+        start
+            .get(..tag.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()))
+    };
+    kind.to_ascii_lowercase().starts_with("text/html")
+        || begins("<!doctype html")
+        || begins("<html")
 }
 
 fn other_path(url: &Uri) -> String {
@@ -58,8 +94,11 @@ fn other_path(url: &Uri) -> String {
             "no MCP endpoint has this path, and {OPERATORS} is where weir's operators connect; clients connect to `listen` of its config, port 8080 by default"
         );
     }
-    let root =
-        format!("{}://{}", url.scheme_str().unwrap_or("http"), url.authority().map_or("", |place| place.as_str()));
+    let root = format!(
+        "{}://{}",
+        url.scheme_str().unwrap_or("http"),
+        url.authority().map_or("", |place| place.as_str())
+    );
     match url.path() {
         "" | "/" => format!("no MCP endpoint has this path; try {root}/mcp"),
         "/mcp" => "no MCP endpoint is there: is that the port where weir's clients connect (`listen` of its config), and is it weir?".to_owned(),
@@ -73,11 +112,22 @@ fn other_path(url: &Uri) -> String {
 mod tests {
     use super::*;
 
-    fn said(url: &str, status: u16, headers: &[(&'static str, &'static str)], body: &str) -> String {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
-        let (url, status) = (url.parse().expect("a URL"), StatusCode::from_u16(status).expect("a status"));
+    fn said(
+        url: &str,
+        status: u16,
+        headers: &[(&'static str, &'static str)],
+        body: &str,
+    ) -> String {
+        let headers = headers.iter().map(|(name, value)| {
+            (
+                header::HeaderName::from_static(name),
+                header::HeaderValue::from_static(value),
+            )
+        });
+        let (url, status) = (
+            url.parse().expect("a URL"),
+            StatusCode::from_u16(status).expect("a status"),
+        );
         explain(&url, status, &headers.collect(), body.as_bytes())
     }
 
@@ -92,17 +142,71 @@ mod tests {
                 "no such endpoint\n",
                 "HTTP 404 (no such endpoint): no MCP endpoint has this path; weir's are http://127.0.0.1:1/mcp",
             ),
-            ("http://host/", 404, &[], "", "HTTP 404: no MCP endpoint has this path; try http://host/mcp"),
-            (at.trim_end_matches('x'), 404, &[], "", "try http://127.0.0.1:1/mcp"),
-            ("http://h/mcp", 404, &[], "", "is that the port where weir's clients connect"),
-            ("http://h:8081/mcp", 404, &[], "", "8081 is where weir's operators connect"),
+            (
+                "http://host/",
+                404,
+                &[],
+                "",
+                "HTTP 404: no MCP endpoint has this path; try http://host/mcp",
+            ),
+            (
+                at.trim_end_matches('x'),
+                404,
+                &[],
+                "",
+                "try http://127.0.0.1:1/mcp",
+            ),
+            (
+                "http://h/mcp",
+                404,
+                &[],
+                "",
+                "is that the port where weir's clients connect",
+            ),
+            (
+                "http://h:8081/mcp",
+                404,
+                &[],
+                "",
+                "8081 is where weir's operators connect",
+            ),
             (at, 405, &[], "", "it takes no POST"),
-            (at, 302, &[("location", "https://h/login")], "", "a redirect to https://h/login, which is not followed"),
+            (
+                at,
+                302,
+                &[("location", "https://h/login")],
+                "",
+                "a redirect to https://h/login, which is not followed",
+            ),
             (at, 503, &[], "busy", "HTTP 503 (busy): it cannot serve"),
-            (at, 500, &[("content-type", "text/html")], "<p>no", "HTTP 500 (a web page): its own log says why"),
-            (at, 400, &[], r#"{"error":"bad \u001b[2J thing"}"#, "HTTP 400 (bad [2J thing): correct the URL"),
-            (at, 200, &[], "<!DOCTYPE html><p>", "HTTP 200 with a web page: give the URL of an MCP endpoint"),
-            (at, 200, &[("content-type", "text/plain")], "hello", "HTTP 200 without JSON-RPC (hello)"),
+            (
+                at,
+                500,
+                &[("content-type", "text/html")],
+                "<p>no",
+                "HTTP 500 (a web page): its own log says why",
+            ),
+            (
+                at,
+                400,
+                &[],
+                r#"{"error":"bad \u001b[2J thing"}"#,
+                "HTTP 400 (bad [2J thing): correct the URL",
+            ),
+            (
+                at,
+                200,
+                &[],
+                "<!DOCTYPE html><p>",
+                "HTTP 200 with a web page: give the URL of an MCP endpoint",
+            ),
+            (
+                at,
+                200,
+                &[("content-type", "text/plain")],
+                "hello",
+                "HTTP 200 without JSON-RPC (hello)",
+            ),
         ] {
             let said = said(url, status, headers, body);
             assert!(said.contains(words), "{said}");
@@ -117,9 +221,15 @@ mod tests {
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"not allowed here"}}"#,
                 Some("not allowed here"),
             ),
-            (r#"{"error":"invalid_token","error_description":"expired"}"#, Some("expired")),
+            (
+                r#"{"error":"invalid_token","error_description":"expired"}"#,
+                Some("expired"),
+            ),
             (r#"{"error":"invalid_token"}"#, Some("invalid_token")),
-            ("this host is not served here", Some("this host is not served here")),
+            (
+                "this host is not served here",
+                Some("this host is not served here"),
+            ),
             ("", None),
         ] {
             assert_eq!(explanation("", body.as_bytes()).as_deref(), words);

@@ -15,7 +15,8 @@ const MOST_ROUNDS: usize = 100;
 const POLL: Duration = Duration::from_millis(500);
 
 /// An answer that is being made.
-pub(crate) type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, DeclinedRequest>> + Send + 'a>>;
+pub(crate) type Answering<'a> =
+    Pin<Box<dyn Future<Output = Result<Value, DeclinedRequest>> + Send + 'a>>;
 
 /// A question that is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub(crate) trait Respondent: Send + Sync {
 }
 
 impl Client {
-    /// Sends a request that may need input (2026-07-28), with the answers as often as the server asks. In the older revisions the server's
-    /// questions come on the request's stream.
+    /// Sends a request that may need input (2026-07-28), with the answers as often as the server
+    /// asks. In the older revisions the server's questions come on the request's stream.
     pub(super) async fn request_with_input(
         &mut self,
         method: Method,
@@ -73,14 +74,22 @@ impl Client {
                 Some(respondent) => respondent.answer(method, &question["params"]).await,
                 None => Err(nobody(method)),
             };
-            // This revision has no error form for an input response. A declined elicitation is an answer.
-            answers.insert(key.clone(), answer.map_err(|declined| ClientError::Unanswered(declined.why))?);
+            // This revision has no error form for an input response. A declined elicitation is an
+            // answer.
+            answers.insert(
+                key.clone(),
+                answer.map_err(|declined| ClientError::Unanswered(declined.why))?,
+            );
         }
         Ok(answers)
     }
 
     /// Answers a request that a server of the older revisions makes of its client.
-    pub(super) async fn answer(&self, method: &str, params: &Value) -> Result<Value, DeclinedRequest> {
+    pub(super) async fn answer(
+        &self,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, DeclinedRequest> {
         match &self.respondent {
             _ if method == Method::Ping.as_str() => Ok(Value::Object(Map::new())),
             Some(respondent) => respondent.answer(method, params).await,
@@ -91,7 +100,11 @@ impl Client {
 
 fn nobody(method: &str) -> DeclinedRequest {
     let what = crate::terminal::one_line(method);
-    let why =
-        format!("the server asks its user something (`{what}`): run the command at a terminal, where you can answer");
-    DeclinedRequest { code: weir_wire::code::METHOD_NOT_FOUND, why }
+    let why = format!(
+        "the server asks its user something (`{what}`): run the command at a terminal, where you can answer"
+    );
+    DeclinedRequest {
+        code: weir_wire::code::METHOD_NOT_FOUND,
+        why,
+    }
 }

@@ -19,7 +19,10 @@ async fn desk() -> Running {
 }
 
 fn names(tools: &[Value]) -> Vec<&str> {
-    tools.iter().filter_map(|tool| tool["name"].as_str()).collect()
+    tools
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect()
 }
 
 #[tokio::test]
@@ -27,8 +30,14 @@ async fn r068_a_modern_server_is_spoken_to_without_a_session() {
     let desk = desk().await;
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::MODERN);
-    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["calculate", "countdown", "now"]);
-    let result = client.call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {}).await.unwrap();
+    assert_eq!(
+        names(&client.list(ServerList::Tools).await.unwrap().items),
+        ["calculate", "countdown", "now"]
+    );
+    let result = client
+        .call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {})
+        .await
+        .unwrap();
     assert_eq!(result["structuredContent"]["value"], 42.0);
     client.close().await;
 }
@@ -38,9 +47,15 @@ async fn r068_a_legacy_server_is_found_out_by_the_probe() {
     let notes = notes().await;
     let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
-    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["add_note", "list_notes", "search_notes"]);
+    assert_eq!(
+        names(&client.list(ServerList::Tools).await.unwrap().items),
+        ["add_note", "list_notes", "search_notes"]
+    );
     let refused = client.call("no_such_tool", json!({}), &mut |_| {}).await;
-    assert!(matches!(refused, Err(ClientError::Refused { code: -32602, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ClientError::Refused { code: -32602, .. })),
+        "{refused:?}"
+    );
     client.close().await;
 }
 
@@ -50,13 +65,26 @@ async fn progress_is_told_while_a_call_runs() {
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     let mut seen = Vec::new();
     let mut on_note = |note| {
-        if let Note::Progress { progress, total, .. } = note {
+        if let Note::Progress {
+            progress, total, ..
+        } = note
+        {
             seen.push((progress, total));
         }
     };
-    client.call("countdown", json!({ "from": 3, "interval_ms": 1 }), &mut on_note).await.unwrap();
+    client
+        .call(
+            "countdown",
+            json!({ "from": 3, "interval_ms": 1 }),
+            &mut on_note,
+        )
+        .await
+        .unwrap();
     assert!(!seen.is_empty());
-    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "{seen:?}");
+    assert!(
+        seen.windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "{seen:?}"
+    );
     assert_eq!(seen.last().unwrap().1, Some(3.0));
 }
 
@@ -68,18 +96,39 @@ async fn r201_changes_are_heard_from_servers_of_both_eras() {
         let mut stream = Some(client.listen().await.unwrap());
         assert!(running.reveal());
         client.changed(&mut stream).await.unwrap();
-        assert_eq!(client.list(ServerList::Tools).await.unwrap().items.len(), before + 1);
+        assert_eq!(
+            client.list(ServerList::Tools).await.unwrap().items.len(),
+            before + 1
+        );
     }
 }
 
 #[tokio::test]
 async fn nobody_there_and_nonsense_are_said_plainly() {
     let free = listener().await.local_addr().unwrap();
-    let refused = Client::connect(&format!("http://{free}/mcp"), None, None).await.unwrap_err();
-    assert!(refused.to_string().starts_with("cannot reach http://127.0.0.1:"), "{refused}");
-    assert!(refused.to_string().contains("connection refused, since nothing listens at 127.0.0.1:"), "{refused}");
+    let refused = Client::connect(&format!("http://{free}/mcp"), None, None)
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .starts_with("cannot reach http://127.0.0.1:"),
+        "{refused}"
+    );
+    assert!(
+        refused
+            .to_string()
+            .contains("connection refused, since nothing listens at 127.0.0.1:"),
+        "{refused}"
+    );
     for bad in ["", "localhost", "ftp://x/", "http://"] {
-        assert!(matches!(Client::connect(bad, None, None).await, Err(ClientError::Url(_))), "{bad}");
+        assert!(
+            matches!(
+                Client::connect(bad, None, None).await,
+                Err(ClientError::Url(_))
+            ),
+            "{bad}"
+        );
     }
 }
 

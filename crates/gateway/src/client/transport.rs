@@ -66,11 +66,16 @@ impl Transport {
     pub(super) fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
         let wrong = || ClientError::Url(url.to_owned());
         let url: Uri = url.parse().map_err(|_| wrong())?;
-        if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+        if !matches!(url.scheme_str(), Some("http" | "https"))
+            || url.host().is_none_or(str::is_empty)
+        {
             return Err(wrong());
         }
         let pool = pool(url.scheme_str() == Some("https"));
-        let pool = pool.map_err(|why| ClientError::Unreachable { url: url.clone(), why })?;
+        let pool = pool.map_err(|why| ClientError::Unreachable {
+            url: url.clone(),
+            why,
+        })?;
         Ok(Self { pool, url, token })
     }
 
@@ -78,7 +83,12 @@ impl Transport {
         &self.url
     }
 
-    pub(super) async fn send(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<Response, ClientError> {
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response, ClientError> {
         let accept = match method {
             Method::GET => "text/event-stream",
             _ => "application/json, text/event-stream",
@@ -87,22 +97,40 @@ impl Transport {
         *request.uri_mut() = self.url.clone();
         *request.headers_mut() = headers;
         if method == Method::POST {
-            request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            request.headers_mut().insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            );
         }
         *request.method_mut() = method;
-        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        request
+            .headers_mut()
+            .insert(header::ACCEPT, HeaderValue::from_static(accept));
         if let Some(Token(token)) = &self.token {
-            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, token.clone());
         }
         let sent = self.pool.request(request).await;
         let inner = sent.map_err(|error| {
             let why = unreachable::explain(&self.url, &error);
-            ClientError::Unreachable { url: self.url.clone(), why }
+            ClientError::Unreachable {
+                url: self.url.clone(),
+                why,
+            }
         })?;
-        if matches!(inner.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return Err(ClientError::Unauthorized(Box::new(self.refusal(inner).await)));
+        if matches!(
+            inner.status(),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        ) {
+            return Err(ClientError::Unauthorized(Box::new(
+                self.refusal(inner).await,
+            )));
         }
-        Ok(Response { url: self.url.clone(), inner })
+        Ok(Response {
+            url: self.url.clone(),
+            inner,
+        })
     }
 }
 
@@ -114,8 +142,16 @@ impl Transport {
         let challenge = Challenge::read(headers.filter_map(|value| value.to_str().ok()));
         // An endless or overlong body is no explanation.
         let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
-        let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-        let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let body = body
+            .ok()
+            .and_then(Result::ok)
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let kind = head
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
         HttpRefusal {
             url: self.url.clone(),
             status: head.status.as_u16(),
@@ -138,7 +174,12 @@ impl Response {
     }
 
     pub(super) fn header(&self, name: &str) -> Option<String> {
-        self.inner.headers().get(name)?.to_str().ok().map(str::to_owned)
+        self.inner
+            .headers()
+            .get(name)?
+            .to_str()
+            .ok()
+            .map(str::to_owned)
     }
 }
 
@@ -160,6 +201,9 @@ pub(crate) fn pool(https: bool) -> Result<HttpPool, String> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_connect_timeout(Some(CONNECT));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_all_versions();
     Ok(Pool::builder(TokioExecutor::new()).build(connector.wrap_connector(http)))
 }

@@ -10,27 +10,44 @@ use weir_core::{causes, chain};
 /// The cause of a failed exchange. An unknown cause keeps its own words.
 pub(crate) fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
     let place = url.authority().map(ToString::to_string).unwrap_or_default();
-    let (host, https) = (url.host().unwrap_or_default(), url.scheme_str() == Some("https"));
+    let (host, https) = (
+        url.host().unwrap_or_default(),
+        url.scheme_str() == Some("https"),
+    );
     let known = |cause: &(dyn Error + 'static)| {
-        system(cause, &place, host).or_else(|| tls(cause, url)).or_else(|| http(cause, https, url))
+        system(cause, &place, host)
+            .or_else(|| tls(cause, url))
+            .or_else(|| http(cause, https, url))
     };
-    causes(error).find_map(known).unwrap_or_else(|| chain(error))
+    causes(error)
+        .find_map(known)
+        .unwrap_or_else(|| chain(error))
 }
 
 fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<String> {
     if cause.to_string().contains("failed to lookup address") {
-        return Some(format!("the name `{host}` is not known here (DNS): correct it, or use an address"));
+        return Some(format!(
+            "the name `{host}` is not known here (DNS): correct it, or use an address"
+        ));
     }
     let kind = cause.downcast_ref::<io::Error>()?.kind();
     Some(match kind {
         ErrorKind::ConnectionRefused => {
-            format!("connection refused, since nothing listens at {place}: start the server there, or correct the URL")
+            format!(
+                "connection refused, since nothing listens at {place}: start the server there, or correct the URL"
+            )
         }
-        ErrorKind::TimedOut => format!("{place} does not answer: correct the URL, or look for a firewall in between"),
+        ErrorKind::TimedOut => {
+            format!("{place} does not answer: correct the URL, or look for a firewall in between")
+        }
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            format!("there is no way from this machine to {place}: look at its network, or correct the URL")
+            format!(
+                "there is no way from this machine to {place}: look at its network, or correct the URL"
+            )
         }
-        ErrorKind::ConnectionReset => format!("{place} broke off the connection: its own log may say why"),
+        ErrorKind::ConnectionReset => {
+            format!("{place} broke off the connection: its own log may say why")
+        }
         _ => return None,
     })
 }
@@ -83,5 +100,9 @@ fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String>
 
 fn with_scheme(url: &Uri, scheme: &str) -> String {
     let rest = url.to_string();
-    format!("{scheme}://{}", rest.split_once("://").map_or(rest.as_str(), |(_, rest)| rest))
+    format!(
+        "{scheme}://{}",
+        rest.split_once("://")
+            .map_or(rest.as_str(), |(_, rest)| rest)
+    )
 }

@@ -12,11 +12,13 @@ pub struct AdminPlan {
     pub listen: SocketAddr,
     /// The tokens of operators.
     pub keys: Vec<OperatorKey>,
-    /// The scope that makes the bearer of an access token an operator; `None`: no access token does.
+    /// The scope that makes the bearer of an access token an operator; `None`: no access token
+    /// does.
     pub scope: Option<Arc<str>>,
     /// Whether whoever reaches the listener may read the metrics.
     pub open_metrics: bool,
-    /// Names in `Host` that are taken beside addresses and `localhost`, lower case, each with a port or without.
+    /// Names in `Host` that are taken beside addresses and `localhost`, lower case, each with a
+    /// port or without.
     pub hosts: Vec<String>,
 }
 
@@ -24,7 +26,13 @@ impl AdminPlan {
     /// Open to whoever reaches it.
     #[must_use]
     pub fn open(listen: SocketAddr) -> Self {
-        Self { listen, keys: Vec::new(), scope: None, open_metrics: true, hosts: Vec::new() }
+        Self {
+            listen,
+            keys: Vec::new(),
+            scope: None,
+            open_metrics: true,
+            hosts: Vec::new(),
+        }
     }
 
     /// Whether anybody has to show who they are.

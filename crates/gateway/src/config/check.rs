@@ -32,16 +32,20 @@ use weir_policy::rules::{Book, Ruling, Sheet};
 use super::env::Environment;
 use super::raw::{OrOff, Raw, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
-use super::{CatalogPlan, Config, IncludeErrors, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
+use super::{
+    CatalogPlan, Config, IncludeErrors, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers,
+};
 pub(crate) use admin::LISTEN as ADMIN;
 pub(crate) use mcp_servers::slug;
 pub(crate) use policy::book;
 use rules::Defaults;
 pub(crate) use teams::{TeamGrant, TeamGrants, show_by_default};
 
-/// Long enough for most calls, short enough for the grace period that process managers give (30 s is usual).
+/// Long enough for most calls, short enough for the grace period that process managers give (30 s
+/// is usual).
 const DRAIN: Duration = Duration::from_secs(25);
-/// A client that starts weir and asks at once sees what healthy servers have; a person does not notice two seconds.
+/// A client that starts weir and asks at once sees what healthy servers have; a person does not
+/// notice two seconds.
 const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// A storm at an upstream becomes two notifications a second to each client, which no client minds.
 const CHANGE_WINDOW: Duration = Duration::from_millis(500);
@@ -96,17 +100,29 @@ pub(crate) fn main(
     one_host: bool,
     report: &mut Report,
 ) -> Main {
-    let defaults = Defaults { one_host, ..Defaults::check(&raw, folder, report) };
+    let defaults = Defaults {
+        one_host,
+        ..Defaults::check(&raw, folder, report)
+    };
     let mut front = listen::check(&raw, folder, report);
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     let auth = auth::check(&raw, &mut front, report);
     let waivers = Waivers::of(&raw, report);
-    let admin = admin::check(raw.admin.as_ref(), front.listen, !auth.issuers.is_empty(), report);
-    let (catalog, log, drain) =
-        (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
+    let admin = admin::check(
+        raw.admin.as_ref(),
+        front.listen,
+        !auth.issuers.is_empty(),
+        report,
+    );
+    let (catalog, log, drain) = (
+        catalog(&raw, report),
+        log(raw.log.as_ref(), report),
+        positive(raw.drain, "drain", report),
+    );
     let sessions = limits::sessions(raw.limits.as_ref(), report);
-    (front.limits.sessions, front.limits.sessions_per_principal) = (sessions.total, sessions.per_principal);
+    (front.limits.sessions, front.limits.sessions_per_principal) =
+        (sessions.total, sessions.per_principal);
     let memory = limits::memory(raw.limits.as_ref(), report);
     let replays = limits::replays(raw.limits.as_ref(), report);
     let parked = limits::parked(raw.limits.as_ref(), report);
@@ -115,10 +131,16 @@ pub(crate) fn main(
     let audit = audit::check(OrOff::into_section(raw.audit), folder, report);
     let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
     if raw.include.as_deref() == Some("") {
-        report.add(Problem::error(Path::at("include"), "is empty").hint("name a folder, or remove the key"));
+        report.add(
+            Problem::error(Path::at("include"), "is empty")
+                .hint("name a folder, or remove the key"),
+        );
     }
     if raw.include.is_none() && raw.include_errors.is_some() {
-        let problem = Problem::error(Path::at("include_errors"), "means nothing without `include`");
+        let problem = Problem::error(
+            Path::at("include_errors"),
+            "means nothing without `include`",
+        );
         report.add(problem.hint("write include: teams, or remove the key"));
     }
     let include_errors = match raw.include_errors {
@@ -128,7 +150,12 @@ pub(crate) fn main(
     let own_endpoints = raw.endpoints.is_some();
     let teams = teams::check(raw.teams, raw.include.is_some(), report);
     let mut part = Part::default();
-    let common = policy::sheets(raw.policy.as_ref(), (folder, &mut part.files), &Path::at("policy"), report);
+    let common = policy::sheets(
+        raw.policy.as_ref(),
+        (folder, &mut part.files),
+        &Path::at("policy"),
+        report,
+    );
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
     mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
     if let Some(endpoints) = raw.endpoints {
@@ -182,7 +209,10 @@ pub(crate) fn team(
     standing: &Part,
     report: &mut Report,
 ) -> Part {
-    let mut part = Part { waivers: Waivers::of_team(&raw, report), ..Part::default() };
+    let mut part = Part {
+        waivers: Waivers::of_team(&raw, report),
+        ..Part::default()
+    };
     let mut judged = Report::default();
     teams::judge(&raw, grant, defaults, standing, &mut judged);
     let refused = judged.has_errors();
@@ -191,8 +221,20 @@ pub(crate) fn team(
         // Nothing of it is used, and no file that it names is opened.
         return part;
     }
-    upstreams::check(raw.upstreams, defaults, &standing.upstreams, &mut part, report);
-    mcp_servers::check(raw.mcp_servers, defaults, &standing.upstreams, &mut part, report);
+    upstreams::check(
+        raw.upstreams,
+        defaults,
+        &standing.upstreams,
+        &mut part,
+        report,
+    );
+    mcp_servers::check(
+        raw.mcp_servers,
+        defaults,
+        &standing.upstreams,
+        &mut part,
+        report,
+    );
     if let Some(endpoints) = raw.endpoints {
         endpoints::check(endpoints, defaults, standing, &mut part, report);
     }
@@ -201,36 +243,64 @@ pub(crate) fn team(
 
 /// Where no file names endpoints: `/mcp` over all upstreams, and each alone under `/mcp/<id>`.
 pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults) -> Vec<Endpoint> {
-    let ids: Vec<UpstreamId> = upstreams.iter().map(|plan| plan.settings.id.clone()).collect();
+    let ids: Vec<UpstreamId> = upstreams
+        .iter()
+        .map(|plan| plan.settings.id.clone())
+        .collect();
     let everything = default_endpoint(EVERYTHING, defaults.everything(ids.clone()), defaults);
-    let alone =
-        ids.into_iter().map(|id| default_endpoint(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id), defaults));
+    let alone = ids.into_iter().map(|id| {
+        default_endpoint(
+            &format!("{EVERYTHING}/{id}"),
+            Mode::Transparent(id),
+            defaults,
+        )
+    });
     std::iter::once(everything).chain(alone).collect()
 }
 
 fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
     let clean = !mode.is_transparent();
-    Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None, tools: None, clean }
+    Endpoint {
+        id: EndpointId::new(path),
+        mode,
+        page: defaults.page,
+        deadlines: None,
+        tools: None,
+        clean,
+    }
 }
 
 /// What only the whole shows.
 pub(crate) fn whole(config: &Config, report: &mut Report) {
     rates::whole(config, report);
-    if config.upstreams.is_empty() && !report.blames(&Path::at("upstreams")) && !report.blames(&Path::at("mcpServers"))
+    if config.upstreams.is_empty()
+        && !report.blames(&Path::at("upstreams"))
+        && !report.blames(&Path::at("mcpServers"))
     {
-        let problem = Problem::warning(Path::at("upstreams"), "there are no upstreams: every list will be empty");
-        report.add(problem.hint("add a server: upstreams: { files: { url: http://127.0.0.1:3001/mcp } }"));
+        let problem = Problem::warning(
+            Path::at("upstreams"),
+            "there are no upstreams: every list will be empty",
+        );
+        report.add(
+            problem.hint("add a server: upstreams: { files: { url: http://127.0.0.1:3001/mcp } }"),
+        );
     }
     for plan in &config.upstreams {
         let id = &plan.settings.id;
-        let used = config.endpoints.iter().any(|endpoint| match &endpoint.mode {
-            Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
-            Mode::Transparent(one) => one == id,
-        });
+        let used = config
+            .endpoints
+            .iter()
+            .any(|endpoint| match &endpoint.mode {
+                Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
+                Mode::Transparent(one) => one == id,
+            });
         if !used {
             report.add(
-                Problem::warning(Path::at("upstreams").key(id), "no endpoint shows this upstream")
-                    .hint("add it to one under `endpoints`"),
+                Problem::warning(
+                    Path::at("upstreams").key(id),
+                    "no endpoint shows this upstream",
+                )
+                .hint("add it to one under `endpoints`"),
             );
         }
     }
@@ -246,16 +316,24 @@ fn catalog(raw: &Raw, report: &mut Report) -> CatalogPlan {
 }
 
 fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
-    let Some(raw) = raw else { return LogPlan::default() };
+    let Some(raw) = raw else {
+        return LogPlan::default();
+    };
     let format = match raw.format {
         None | Some(RawLogFormat::Auto) => LogFormat::Auto,
         Some(RawLogFormat::Human) => LogFormat::Human,
         Some(RawLogFormat::Json) => LogFormat::Json,
     };
     if let Some(Err(why)) = raw.level.as_deref().map(crate::telemetry::check_filter) {
-        report.add(Problem::error(Path::at("log.level"), why).hint("write info, debug, or info,weir_upstream=debug"));
+        report.add(
+            Problem::error(Path::at("log.level"), why)
+                .hint("write info, debug, or info,weir_upstream=debug"),
+        );
     }
-    LogPlan { format, filter: raw.level.clone() }
+    LogPlan {
+        format,
+        filter: raw.level.clone(),
+    }
 }
 
 /// A time that must not be zero.

@@ -1,12 +1,16 @@
-//! From the tree to the raw types: serde does the work, and every mistake is found, not only the first.
+//! From the tree to the raw types: serde does the work, and every mistake is found, not only the
+//! first.
 //!
-//! serde stops at the first mistake. So a value that does not fit is reported, taken out of the tree, and decoding
-//! starts again; every key is optional in the raw types, so nothing that was well is reported for it.
+//! serde stops at the first mistake. So a value that does not fit is reported, taken out of the
+//! tree, and decoding starts again; every key is optional in the raw types, so nothing that was
+//! well is reported for it.
 
 use std::fmt;
 
 use serde::de::value::StringDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use super::report::{Path, Problem, Report};
@@ -19,9 +23,15 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
         match T::deserialize(&root) {
             Ok(raw) => return raw,
             Err(mistake) => {
-                let Mistake { path, message, hint } = mistake;
+                let Mistake {
+                    path,
+                    message,
+                    hint,
+                } = mistake;
                 let path = path_of(path);
-                let is_reported = root.find(&path).is_some_and(|node| matches!(node.value, Value::Unset));
+                let is_reported = root
+                    .find(&path)
+                    .is_some_and(|node| matches!(node.value, Value::Unset));
                 if !is_reported {
                     let mut problem = Problem::error(path.clone(), message);
                     problem.hint = hint;
@@ -45,7 +55,10 @@ pub(crate) struct Mistake {
 }
 
 fn path_of(inside_out: Vec<String>) -> Path {
-    inside_out.into_iter().rev().fold(Path::root(), |path, segment| path.key(segment))
+    inside_out
+        .into_iter()
+        .rev()
+        .fold(Path::root(), |path, segment| path.key(segment))
 }
 
 impl Mistake {
@@ -71,19 +84,31 @@ impl de::Error for Mistake {
             Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
             None => (text, None),
         };
-        Self { path: Vec::new(), message, hint }
+        Self {
+            path: Vec::new(),
+            message,
+            hint,
+        }
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         if NOT_YET.contains(&field) {
             let hint = Some("take it out: nothing would act on it".to_owned());
-            return Self { path: Vec::new(), message: "is not implemented in this version".to_owned(), hint };
+            return Self {
+                path: Vec::new(),
+                message: "is not implemented in this version".to_owned(),
+                hint,
+            };
         }
         let hint = match nearest(field, expected.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known keys: {}", expected.join(", ")),
         };
-        Self { path: Vec::new(), message: "unknown key".to_owned(), hint: Some(hint) }
+        Self {
+            path: Vec::new(),
+            message: "unknown key".to_owned(),
+            hint: Some(hint),
+        }
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
@@ -91,23 +116,39 @@ impl de::Error for Mistake {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("one of: {}", expected.join(", ")),
         };
-        Self { path: Vec::new(), message: format!("`{variant}` is not known here"), hint: Some(hint) }
+        Self {
+            path: Vec::new(),
+            message: format!("`{variant}` is not known here"),
+            hint: Some(hint),
+        }
     }
 }
 
 /// The mistake of a key without a value: it is neither a default nor "off".
 fn no_value() -> Mistake {
     let hint = Some("write one, or remove the key".to_owned());
-    Mistake { hint, ..de::Error::custom("has no value") }
+    Mistake {
+        hint,
+        ..de::Error::custom("has no value")
+    }
 }
 
 /// The mistake of a value that is of another kind than wanted.
 fn misfit(node: &Node, wanted: &dyn de::Expected) -> Mistake {
-    let mistake: Mistake = de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
-    let quote = matches!(node.value, Value::Integer(_) | Value::Float(_) | Value::Bool(_));
-    let hint = (quote && wanted.to_string().contains("string")).then(|| "put it in quotes".to_owned());
+    let mistake: Mistake =
+        de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
+    let quote = matches!(
+        node.value,
+        Value::Integer(_) | Value::Float(_) | Value::Bool(_)
+    );
+    let hint =
+        (quote && wanted.to_string().contains("string")).then(|| "put it in quotes".to_owned());
     let message = mistake.message.replace("a string", "a text");
-    Mistake { message, hint, ..mistake }
+    Mistake {
+        message,
+        hint,
+        ..mistake
+    }
 }
 
 impl<'de> de::Deserializer<'de> for &Node {
@@ -137,13 +178,19 @@ impl<'de> de::Deserializer<'de> for &Node {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
-            Value::Text(text) => visitor.visit_str(&text.text).map_err(|mistake| self.reword(mistake)),
+            Value::Text(text) => visitor
+                .visit_str(&text.text)
+                .map_err(|mistake| self.reword(mistake)),
             Value::Null => Err(no_value()),
             _ => Err(misfit(self, &visitor)),
         }
@@ -157,8 +204,14 @@ impl<'de> de::Deserializer<'de> for &Node {
         match &self.value {
             // Of a section whose keys are all commented out, nothing is left but its name.
             Value::Map(_) | Value::Null => self.deserialize_any(visitor),
-            Value::Unset => visitor.visit_map(Entries { entries: &[], next: 0 }),
-            _ => Err(de::Error::custom(format_args!("expected a map, found {}", self.kind()))),
+            Value::Unset => visitor.visit_map(Entries {
+                entries: &[],
+                next: 0,
+            }),
+            _ => Err(de::Error::custom(format_args!(
+                "expected a map, found {}",
+                self.kind()
+            ))),
         }
     }
 
@@ -190,11 +243,17 @@ impl<'de> de::Deserializer<'de> for &Node {
         match &self.value {
             Value::Text(text) => {
                 let variant: StringDeserializer<Mistake> = text.text.clone().into_deserializer();
-                visitor.visit_enum(variant).map_err(|mistake| self.reword(mistake))
+                visitor
+                    .visit_enum(variant)
+                    .map_err(|mistake| self.reword(mistake))
             }
             Value::Null => Err(no_value()),
-            // YAML reads a bare `off` or `no` as text, but `false` as a switch: say what is wanted instead.
-            _ => Err(de::Error::custom(format_args!("expected a word, found {}", self.kind()))),
+            // YAML reads a bare `off` or `no` as text, but `false` as a switch: say what is wanted
+            // instead.
+            _ => Err(de::Error::custom(format_args!(
+                "expected a word, found {}",
+                self.kind()
+            ))),
         }
     }
 
@@ -218,11 +277,13 @@ const WORDS: [(&str, &str); 10] = [
     ("expected a boolean", "expected true or false"),
 ];
 
-/// Keys of the design that this version does not have. They are errors too: a rule that is not kept must not look kept.
+/// Keys of the design that this version does not have. They are errors too: a rule that is not kept
+/// must not look kept.
 const NOT_YET: [&str; 3] = ["replica", "toolsets", "resend"];
 
 impl Node {
-    /// A value of the environment is nobody's to read in a message; and serde's words are not a config writer's.
+    /// A value of the environment is nobody's to read in a message; and serde's words are not a
+    /// config writer's.
     fn reword(&self, mut mistake: Mistake) -> Mistake {
         if !mistake.path.is_empty() {
             return mistake;
@@ -258,11 +319,18 @@ struct Items<'a> {
 impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Mistake;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Mistake> {
+        let Some(item) = self.items.get(self.next) else {
+            return Ok(None);
+        };
         let place = self.next;
         self.next += 1;
-        seed.deserialize(item).map(Some).map_err(|mistake| mistake.under(place))
+        seed.deserialize(item)
+            .map(Some)
+            .map_err(|mistake| mistake.under(place))
     }
 }
 
@@ -274,15 +342,23 @@ struct Entries<'a> {
 impl<'de> MapAccess<'de> for Entries<'_> {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
-        let Some((key, _)) = self.entries.get(self.next) else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mistake> {
+        let Some((key, _)) = self.entries.get(self.next) else {
+            return Ok(None);
+        };
         let name: StringDeserializer<Mistake> = key.clone().into_deserializer();
-        seed.deserialize(name).map(Some).map_err(|mistake| mistake.under(key))
+        seed.deserialize(name)
+            .map(Some)
+            .map_err(|mistake| mistake.under(key))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
         let (key, value) = &self.entries[self.next];
         self.next += 1;
-        seed.deserialize(value).map_err(|mistake| mistake.under(key))
+        seed.deserialize(value)
+            .map_err(|mistake| mistake.under(key))
     }
 }

@@ -6,7 +6,8 @@ use super::report::{Path, Problem};
 use super::tree::{Node, Value};
 use super::{json, toml};
 
-/// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with comments, or TOML.
+/// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with
+/// comments, or TOML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     /// YAML.
@@ -17,8 +18,8 @@ pub(crate) enum FileFormat {
     Toml,
 }
 
-/// Parses the text of the file `name`. An empty file is an error: it has probably lost its content, and must not become a config of
-/// defaults.
+/// Parses the text of the file `name`. An empty file is an error: it has probably lost its content,
+/// and must not become a config of defaults.
 ///
 /// # Errors
 /// The file cannot be parsed, or is empty.
@@ -30,7 +31,11 @@ pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Pro
     };
     if is_empty {
         let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
-        return Err(Problem::error(Path::root(), "the file is empty: it may have lost what it said").hint(hint));
+        return Err(Problem::error(
+            Path::root(),
+            "the file is empty: it may have lost what it said",
+        )
+        .hint(hint));
     }
     Ok((tree, format))
 }
@@ -42,23 +47,36 @@ pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Pro
 pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
     // Windows puts a mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let extension = FilePath::new(name).extension().unwrap_or_default().to_ascii_lowercase();
+    let extension = FilePath::new(name)
+        .extension()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     if extension == "toml" {
         return toml::parse(text).map(|tree| (tree, FileFormat::Toml));
     }
     if !begins_like_json(text) {
         return Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
     }
-    json::parse(text).map(|tree| (tree, FileFormat::Json)).or_else(|problem| {
-        // A text in braces that is no JSON may still be YAML: `{ listen: 127.0.0.1:80 }`.
-        let parsed = Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
-        parsed.map_err(|other| if extension == "json" || extension == "jsonc" { problem } else { other })
-    })
+    json::parse(text)
+        .map(|tree| (tree, FileFormat::Json))
+        .or_else(|problem| {
+            // A text in braces that is no JSON may still be YAML: `{ listen: 127.0.0.1:80 }`.
+            let parsed = Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
+            parsed.map_err(|other| {
+                if extension == "json" || extension == "jsonc" {
+                    problem
+                } else {
+                    other
+                }
+            })
+        })
 }
 
 fn begins_like_json(text: &str) -> bool {
     let text = text.trim_start();
-    ["{", "//", "/*"].iter().any(|begin| text.starts_with(begin))
+    ["{", "//", "/*"]
+        .iter()
+        .any(|begin| text.starts_with(begin))
 }
 
 /// The lines of a text, by offsets.
@@ -66,7 +84,13 @@ pub(super) struct LineIndex(Vec<usize>);
 
 impl LineIndex {
     pub(super) fn of(text: &str) -> Self {
-        Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
+        Self(
+            text.bytes()
+                .enumerate()
+                .filter(|(_, byte)| *byte == b'\n')
+                .map(|(at, _)| at)
+                .collect(),
+        )
     }
 
     /// The line of the byte at `offset`, from 1.
@@ -87,12 +111,26 @@ mod tests {
     fn format_follows_the_text_and_toml_the_name() {
         assert_eq!(format("a.yaml", "listen: x"), Some(FileFormat::Yaml));
         assert_eq!(format("a.json", "{ listen: x }"), Some(FileFormat::Yaml));
-        assert_eq!(format("a.yaml", "{ \"listen\": \"x\" }"), Some(FileFormat::Json));
-        assert_eq!(format("a.json", "\u{feff}// one\n/* two */ { \"listen\": \"x\", }"), Some(FileFormat::Json));
+        assert_eq!(
+            format("a.yaml", "{ \"listen\": \"x\" }"),
+            Some(FileFormat::Json)
+        );
+        assert_eq!(
+            format("a.json", "\u{feff}// one\n/* two */ { \"listen\": \"x\", }"),
+            Some(FileFormat::Json)
+        );
         assert_eq!(format("a.toml", "[a]\nb = 1"), Some(FileFormat::Toml));
-        for (name, text) in [("a.yaml", ""), ("a.json", "{}"), ("a.toml", ""), ("a.json", "// nothing\n{}")] {
+        for (name, text) in [
+            ("a.yaml", ""),
+            ("a.json", "{}"),
+            ("a.toml", ""),
+            ("a.json", "// nothing\n{}"),
+        ] {
             let problem = document(name, text).expect_err(name);
-            assert!(problem.message.contains("the file is empty"), "{name}: {problem}");
+            assert!(
+                problem.message.contains("the file is empty"),
+                "{name}: {problem}"
+            );
         }
     }
 
@@ -109,7 +147,12 @@ mod tests {
     #[test]
     fn a_broken_file_is_said_with_its_line() {
         for (name, text, line, words) in [
-            ("a.json", "{\n  \"a\": 1\n  \"b\": 2\n}", 2, "no valid JSON: Expected comma"),
+            (
+                "a.json",
+                "{\n  \"a\": 1\n  \"b\": 2\n}",
+                2,
+                "no valid JSON: Expected comma",
+            ),
             ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "stands twice"),
             ("a.toml", "[a]\nb = \n", 2, "no valid TOML"),
         ] {

@@ -21,25 +21,51 @@ pub(crate) struct NewUpstream<'a> {
 /// The text of a config with one upstream more.
 ///
 /// # Errors
-/// The text cannot be parsed, has the upstream already, is of another program, or is written in a way that weir does not edit.
-pub(crate) fn with_upstream(name: &str, text: &str, new: &NewUpstream<'_>) -> Result<String, String> {
-    let (tree, format) = document(name, text).map_err(|problem| format!("{}; mend it first", problem.message))?;
+/// The text cannot be parsed, has the upstream already, is of another program, or is written in a
+/// way that weir does not edit.
+pub(crate) fn with_upstream(
+    name: &str,
+    text: &str,
+    new: &NewUpstream<'_>,
+) -> Result<String, String> {
+    let (tree, format) =
+        document(name, text).map_err(|problem| format!("{}; mend it first", problem.message))?;
     if foreign::is_foreign_file(&tree, format) {
-        return Err("is a file of another program: `weir import FILE --write weir.yaml` converts it".to_owned());
+        return Err(
+            "is a file of another program: `weir import FILE --write weir.yaml` converts it"
+                .to_owned(),
+        );
     }
-    let upstreams = tree.entries().iter().find(|(key, _)| key == "upstreams").map(|(_, node)| node);
-    if let Some((_, old)) = upstreams.and_then(|node| node.entries().iter().find(|(key, _)| key == new.id)) {
-        return Err(format!("has an upstream `{}` already, in line {}", new.id, old.line));
+    let upstreams = tree
+        .entries()
+        .iter()
+        .find(|(key, _)| key == "upstreams")
+        .map(|(_, node)| node);
+    if let Some((_, old)) =
+        upstreams.and_then(|node| node.entries().iter().find(|(key, _)| key == new.id))
+    {
+        return Err(format!(
+            "has an upstream `{}` already, in line {}",
+            new.id, old.line
+        ));
     }
     let edited = match (format, upstreams) {
-        (FileFormat::Yaml, None) if !text.trim_start().starts_with('{') => Some(appended(text, new)),
-        (FileFormat::Yaml, Some(_)) if !text.trim_start().starts_with('{') => into_section(text, new),
+        (FileFormat::Yaml, None) if !text.trim_start().starts_with('{') => {
+            Some(appended(text, new))
+        }
+        (FileFormat::Yaml, Some(_)) if !text.trim_start().starts_with('{') => {
+            into_section(text, new)
+        }
         _ => into_braces(text, upstreams.is_some(), new),
     };
     let wanted = expected(&tree, new);
-    let is_right = |text: &String| document(name, text).is_ok_and(|(tree, _)| json(&tree) == wanted);
+    let is_right =
+        |text: &String| document(name, text).is_ok_and(|(tree, _)| json(&tree) == wanted);
     edited.filter(is_right).ok_or_else(|| {
-        format!("is written in a way that weir does not edit; put this under `upstreams`: \"{}\": {}", new.id, new.flow)
+        format!(
+            "is written in a way that weir does not edit; put this under `upstreams`: \"{}\": {}",
+            new.id, new.flow
+        )
     })
 }
 
@@ -47,7 +73,9 @@ pub(crate) fn with_upstream(name: &str, text: &str, new: &NewUpstream<'_>) -> Re
 fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
     let mut wanted = json(tree);
     if let Json::Object(sections) = &mut wanted {
-        let upstreams = sections.entry("upstreams").or_insert_with(|| Json::Object(Map::new()));
+        let upstreams = sections
+            .entry("upstreams")
+            .or_insert_with(|| Json::Object(Map::new()));
         if upstreams.is_null() {
             *upstreams = Json::Object(Map::new());
         }
@@ -75,18 +103,31 @@ fn json(node: &Node) -> Json {
         Value::Float(value) => (*value).into(),
         Value::Text(text) => text.text.as_str().into(),
         Value::List(items) => items.iter().map(json).collect(),
-        Value::Map(entries) => Json::Object(entries.iter().map(|(key, node)| (key.clone(), json(node))).collect()),
+        Value::Map(entries) => Json::Object(
+            entries
+                .iter()
+                .map(|(key, node)| (key.clone(), json(node)))
+                .collect(),
+        ),
     }
 }
 
 fn entry(new: &NewUpstream<'_>, indent: &str) -> String {
     let step = if indent.is_empty() { "  " } else { indent };
-    format!("{indent}{}:\n{}", new.id, (new.block)(&format!("{indent}{step}"), step))
+    format!(
+        "{indent}{}:\n{}",
+        new.id,
+        (new.block)(&format!("{indent}{step}"), step)
+    )
 }
 
 /// The text with a section at its end.
 fn appended(text: &str, new: &NewUpstream<'_>) -> String {
-    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    let end = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     format!("{text}{end}upstreams:\n{}", entry(new, "  "))
 }
 
@@ -94,7 +135,9 @@ fn appended(text: &str, new: &NewUpstream<'_>) -> String {
 fn into_section(text: &str, new: &NewUpstream<'_>) -> Option<String> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
-        let rest = ["upstreams", "\"upstreams\"", "'upstreams'"].iter().find_map(|key| line.strip_prefix(key));
+        let rest = ["upstreams", "\"upstreams\"", "'upstreams'"]
+            .iter()
+            .find_map(|key| line.strip_prefix(key));
         if let Some(value) = rest.and_then(|rest| rest.trim_start_matches(' ').strip_prefix(':')) {
             let start = at + line.len() - value.len();
             let value = value.trim();
@@ -131,7 +174,10 @@ fn after_block(text: &str, start: usize, new: &NewUpstream<'_>) -> String {
     }
     let (before, after) = text.split_at(end);
     let line = if before.ends_with('\n') { "" } else { "\n" };
-    format!("{before}{line}{}{after}", entry(new, &" ".repeat(indent.unwrap_or(2))))
+    format!(
+        "{before}{line}{}{after}",
+        entry(new, &" ".repeat(indent.unwrap_or(2)))
+    )
 }
 
 /// The text of a document in braces with one entry more.
@@ -146,8 +192,11 @@ fn into_braces(text: &str, has_section: bool, new: &NewUpstream<'_>) -> Option<S
         };
         return into_flow(text, open, false, &section);
     }
-    // The first match may be in a text or deeper. The caller compares the result, so a wrong place is an error and no wrong config.
-    let key = ["\"upstreams\"", "upstreams"].iter().find_map(|key| text.find(key).map(|at| at + key.len()))?;
+    // The first match may be in a text or deeper. The caller compares the result, so a wrong place
+    // is an error and no wrong config.
+    let key = ["\"upstreams\"", "upstreams"]
+        .iter()
+        .find_map(|key| text.find(key).map(|at| at + key.len()))?;
     into_flow(text, key + text[key..].find('{')?, false, new)
 }
 
@@ -157,11 +206,23 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
     let (inside, after) = (&text[open + 1..braces.close], &text[braces.close..]);
     if inside.trim().is_empty() && is_block {
         let (rest, after) = after[1..].split_once('\n').unwrap_or((&after[1..], ""));
-        let rest = if rest.trim().is_empty() { String::new() } else { format!(" {}", rest.trim()) };
-        return Some(format!("{}{rest}\n{}{after}", text[..open].trim_end(), entry(new, "  ")));
+        let rest = if rest.trim().is_empty() {
+            String::new()
+        } else {
+            format!(" {}", rest.trim())
+        };
+        return Some(format!(
+            "{}{rest}\n{}{after}",
+            text[..open].trim_end(),
+            entry(new, "  ")
+        ));
     }
     let (before, between) = text[..braces.close].split_at(braces.last);
-    let comma = if before.ends_with(['{', ',']) { "" } else { "," };
+    let comma = if before.ends_with(['{', ',']) {
+        ""
+    } else {
+        ","
+    };
     // An entry on a line of its own gets one, too.
     let first = inside.len() - inside.trim_start().len();
     let space = match inside[..first].rfind('\n') {
@@ -169,7 +230,11 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
         None => " ".to_owned(),
     };
     let between = if between.is_empty() { " " } else { between };
-    Some(format!("{before}{comma}{space}{}: {}{between}{after}", Json::from(new.id), new.flow))
+    Some(format!(
+        "{before}{comma}{space}{}: {}{between}{after}",
+        Json::from(new.id),
+        new.flow
+    ))
 }
 
 /// A pair of braces in a text of JSON or YAML.
@@ -239,15 +304,30 @@ mod tests {
         let block = |indent: &str, _: &str| format!("{indent}url: http://x/\n");
         let value = serde_json::json!({ "url": "http://x/" });
         let flow = "{ \"url\": \"http://x/\" }".to_owned();
-        with_upstream(name, text, &NewUpstream { id: "new", block: &block, flow, value })
+        with_upstream(
+            name,
+            text,
+            &NewUpstream {
+                id: "new",
+                block: &block,
+                flow,
+                value,
+            },
+        )
     }
 
     #[test]
     fn an_upstream_goes_behind_the_others_and_all_else_stays() {
         for (text, wanted) in [
-            ("listen: a # b\n", "listen: a # b\nupstreams:\n  new:\n    url: http://x/\n"),
+            (
+                "listen: a # b\n",
+                "listen: a # b\nupstreams:\n  new:\n    url: http://x/\n",
+            ),
             ("upstreams: {}", "upstreams:\n  new:\n    url: http://x/\n"),
-            ("upstreams: {} # none\nlisten: a", "upstreams: # none\n  new:\n    url: http://x/\nlisten: a"),
+            (
+                "upstreams: {} # none\nlisten: a",
+                "upstreams: # none\n  new:\n    url: http://x/\nlisten: a",
+            ),
             (
                 "# a\nupstreams: # b\n    a: { url: x } # c\n    # d\n\n# e\nlisten: a\n",
                 "# a\nupstreams: # b\n    a: { url: x } # c\n    # d\n    new:\n        url: http://x/\n\n# e\nlisten: a\n",
@@ -276,8 +356,14 @@ mod tests {
                 "{\n  \"upstreams\": {\n    \"a\": {} // }\n  }\n}",
                 "{\n  \"upstreams\": {\n    \"a\": {},\n    \"new\": { \"url\": \"http://x/\" } // }\n  }\n}",
             ),
-            ("{ \"listen\": \"a\" }", "{ \"listen\": \"a\", \"upstreams\": { \"new\": { \"url\": \"http://x/\" } } }"),
-            ("{ \"upstreams\": {} }", "{ \"upstreams\": { \"new\": { \"url\": \"http://x/\" } } }"),
+            (
+                "{ \"listen\": \"a\" }",
+                "{ \"listen\": \"a\", \"upstreams\": { \"new\": { \"url\": \"http://x/\" } } }",
+            ),
+            (
+                "{ \"upstreams\": {} }",
+                "{ \"upstreams\": { \"new\": { \"url\": \"http://x/\" } } }",
+            ),
         ] {
             assert_eq!(add("a.json", text).as_deref(), Ok(wanted));
         }
@@ -286,8 +372,14 @@ mod tests {
     #[test]
     fn what_cannot_be_edited_is_said_and_not_changed() {
         for (text, words) in [
-            ("upstreams: { new: { url: x } }", "has an upstream `new` already, in line 1"),
-            ("a: &x { b: {} }\nupstreams: *x\n", "does not edit; put this under `upstreams`"),
+            (
+                "upstreams: { new: { url: x } }",
+                "has an upstream `new` already, in line 1",
+            ),
+            (
+                "a: &x { b: {} }\nupstreams: *x\n",
+                "does not edit; put this under `upstreams`",
+            ),
             ("upstreams: [", "mend it first"),
             ("{ \"mcpServers\": { \"a\": {} } }", "of another program"),
             ("", "mend it first"),

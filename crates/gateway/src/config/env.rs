@@ -1,5 +1,6 @@
-//! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from files, before anything is checked.
-//! In the servers of other programs also their own forms, such as `${env:NAME}` and `${input:ID}`.
+//! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from
+//! files, before anything is checked. In the servers of other programs also their own forms, such
+//! as `${env:NAME}` and `${input:ID}`.
 
 mod reference;
 
@@ -12,7 +13,9 @@ use super::files::{self, Fingerprint};
 use super::report::{Path, Report};
 use super::tree::{Node, Value};
 use reference::expand;
-pub(crate) use reference::{EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces};
+pub(crate) use reference::{
+    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces,
+};
 
 /// Where variables come from; tests bring their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
@@ -29,8 +32,9 @@ pub(crate) struct ReferenceValues {
     pub(crate) answers: HashMap<String, Result<String, ReferenceError>>,
 }
 
-/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error, unless the text has a
-/// default (`${NAME:-default}`); `$${` stands for `${`. Gives the files that were named, each of which was read once.
+/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is
+/// an error, unless the text has a default (`${NAME:-default}`); `$${` stands for `${`. Gives the
+/// files that were named, each of which was read once.
 pub(crate) fn fill_in(
     node: &mut Node,
     environment: Environment<'_>,
@@ -39,15 +43,23 @@ pub(crate) fn fill_in(
 ) -> SecretFiles {
     let files = RefCell::new(SecretFiles::default());
     let lookup = |reference: EnvReference<'_>| match reference {
-        EnvReference::File(file) => {
-            files.borrow_mut().get(file).map_err(|why| ReferenceError::File(file.to_owned(), why))
-        }
-        EnvReference::Input(id) => {
-            surroundings.answers.get(id).cloned().unwrap_or_else(|| Err(ReferenceError::NoInput(id.to_owned())))
-        }
+        EnvReference::File(file) => files
+            .borrow_mut()
+            .get(file)
+            .map_err(|why| ReferenceError::File(file.to_owned(), why)),
+        EnvReference::Input(id) => surroundings
+            .answers
+            .get(id)
+            .cloned()
+            .unwrap_or_else(|| Err(ReferenceError::NoInput(id.to_owned()))),
         EnvReference::Workspace => workspace(environment, surroundings),
-        EnvReference::WorkspaceName => workspace(environment, surroundings)
-            .map(|folder| FilePath::new(&folder).file_name().unwrap_or_default().to_string_lossy().into_owned()),
+        EnvReference::WorkspaceName => workspace(environment, surroundings).map(|folder| {
+            FilePath::new(&folder)
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        }),
         EnvReference::Separator => Ok(std::path::MAIN_SEPARATOR.to_string()),
         EnvReference::Variable { name, default } => {
             let value = environment(name).or_else(|| default.map(str::to_owned));
@@ -58,9 +70,20 @@ pub(crate) fn fill_in(
     files.into_inner()
 }
 
-fn workspace(environment: Environment<'_>, surroundings: &ReferenceValues) -> Result<String, ReferenceError> {
-    let project = || surroundings.project.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
-    environment(WORKSPACE).or_else(project).ok_or(ReferenceError::NoWorkspace)
+fn workspace(
+    environment: Environment<'_>,
+    surroundings: &ReferenceValues,
+) -> Result<String, ReferenceError> {
+    let project = || {
+        surroundings
+            .project
+            .as_ref()
+            .and_then(|folder| folder.to_str())
+            .map(str::to_owned)
+    };
+    environment(WORKSPACE)
+        .or_else(project)
+        .ok_or(ReferenceError::NoWorkspace)
 }
 
 /// The files of `${file:PATH}`, each with its text.
@@ -69,18 +92,30 @@ pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<String, String>>);
 
 impl SecretFiles {
     fn get(&mut self, file: &str) -> Result<String, String> {
-        self.0.entry(PathBuf::from(file)).or_insert_with(|| secret_file(file)).clone()
+        self.0
+            .entry(PathBuf::from(file))
+            .or_insert_with(|| secret_file(file))
+            .clone()
     }
 
     /// The same files, read again.
     pub(crate) fn read_again(&self) -> Self {
-        let read = |file: &PathBuf| (file.clone(), file.to_str().map_or_else(|| Err(String::new()), secret_file));
+        let read = |file: &PathBuf| {
+            (
+                file.clone(),
+                file.to_str()
+                    .map_or_else(|| Err(String::new()), secret_file),
+            )
+        };
         Self(self.0.keys().map(read).collect())
     }
 
     /// The files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &FilePath> {
-        self.0.keys().filter(|file| file.is_absolute()).map(PathBuf::as_path)
+        self.0
+            .keys()
+            .filter(|file| file.is_absolute())
+            .map(PathBuf::as_path)
     }
 
     /// Adds their texts to a fingerprint.
@@ -92,8 +127,14 @@ impl SecretFiles {
     }
 }
 
-/// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not, and no file is.
-pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: Environment<'_>, report: &mut Report) {
+/// The same for a team's file: a variable that is not granted is not looked up, whether it is set
+/// or not, and no file is.
+pub(crate) fn fill_in_granted(
+    node: &mut Node,
+    grant: &TeamGrant,
+    environment: Environment<'_>,
+    report: &mut Report,
+) {
     let lookup = |reference: EnvReference<'_>| {
         let (name, default) = match reference {
             EnvReference::Variable { name, default } => (name, default),
@@ -104,9 +145,14 @@ pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: E
             }
         };
         if !grant.has_variable(name) {
-            return Err(ReferenceError::NotGranted(name.to_owned(), grant.place("env")));
+            return Err(ReferenceError::NotGranted(
+                name.to_owned(),
+                grant.place("env"),
+            ));
         }
-        environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
+        environment(name)
+            .or_else(|| default.map(str::to_owned))
+            .ok_or_else(|| ReferenceError::Unset(name.to_owned()))
     };
     fill_all(node, &lookup, report);
 }
@@ -125,13 +171,22 @@ fn secret_file(file: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Fills in a whole tree. A reference without a value is one error, at its first place, however often the tree has it.
+/// Fills in a whole tree. A reference without a value is one error, at its first place, however
+/// often the tree has it.
 fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
     let mut failed = Vec::new();
-    fill(node, &Path::root(), ReferenceSyntax::Own, lookup, &mut failed);
+    fill(
+        node,
+        &Path::root(),
+        ReferenceSyntax::Own,
+        lookup,
+        &mut failed,
+    );
     while !failed.is_empty() {
         let (error, path) = failed.remove(0);
-        let (same, others) = failed.into_iter().partition::<Vec<_>, _>(|(other, _)| *other == error);
+        let (same, others) = failed
+            .into_iter()
+            .partition::<Vec<_>, _>(|(other, _)| *other == error);
         failed = others;
         let mut problem = error.into_problem(&path);
         if !same.is_empty() {
@@ -147,19 +202,27 @@ type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>
 /// References without a value, with their places.
 type Failed = Vec<(ReferenceError, Path)>;
 
-fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'_>, failed: &mut Failed) {
+fn fill(
+    node: &mut Node,
+    path: &Path,
+    dialect: ReferenceSyntax,
+    lookup: Lookup<'_>,
+    failed: &mut Failed,
+) {
     match &mut node.value {
-        Value::Text(text) if text.text.contains("${") => match expand(&text.text, dialect, lookup) {
-            Ok((filled, from_env)) => {
-                text.text = filled;
-                text.from_env = from_env;
+        Value::Text(text) if text.text.contains("${") => {
+            match expand(&text.text, dialect, lookup) {
+                Ok((filled, from_env)) => {
+                    text.text = filled;
+                    text.from_env = from_env;
+                }
+                Err(error) => {
+                    failed.push((error, path.clone()));
+                    // Its value is unknown: no further message about it.
+                    node.value = Value::Unset;
+                }
             }
-            Err(error) => {
-                failed.push((error, path.clone()));
-                // Its value is unknown: no further message about it.
-                node.value = Value::Unset;
-            }
-        },
+        }
         Value::List(items) => {
             for (n, item) in items.iter_mut().enumerate() {
                 fill(item, &path.key(n), dialect, lookup, failed);
@@ -168,7 +231,11 @@ fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'
         Value::Map(entries) => {
             for (key, entry) in entries {
                 // Servers of other programs have those programs' references.
-                let dialect = if path.is_root() && key == "mcpServers" { ReferenceSyntax::Servers } else { dialect };
+                let dialect = if path.is_root() && key == "mcpServers" {
+                    ReferenceSyntax::Servers
+                } else {
+                    dialect
+                };
                 fill(entry, &path.key(key), dialect, lookup, failed);
             }
         }
@@ -187,10 +254,15 @@ mod tests {
         let found = secret_file(&file.display().to_string());
         std::fs::remove_file(&file).expect("it is there");
         assert_eq!(found, Ok("a b".to_owned()));
-        for (file, why) in
-            [("secret", "no absolute path"), ("/dev/zero", "no plain file"), ("/nowhere/at/all", "cannot be read")]
-        {
-            assert!(secret_file(file).is_err_and(|said| said.contains(why)), "{file}");
+        for (file, why) in [
+            ("secret", "no absolute path"),
+            ("/dev/zero", "no plain file"),
+            ("/nowhere/at/all", "cannot be read"),
+        ] {
+            assert!(
+                secret_file(file).is_err_and(|said| said.contains(why)),
+                "{file}"
+            );
         }
     }
 }

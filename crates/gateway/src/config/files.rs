@@ -49,15 +49,22 @@ pub(super) fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let config =
-            path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let config = path
+            .extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
         if config && !hidden && path.is_file() {
             files.push(path);
         }
     }
     if files.len() > MOST_FILES {
-        return Err(format!("{} has {} files, more than {MOST_FILES}", folder.display(), files.len()));
+        return Err(format!(
+            "{} has {} files, more than {MOST_FILES}",
+            folder.display(),
+            files.len()
+        ));
     }
     files.sort();
     Ok(files)
@@ -71,7 +78,9 @@ pub(super) fn read(file: &FilePath) -> Result<String, Problem> {
         .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
         .map_err(|error| problem(format!("cannot be read: {error}")))?;
     if bytes.len() > LONGEST {
-        return Err(problem(format!("the file has more than the {LONGEST} bytes a config may have")));
+        return Err(problem(format!(
+            "the file has more than the {LONGEST} bytes a config may have"
+        )));
     }
     String::from_utf8(bytes).map_err(|_| problem("is no UTF-8 text".to_owned()))
 }

@@ -1,8 +1,10 @@
-//! Files of other programs: the settings in which MCP clients keep their servers, taken as they are.
+//! Files of other programs: the settings in which MCP clients keep their servers, taken as they
+//! are.
 //!
-//! A file is foreign if it is JSON or TOML, its servers stand under one of [`CONTAINERS`], and it has no key of weir's own and
-//! none that looks like a misspelt one. All other files are weir's own, and an unknown key in them is an error. A foreign file has
-//! no section of weir's, so it is served with the defaults: on loopback alone.
+//! A file is foreign if it is JSON or TOML, its servers stand under one of [`CONTAINERS`], and it
+//! has no key of weir's own and none that looks like a misspelt one. All other files are weir's
+//! own, and an unknown key in them is an error. A foreign file has no section of weir's, so it is
+//! served with the defaults: on loopback alone.
 
 mod env_file;
 mod found;
@@ -35,8 +37,12 @@ const PROTECTING: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
 const NAMED: usize = 20;
 
 /// weir's own keys at the top of a file, but `mcpServers`.
-static OWN_KEYS: LazyLock<Vec<String>> =
-    LazyLock::new(|| schema::keys().into_iter().filter(|key| key != CONTAINERS[0]).collect());
+static OWN_KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    schema::keys()
+        .into_iter()
+        .filter(|key| key != CONTAINERS[0])
+        .collect()
+});
 
 /// The parts of another program's file beside its servers.
 #[derive(Debug, Default)]
@@ -57,11 +63,18 @@ pub(crate) struct ServerOrigin<'a> {
     pub(crate) environment: Environment<'a>,
 }
 
-/// Brings the servers of other programs to the form of `mcpServers`: those of a foreign file, under any container, and those
-/// under `mcpServers` in a file of weir's own. Keys that weir does not know are taken out with a warning.
-pub(crate) fn adopt(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) -> AdoptedFile {
+/// Brings the servers of other programs to the form of `mcpServers`: those of a foreign file, under
+/// any container, and those under `mcpServers` in a file of weir's own. Keys that weir does not
+/// know are taken out with a warning.
+pub(crate) fn adopt(
+    tree: &mut Node,
+    origin: &ServerOrigin<'_>,
+    report: &mut Report,
+) -> AdoptedFile {
     let mut adopted = AdoptedFile::default();
-    let Value::Map(entries) = &mut tree.value else { return adopted };
+    let Value::Map(entries) = &mut tree.value else {
+        return adopted;
+    };
     let is_foreign = is_foreign(entries, origin.format);
     if is_foreign {
         adopted.inputs = inputs::parse(entries, report);
@@ -71,24 +84,47 @@ pub(crate) fn adopt(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Rep
     }
     let mut all: Vec<(String, Node)> = Vec::new();
     let mut line = tree.line;
-    for (container, node) in entries.iter_mut().filter(|(key, _)| is_foreign || key == CONTAINERS[0]) {
-        let Value::Map(servers) = &mut node.value else { continue };
+    for (container, node) in entries
+        .iter_mut()
+        .filter(|(key, _)| is_foreign || key == CONTAINERS[0])
+    {
+        let Value::Map(servers) = &mut node.value else {
+            continue;
+        };
         line = node.line;
         let container = &Path::root().key(&*container);
-        let mut part = ServerNormalizer { container, is_foreign, origin, aliases: &mut adopted.aliases, report };
+        let mut part = ServerNormalizer {
+            container,
+            is_foreign,
+            origin,
+            aliases: &mut adopted.aliases,
+            report,
+        };
         for (name, server) in part.normalise(std::mem::take(servers)) {
             if all.iter().any(|(other, _)| *other == name) {
-                let problem = Problem::error(container.key(&name), "another server of the file has this name");
-                report.add(Problem { line: Some(server.line), ..problem.hint("rename one of them") });
+                let problem = Problem::error(
+                    container.key(&name),
+                    "another server of the file has this name",
+                );
+                report.add(Problem {
+                    line: Some(server.line),
+                    ..problem.hint("rename one of them")
+                });
             } else {
                 all.push((name, server));
             }
         }
     }
-    let servers = Node { line, value: Value::Map(all) };
+    let servers = Node {
+        line,
+        value: Value::Map(all),
+    };
     if is_foreign {
         *entries = vec![(CONTAINERS[0].to_owned(), servers)];
-    } else if let Some((_, own)) = entries.iter_mut().find(|(key, node)| key == CONTAINERS[0] && is_map(node)) {
+    } else if let Some((_, own)) = entries
+        .iter_mut()
+        .find(|(key, node)| key == CONTAINERS[0] && is_map(node))
+    {
         own.value = servers.value;
     }
     adopted
@@ -96,21 +132,36 @@ pub(crate) fn adopt(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Rep
 
 /// The same for a team's file, which is never foreign.
 pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) {
-    let Value::Map(entries) = &mut tree.value else { return };
+    let Value::Map(entries) = &mut tree.value else {
+        return;
+    };
     for (container, node) in entries.iter_mut().filter(|(key, _)| key == CONTAINERS[0]) {
-        let Value::Map(servers) = &mut node.value else { continue };
+        let Value::Map(servers) = &mut node.value else {
+            continue;
+        };
         let mut aliases = Vec::new();
         let container = &Path::root().key(&*container);
-        let mut part = ServerNormalizer { container, is_foreign: false, origin, aliases: &mut aliases, report };
+        let mut part = ServerNormalizer {
+            container,
+            is_foreign: false,
+            origin,
+            aliases: &mut aliases,
+            report,
+        };
         *servers = part.normalise(std::mem::take(servers));
         for (name, server) in servers {
-            let Value::Map(keys) = &mut server.value else { continue };
+            let Value::Map(keys) = &mut server.value else {
+                continue;
+            };
             if let Some(at) = keys.iter().position(|(key, _)| key == server::ENV_FILE) {
                 let (_, node) = keys.remove(at);
                 let path = Path::at(CONTAINERS[0]).key(name).key(server::ENV_FILE);
-                let problem =
-                    Problem::error(path, "is for the main file alone").hint("write the variables under `env`");
-                report.add(Problem { line: Some(node.line), ..problem });
+                let problem = Problem::error(path, "is for the main file alone")
+                    .hint("write the variables under `env`");
+                report.add(Problem {
+                    line: Some(node.line),
+                    ..problem
+                });
             }
         }
     }
@@ -120,11 +171,17 @@ fn is_map(node: &Node) -> bool {
     matches!(node.value, Value::Map(_))
 }
 
-/// Returns true for a file of another program. A key that could be a misspelt one of weir's makes the file weir's own, where the
-/// key is an error: a misspelt `auth` must not be ignored.
+/// Returns true for a file of another program. A key that could be a misspelt one of weir's makes
+/// the file weir's own, where the key is an error: a misspelt `auth` must not be ignored.
 fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
-    let has_servers = entries.iter().any(|(key, node)| CONTAINERS.contains(&key.as_str()) && is_map(node));
-    let others = || entries.iter().filter(|(key, _)| !CONTAINERS.contains(&key.as_str()));
+    let has_servers = entries
+        .iter()
+        .any(|(key, node)| CONTAINERS.contains(&key.as_str()) && is_map(node));
+    let others = || {
+        entries
+            .iter()
+            .filter(|(key, _)| !CONTAINERS.contains(&key.as_str()))
+    };
     format != FileFormat::Yaml && has_servers && !others().any(|(key, _)| looks_own(key))
 }
 
@@ -146,7 +203,8 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
     let mut ignored = Vec::new();
     let has_projects = entries.iter().any(|(key, node)| {
         let mut projects = node.entries().iter();
-        key == "projects" && projects.any(|(_, project)| project.find(&Path::at(CONTAINERS[0])).is_some())
+        key == "projects"
+            && projects.any(|(_, project)| project.find(&Path::at(CONTAINERS[0])).is_some())
     });
     entries.retain(|(key, node)| {
         let is_known = CONTAINERS.contains(&key.as_str()) && is_map(node);
@@ -155,47 +213,83 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
         }
         is_known
     });
-    let Some((first, line)) = ignored.first() else { return };
+    let Some((first, line)) = ignored.first() else {
+        return;
+    };
     let problem = if ignored.len() == 1 {
-        Problem::warning(Path::root().key(first), "means nothing to weir and is ignored")
+        Problem::warning(
+            Path::root().key(first),
+            "means nothing to weir and is ignored",
+        )
     } else {
-        let named: Vec<String> =
-            ignored.iter().take(NAMED).map(|(key, line)| format!("`{key}` (line {line})")).collect();
+        let named: Vec<String> = ignored
+            .iter()
+            .take(NAMED)
+            .map(|(key, line)| format!("`{key}` (line {line})"))
+            .collect();
         let more = ignored.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let message =
-            format!("{} keys mean nothing to weir and are ignored: {}{more}", ignored.len(), named.join(", "));
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let message = format!(
+            "{} keys mean nothing to weir and are ignored: {}{more}",
+            ignored.len(),
+            named.join(", ")
+        );
         Problem::warning(Path::root(), message)
     };
-    let hint = has_projects.then(|| "`weir import FILE` takes the servers of `projects`, too".to_owned());
-    report.add(Problem { line: Some(*line), hint, ..problem });
+    let hint =
+        has_projects.then(|| "`weir import FILE` takes the servers of `projects`, too".to_owned());
+    report.add(Problem {
+        line: Some(*line),
+        hint,
+        ..problem
+    });
 }
 
-/// Explains a file with servers of another program and a key of weir's, which makes it a file of weir's own. Containers that weir
-/// does not have are refused here; all other unknown keys are errors of the checks.
+/// Explains a file with servers of another program and a key of weir's, which makes it a file of
+/// weir's own. Containers that weir does not have are refused here; all other unknown keys are
+/// errors of the checks.
 fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
     if format == FileFormat::Yaml {
         return;
     }
     let is_container = |key: &str| CONTAINERS.contains(&key);
-    let Some(own) = entries.iter().map(|(key, _)| key.clone()).find(|key| looks_own(key) && !is_container(key)) else {
+    let Some(own) = entries
+        .iter()
+        .map(|(key, _)| key.clone())
+        .find(|key| looks_own(key) && !is_container(key))
+    else {
         return;
     };
     let hint = "`weir import FILE` converts a file of another program";
-    let has_others = entries.iter().any(|(key, _)| !is_container(key) && !OWN_KEYS.contains(key));
-    let servers = entries.iter().find(|(key, node)| key == CONTAINERS[0] && is_map(node));
+    let has_others = entries
+        .iter()
+        .any(|(key, _)| !is_container(key) && !OWN_KEYS.contains(key));
+    let servers = entries
+        .iter()
+        .find(|(key, node)| key == CONTAINERS[0] && is_map(node));
     if let Some((_, node)) = servers.filter(|_| has_others) {
         let message = format!("stands beside `{own}`, so the other keys must be weir's own, too");
         let problem = Problem::note(Path::at(CONTAINERS[0]), message).hint(hint);
-        report.add(Problem { line: Some(node.line), ..problem });
+        report.add(Problem {
+            line: Some(node.line),
+            ..problem
+        });
     }
     entries.retain(|(key, node)| {
         let is_foreign = CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
         if is_foreign {
-            let message = format!("stands beside `{own}`, which is a key of weir's own or looks like one");
+            let message =
+                format!("stands beside `{own}`, which is a key of weir's own or looks like one");
             let problem = Problem::error(Path::root().key(key), message);
             let problem = problem.hint(format!("write the servers under `upstreams`; {hint}"));
-            report.add(Problem { line: Some(node.line), ..problem });
+            report.add(Problem {
+                line: Some(node.line),
+                ..problem
+            });
         }
         !is_foreign
     });

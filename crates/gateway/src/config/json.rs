@@ -20,15 +20,24 @@ const DEPTH: usize = 64;
 /// The text is no JSON, or larger than a config may be.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     if text.len() > LONGEST {
-        let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
+        let message = format!(
+            "the file has {} bytes, more than the {LONGEST} a config may have",
+            text.len()
+        );
         return Err(Problem::error(Path::root(), message));
     }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| {
         let line = u32::try_from(error.line_display()).ok();
         broken(line, &format!("this is no valid JSON: {}", error.kind()))
     })?;
-    let root = parsed.value.ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
-    JsonReader { lines: LineIndex::of(text), nodes: 0 }.node(root, 0)
+    let root = parsed
+        .value
+        .ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
+    JsonReader {
+        lines: LineIndex::of(text),
+        nodes: 0,
+    }
+    .node(root, 0)
 }
 
 /// JSON with comments and trailing commas.
@@ -48,7 +57,10 @@ pub(crate) fn options() -> ParseOptions {
 }
 
 fn broken(line: Option<u32>, message: &str) -> Problem {
-    Problem { line, ..Problem::error(Path::root(), message) }
+    Problem {
+        line,
+        ..Problem::error(Path::root(), message)
+    }
 }
 
 struct JsonReader {
@@ -61,15 +73,24 @@ impl JsonReader {
         let line = self.lines.line(value.range().start);
         self.nodes += 1;
         if self.nodes > NODES || depth > DEPTH {
-            return Err(broken(Some(line), "the file is beyond what a config may have: too many or too deep values"));
+            return Err(broken(
+                Some(line),
+                "the file is beyond what a config may have: too many or too deep values",
+            ));
         }
         let value = match value {
             Ast::NullKeyword(_) => Value::Null,
             Ast::BooleanLit(literal) => Value::Bool(literal.value),
             Ast::NumberLit(literal) => number(literal.value),
-            Ast::StringLit(literal) => Value::Text(Text { text: literal.value.into_owned(), from_env: false }),
+            Ast::StringLit(literal) => Value::Text(Text {
+                text: literal.value.into_owned(),
+                from_env: false,
+            }),
             Ast::Array(array) => {
-                let items = array.elements.into_iter().map(|item| self.node(item, depth + 1));
+                let items = array
+                    .elements
+                    .into_iter()
+                    .map(|item| self.node(item, depth + 1));
                 Value::List(items.collect::<Result<_, _>>()?)
             }
             Ast::Object(object) => {
@@ -78,10 +99,19 @@ impl JsonReader {
                     let line = self.lines.line(property.range.start);
                     let key = property.name.into_string();
                     if !seen.insert(key.clone()) {
-                        return Err(broken(Some(line), &format!("key `{key}` stands twice in one map")));
+                        return Err(broken(
+                            Some(line),
+                            &format!("key `{key}` stands twice in one map"),
+                        ));
                     }
                     // A value is where its key is.
-                    entries.push((key, Node { line, ..self.node(property.value, depth + 1)? }));
+                    entries.push((
+                        key,
+                        Node {
+                            line,
+                            ..self.node(property.value, depth + 1)?
+                        },
+                    ));
                 }
                 Value::Map(entries)
             }
@@ -91,5 +121,8 @@ impl JsonReader {
 }
 
 fn number(text: &str) -> Value {
-    text.parse().map_or_else(|_| Value::Float(text.parse().unwrap_or(f64::NAN)), Value::Integer)
+    text.parse().map_or_else(
+        |_| Value::Float(text.parse().unwrap_or(f64::NAN)),
+        Value::Integer,
+    )
 }

@@ -41,11 +41,13 @@ pub enum Source {
 /// What a load gave.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The config; `None` where the main file has errors. Errors of a team's file leave out or keep back that file only.
+    /// The config; `None` where the main file has errors. Errors of a team's file leave out or keep
+    /// back that file only.
     pub config: Option<Config>,
     /// What there is to say.
     pub report: Report,
-    /// The protections that teams' files lost: each of these files is kept back, and its last good version is in the config.
+    /// The protections that teams' files lost: each of these files is kept back, and its last good
+    /// version is in the config.
     pub held: Vec<Weakening>,
 }
 
@@ -108,10 +110,14 @@ impl<'a> Loader<'a> {
         Self { listen, ..self }
     }
 
-    /// The same for one host alone: a child process can ask it, where the config does not say otherwise.
+    /// The same for one host alone: a child process can ask it, where the config does not say
+    /// otherwise.
     #[must_use]
     pub(crate) fn for_one_host(self) -> Self {
-        Self { one_host: true, ..self }
+        Self {
+            one_host: true,
+            ..self
+        }
     }
 
     /// Another text from now on, where the config is no file.
@@ -119,7 +125,8 @@ impl<'a> Loader<'a> {
         self.source = source;
     }
 
-    /// The folders whose files matter: the main file's, the included one, and those with rules and secrets.
+    /// The folders whose files matter: the main file's, the included one, and those with rules and
+    /// secrets.
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         let own = match &self.source {
@@ -129,7 +136,12 @@ impl<'a> Loader<'a> {
         let mut folders: Vec<PathBuf> = Vec::new();
         let rules = self.rules.iter().map(|file| folder_of(file));
         let secrets = self.secrets.paths().map(folder_of);
-        for folder in own.into_iter().chain(self.include.clone()).chain(rules).chain(secrets) {
+        for folder in own
+            .into_iter()
+            .chain(self.include.clone())
+            .chain(rules)
+            .chain(secrets)
+        {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
@@ -137,9 +149,9 @@ impl<'a> Loader<'a> {
         folders
     }
 
-    /// Whether the config's files say something else than when they were read. Cheap: what stands beside them, such as weir's own
-    /// audit file, may be written all the time. Certificates that they
-    /// only name are not looked at.
+    /// Whether the config's files say something else than when they were read. Cheap: what stands
+    /// beside them, such as weir's own audit file, may be written all the time. Certificates that
+    /// they only name are not looked at.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.read != Some(self.now())
@@ -150,7 +162,11 @@ impl<'a> Loader<'a> {
         let mut said = Fingerprint::default();
         // What of it cannot be read is in the fingerprint.
         let _ = self.main(&mut said);
-        let teams = self.include.as_deref().map(|include| files_in(include).unwrap_or_default()).unwrap_or_default();
+        let teams = self
+            .include
+            .as_deref()
+            .map(|include| files_in(include).unwrap_or_default())
+            .unwrap_or_default();
         for file in teams.iter().chain(&self.rules) {
             said.file(file, &read(file));
         }
@@ -200,13 +216,22 @@ impl<'a> Loader<'a> {
     fn load_all(&mut self, said: &mut Fingerprint) -> Outcome {
         let mut report = Report::default();
         let (name, folder) = match &self.source {
-            Source::File(file) | Source::Proposed { file, .. } => (file.display().to_string(), folder_of(file)),
+            Source::File(file) | Source::Proposed { file, .. } => {
+                (file.display().to_string(), folder_of(file))
+            }
             Source::Text { name, .. } => (name.clone(), PathBuf::new()),
         };
-        let main = self.main(said).and_then(|text| document(&name, &text)).map_err(|problem| report.add(problem));
+        let main = self
+            .main(said)
+            .and_then(|text| document(&name, &text))
+            .map_err(|problem| report.add(problem));
         let Ok((mut tree, format)) = main else {
             report.locate(&name, |_| 0);
-            return Outcome { config: None, report, held: Vec::new() };
+            return Outcome {
+                config: None,
+                report,
+                held: Vec::new(),
+            };
         };
         let mut adoption = Report::default();
         let (aliases, env_files) = self.adopt(&mut tree, format, (&mut adoption, &mut report));
@@ -215,12 +240,16 @@ impl<'a> Loader<'a> {
         let mut main = check::main(raw, &folder, self.environment, self.one_host, &mut report);
         let broken = report.has_errors() || adoption.has_errors();
         main.files.extend(env_files);
-        let include = main.include.as_deref().filter(|include| !include.is_empty());
+        let include = main
+            .include
+            .as_deref()
+            .filter(|include| !include.is_empty());
         self.include = include.map(|include| folder.join(include));
         // The main file's own come first: no team's file takes them away.
         main.has_default_endpoint = !main.own_endpoints && !main.config.upstreams.is_empty();
         if main.has_default_endpoint {
-            main.config.endpoints = check::default_endpoints(&main.config.upstreams, &main.defaults);
+            main.config.endpoints =
+                check::default_endpoints(&main.config.upstreams, &main.defaults);
         }
         let mut teams = Report::default();
         if let Some(include) = self.include.clone() {
@@ -232,19 +261,29 @@ impl<'a> Loader<'a> {
                 Err(message) => report.add(Problem::error(Path::at("include"), message)),
             }
         }
-        main.files.iter().for_each(|(file, text)| said.file(file, text));
+        main.files
+            .iter()
+            .for_each(|(file, text)| said.file(file, text));
         self.secrets.say(said);
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
         let names_none = main.config.endpoints.is_empty();
-        main.config.names_endpoints = main.own_endpoints || !(main.has_default_endpoint || names_none);
+        main.config.names_endpoints =
+            main.own_endpoints || !(main.has_default_endpoint || names_none);
         if !main.own_endpoints && names_none {
             main.config.endpoints = check::default_endpoints(&[], &main.defaults);
         }
-        let (common, rulings) = (std::mem::take(&mut main.common), std::mem::take(&mut main.rulings));
+        let (common, rulings) = (
+            std::mem::take(&mut main.common),
+            std::mem::take(&mut main.rulings),
+        );
         main.config.rules = check::book(&main.config, common, rulings);
         if let Some(oauth) = &mut main.config.front.oauth {
-            let scopes =
-                |endpoint: &weir_core::Endpoint| (endpoint.id.clone(), main.config.rules.scopes(&endpoint.id).to_vec());
+            let scopes = |endpoint: &weir_core::Endpoint| {
+                (
+                    endpoint.id.clone(),
+                    main.config.rules.scopes(&endpoint.id).to_vec(),
+                )
+            };
             oauth.scopes = main.config.endpoints.iter().map(scopes).collect();
         }
         let broken = broken || report.has_errors();
@@ -256,11 +295,16 @@ impl<'a> Loader<'a> {
         report.append(adoption);
         report.locate(&name, |_| 0);
         report.append(teams);
-        Outcome { config: (!broken).then_some(main.config), report, held: Vec::new() }
+        Outcome {
+            config: (!broken).then_some(main.config),
+            report,
+            held: Vec::new(),
+        }
     }
 
-    /// Brings the servers of other programs to weir's form, and fills in all references. Messages with places of the file go to the
-    /// first report, those with places of the tree to the second. Returns the places that differ, and the files of variables.
+    /// Brings the servers of other programs to weir's form, and fills in all references. Messages
+    /// with places of the file go to the first report, those with places of the tree to the second.
+    /// Returns the places that differ, and the files of variables.
     fn adopt(
         &mut self,
         tree: &mut Node,
@@ -269,59 +313,107 @@ impl<'a> Loader<'a> {
     ) -> (Vec<(Path, Path)>, Texts) {
         let home = (self.environment)("HOME").map(PathBuf::from);
         let place = match &self.source {
-            Source::File(file) | Source::Proposed { file, .. } => FilePlace::of(file, home.as_deref()),
+            Source::File(file) | Source::Proposed { file, .. } => {
+                FilePlace::of(file, home.as_deref())
+            }
             Source::Text { .. } => FilePlace::default(),
         };
-        let origin = ServerOrigin { format, place: &place, environment: self.environment };
+        let origin = ServerOrigin {
+            format,
+            place: &place,
+            environment: self.environment,
+        };
         let adopted = foreign::adopt(tree, &origin, adoption);
-        let mut sources =
-            InputSources { environment: self.environment, source: self.inputs, entered: &mut self.entered };
+        let mut sources = InputSources {
+            environment: self.environment,
+            source: self.inputs,
+            entered: &mut self.entered,
+        };
         let answers = foreign::answers(&adopted.inputs, tree, &mut sources, adoption);
-        let surroundings = ReferenceValues { project: place.project.clone(), answers };
+        let surroundings = ReferenceValues {
+            project: place.project.clone(),
+            answers,
+        };
         self.secrets = fill_in(tree, self.environment, &surroundings, report);
         let env_files = foreign::read_env_files(tree, &place.folder, adoption);
         (adopted.aliases, env_files)
     }
 
     /// Adds every team's file; one that is bad adds its last good version, or nothing.
-    fn teams(&mut self, files: Vec<PathBuf>, main: &mut Main, said: &mut Fingerprint, teams: &mut Report) {
+    fn teams(
+        &mut self,
+        files: Vec<PathBuf>,
+        main: &mut Main,
+        said: &mut Fingerprint,
+        teams: &mut Report,
+    ) {
         self.last_good.retain(|file, _| files.contains(file));
         for file in files {
-            let (upstreams, endpoints) = (main.config.upstreams.clone(), main.config.endpoints.clone());
-            let standing = Part { upstreams, endpoints, ..Part::default() };
+            let (upstreams, endpoints) =
+                (main.config.upstreams.clone(), main.config.endpoints.clone());
+            let standing = Part {
+                upstreams,
+                endpoints,
+                ..Part::default()
+            };
             let grant = main.teams.of(&file);
             let mut own = Report::default();
             let text = read(&file);
             said.file(&file, &text);
             let read = match &text {
-                Ok(text) => self.team(TeamText { file: &file, text, grant: &grant }, main, &standing, &mut own),
+                Ok(text) => self.team(
+                    TeamText {
+                        file: &file,
+                        text,
+                        grant: &grant,
+                    },
+                    main,
+                    &standing,
+                    &mut own,
+                ),
                 Err(problem) => {
                     own.add(problem.clone());
                     Err(Texts::new())
                 }
             };
-            // The files with its rules matter also where they are what is wrong: that one is mended is news.
-            let named = read.as_ref().map_or_else(Clone::clone, |part| part.files.clone());
+            // The files with its rules matter also where they are what is wrong: that one is mended
+            // is news.
+            let named = read
+                .as_ref()
+                .map_or_else(Clone::clone, |part| part.files.clone());
             let part = read.ok();
             let before = self
                 .last_good
                 .get(&file)
                 .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
             let before = before.and_then(|text| {
-                let last = TeamText { file: &file, text, grant: &grant };
-                self.team(last, main, &standing, &mut Report::default()).ok()
+                let last = TeamText {
+                    file: &file,
+                    text,
+                    grant: &grant,
+                };
+                self.team(last, main, &standing, &mut Report::default())
+                    .ok()
             });
             let part = part.filter(|part| !self.holds(before.as_ref(), part, &mut own));
             own.locate(&file.display().to_string(), |_| 0);
             let part = match (part, text) {
                 (Some(part), Ok(text)) => {
                     self.last_good.insert(file.clone(), text);
-                    main.config.team_files.push(TeamFile::new(&file, TeamFileVersion::Current, &own));
+                    main.config.team_files.push(TeamFile::new(
+                        &file,
+                        TeamFileVersion::Current,
+                        &own,
+                    ));
                     part
                 }
                 (_, text) => Self::keep(
                     before,
-                    &TeamText { file: &file, text: &text.unwrap_or_default(), grant: &grant },
+                    &TeamText {
+                        file: &file,
+                        text: &text.unwrap_or_default(),
+                        grant: &grant,
+                    },
                     main,
                     &mut own,
                 ),
@@ -335,7 +427,8 @@ impl<'a> Loader<'a> {
             main.rulings.extend(part.rulings);
             main.config.waivers.extend(part.waivers);
             for (file, text) in named.into_iter().chain(part.files) {
-                // What another team has read first counts: where it says something else by now, that is news.
+                // What another team has read first counts: where it says something else by now,
+                // that is news.
                 main.files.entry(file).or_insert(text);
             }
         }
@@ -344,7 +437,11 @@ impl<'a> Loader<'a> {
     /// The last good version of a team's file that has errors; nothing, where there is none.
     fn keep(before: Option<Part>, now: &TeamText<'_>, main: &mut Main, own: &mut Report) -> Part {
         let TeamText { file, text, grant } = now;
-        let serves = if before.is_some() { TeamFileVersion::LastGood } else { TeamFileVersion::Nothing };
+        let serves = if before.is_some() {
+            TeamFileVersion::LastGood
+        } else {
+            TeamFileVersion::Nothing
+        };
         let mut state = TeamFile::new(file, serves, own);
         let note = match before {
             Some(_) => "its last good version stays",
@@ -352,7 +449,11 @@ impl<'a> Loader<'a> {
         };
         if before.is_none() {
             let tree = document(&file.display().to_string(), text).ok();
-            state.unserved = unserved_paths(tree.as_ref().map(|(tree, _)| tree), grant, !main.own_endpoints);
+            state.unserved = unserved_paths(
+                tree.as_ref().map(|(tree, _)| tree),
+                grant,
+                !main.own_endpoints,
+            );
         }
         main.config.team_files.push(state);
         let mut problem = Problem::warning(Path::root(), format!("this file has errors: {note}"));
@@ -361,12 +462,17 @@ impl<'a> Loader<'a> {
         before.unwrap_or_default()
     }
 
-    /// Whether a team's file is kept back, because it lost protections that its last good version has.
+    /// Whether a team's file is kept back, because it lost protections that its last good version
+    /// has.
     fn holds(&mut self, before: Option<&Part>, now: &Part, own: &mut Report) -> bool {
-        let lost =
-            before.filter(|_| !self.allows_weaker).map(|before| team_weakenings(before, now)).unwrap_or_default();
+        let lost = before
+            .filter(|_| !self.allows_weaker)
+            .map(|before| team_weakenings(before, now))
+            .unwrap_or_default();
         for lost in &lost {
-            own.add(Problem::error(lost.path.clone(), lost.message.clone()).hint(lost.hint.clone()));
+            own.add(
+                Problem::error(lost.path.clone(), lost.message.clone()).hint(lost.hint.clone()),
+            );
         }
         let is_held = !lost.is_empty();
         self.held.extend(lost);
@@ -377,7 +483,13 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// Its file has errors; these are the files with rules that it names.
-    fn team(&self, file: TeamText<'_>, main: &Main, standing: &Part, report: &mut Report) -> Result<Part, Texts> {
+    fn team(
+        &self,
+        file: TeamText<'_>,
+        main: &Main,
+        standing: &Part,
+        report: &mut Report,
+    ) -> Result<Part, Texts> {
         let TeamText { file, text, grant } = file;
         let (mut tree, format) = match document(&file.display().to_string(), text) {
             Ok(read) => read,
@@ -387,15 +499,28 @@ impl<'a> Loader<'a> {
             }
         };
         // A variable without a grant looks unset.
-        let environment = |name: &str| grant.has_variable(name).then(|| (self.environment)(name)).flatten();
-        let origin = ServerOrigin { format, place: &FilePlace::default(), environment: &environment };
+        let environment = |name: &str| {
+            grant
+                .has_variable(name)
+                .then(|| (self.environment)(name))
+                .flatten()
+        };
+        let origin = ServerOrigin {
+            format,
+            place: &FilePlace::default(),
+            environment: &environment,
+        };
         foreign::adopt_of_team(&mut tree, &origin, report);
         fill_in_granted(&mut tree, grant, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
         let part = check::team(raw, grant, &main.defaults, standing, report);
         // Lines are known here; the file's name is the caller's to add.
         report.place(|path| tree.line_of(path));
-        if report.has_errors() { Err(part.files) } else { Ok(part) }
+        if report.has_errors() {
+            Err(part.files)
+        } else {
+            Ok(part)
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where the operators' listener is, read from a config that may be bad otherwise: what asks a running weir how it is must not
-//! fail because somebody edits its file.
+//! Where the operators' listener is, read from a config that may be bad otherwise: what asks a
+//! running weir how it is must not fail because somebody edits its file.
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
@@ -16,16 +16,29 @@ use super::report::Report;
 ///
 /// # Errors
 /// The file cannot be read, is no YAML, or says something there that is no address.
-pub(crate) fn operators(file: &FilePath, environment: Environment<'_>) -> Result<Option<SocketAddr>, String> {
+pub(crate) fn operators(
+    file: &FilePath,
+    environment: Environment<'_>,
+) -> Result<Option<SocketAddr>, String> {
     let name = file.display().to_string();
-    let (mut tree, _) = read(file).and_then(|text| parse(&name, &text)).map_err(|problem| problem.message)?;
+    let (mut tree, _) = read(file)
+        .and_then(|text| parse(&name, &text))
+        .map_err(|problem| problem.message)?;
     let mut others = Report::default();
-    fill_in(&mut tree, environment, &ReferenceValues::default(), &mut others);
+    fill_in(
+        &mut tree,
+        environment,
+        &ReferenceValues::default(),
+        &mut others,
+    );
     let raw: raw::Raw = decode(tree, &mut others);
     match raw.admin.and_then(|admin| admin.listen).as_deref() {
         None => Ok(Some(ADMIN)),
         Some("off") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| format!("admin.listen: `{text}` is no address and port")),
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("admin.listen: `{text}` is no address and port")),
     }
 }
 
@@ -34,7 +47,8 @@ mod tests {
     use super::*;
 
     fn asked(name: &str, text: &str) -> Result<Option<SocketAddr>, String> {
-        let file = std::env::temp_dir().join(format!("weir-operators-{name}-{}.yaml", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("weir-operators-{name}-{}.yaml", std::process::id()));
         std::fs::write(&file, text).expect("a file can be written");
         let found = operators(&file, &|name| (name == "PORT").then(|| "9".to_owned()));
         std::fs::remove_file(file).expect("it is there");
@@ -47,8 +61,16 @@ mod tests {
         for (name, text, expected) in [
             ("default", "upstreams: {}\n", Ok(Some(ADMIN))),
             ("said", "admin: { listen: \"0.0.0.0:9\" }\n", nine.clone()),
-            ("filled", "admin: { listen: \"0.0.0.0:${PORT}\" }\n", nine.clone()),
-            ("bad", "lisen: 1\nadmin: { listen: \"0.0.0.0:9\" }\nupstreams: { a: { url: ftp://x } }\n", nine),
+            (
+                "filled",
+                "admin: { listen: \"0.0.0.0:${PORT}\" }\n",
+                nine.clone(),
+            ),
+            (
+                "bad",
+                "lisen: 1\nadmin: { listen: \"0.0.0.0:9\" }\nupstreams: { a: { url: ftp://x } }\n",
+                nine,
+            ),
             ("off", "admin: { listen: off }\n", Ok(None)),
         ] {
             assert_eq!(asked(name, text), expected, "{name}");

@@ -1,4 +1,5 @@
-//! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made from these types.
+//! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made
+//! from these types.
 
 mod admin;
 mod audit;
@@ -25,14 +26,17 @@ pub(crate) use or_off::OrOff;
 pub(crate) use ordered::Ordered;
 pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use policy::RawPolicy;
-pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
+pub(crate) use rates::{
+    Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
+};
 pub(crate) use teams::{RawConsent, RawTeam};
 pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
-    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawOversized, RawProtocol, RawResults, RawSecretArguments,
-    RawSecretResults, RawSecrets, RawSession, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
+    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawOversized, RawProtocol, RawResults,
+    RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
+    RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
 };
 
 use schemars::JsonSchema;
@@ -45,7 +49,8 @@ use serde::Deserialize;
 pub(crate) struct Raw {
     /// Where clients connect: `address:port`. Default `127.0.0.1:8080`.
     pub(crate) listen: Option<String>,
-    /// The `scheme://host[:port]` under which clients reach weir. Default: `http(s)://` and what `listen` says.
+    /// The `scheme://host[:port]` under which clients reach weir. Default: `http(s)://` and what
+    /// `listen` says.
     pub(crate) public_url: Option<String>,
     /// The listener for operators: health, metrics, the status page and the admin API.
     pub(crate) admin: Option<RawAdmin>,
@@ -53,31 +58,36 @@ pub(crate) struct Raw {
     pub(crate) store: Option<String>,
     /// Sealing keys, newest first: the first seals, all open. Absent: a random one at every start.
     pub(crate) keys: Option<Vec<RawKey>>,
-    /// Serve TLS with these files; they are read again when they change. A reload takes TLS away only where the file says `off`.
+    /// Serve TLS with these files; they are read again when they change. A reload takes TLS away
+    /// only where the file says `off`.
     pub(crate) tls: Option<OrOff<RawTls>>,
     /// How weir logs.
     pub(crate) log: Option<RawLog>,
     /// How long running calls may take to end when weir stops. Default `25s`.
     pub(crate) drain: Option<Time>,
-    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints` of its own. Each has the rights
-    /// that `teams` gives it, and no others.
+    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints`
+    /// of its own. Each has the rights that `teams` gives it, and no others.
     pub(crate) include: Option<String>,
-    /// The rights of the files in `include`, by their names without the extension. A file that is not here has none.
+    /// The rights of the files in `include`, by their names without the extension. A file that is
+    /// not here has none.
     pub(crate) teams: Option<Ordered<RawTeam>>,
-    /// What a start does where a file in `include` has errors. Default `leave_out`. A reload keeps the file's last good version either way.
+    /// What a start does where a file in `include` has errors. Default `leave_out`. A reload keeps
+    /// the file's last good version either way.
     pub(crate) include_errors: Option<RawIncludeErrors>,
-    /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most 24.
+    /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most
+    /// 24.
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
-    /// The same as MCP clients write it (docs/migrating.md). Keys that are no ids are changed into some; unknown keys are ignored.
+    /// The same as MCP clients write it (docs/migrating.md). Keys that are no ids are changed into
+    /// some; unknown keys are ignored.
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
-    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone; those of a team's file are there
-    /// as far as `teams` grants these paths.
+    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone;
+    /// those of a team's file are there as far as `teams` grants these paths.
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
     /// Who may connect.
     pub(crate) auth: Option<RawAuth>,
-    /// Rules about who may see and call what. Absent or `off`: everybody who is let in sees and calls everything. A reload takes
-    /// rules away only where the file says `off`.
+    /// Rules about who may see and call what. Absent or `off`: everybody who is let in sees and
+    /// calls everything. A reload takes rules away only where the file says `off`.
     pub(crate) policy: Option<OrOff<RawPolicy>>,
     /// Browser access from other origins.
     pub(crate) cors: Option<RawCors>,
@@ -87,11 +97,13 @@ pub(crate) struct Raw {
     pub(crate) trusted_proxies: Option<Vec<String>>,
     /// Whether clients of the older revisions must open a session. Default `required`.
     pub(crate) legacy_sessions: Option<RawLegacySessions>,
-    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint, at `<path>/sse`. Default true.
+    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint, at
+    /// `<path>/sse`. Default true.
     pub(crate) http_sse: Option<bool>,
     /// What weir calls itself to clients.
     pub(crate) server: Option<RawServer>,
-    /// How long the first list after a start waits for upstreams that have not answered yet. Default `2s`.
+    /// How long the first list after a start waits for upstreams that have not answered yet.
+    /// Default `2s`.
     pub(crate) first_list_wait: Option<Time>,
     /// The shortest time between two change notifications to one client. Default `500ms`.
     pub(crate) change_window: Option<Time>,
@@ -111,8 +123,9 @@ pub(crate) struct Raw {
     pub(crate) audit: Option<OrOff<RawAudit>>,
     /// What is measured and told, and to whom.
     pub(crate) telemetry: Option<RawTelemetry>,
-    /// Protections that an earlier config has and this one gives up, by the places that a refused reload names: `rates.principal`.
-    /// A section's place stands for all in it. Protections with a word of their own (`policy: off`) are given up by that word alone.
+    /// Protections that an earlier config has and this one gives up, by the places that a refused
+    /// reload names: `rates.principal`. A section's place stands for all in it. Protections with a
+    /// word of their own (`policy: off`) are given up by that word alone.
     pub(crate) allow_weaker: Option<Vec<String>>,
 }
 
@@ -157,7 +170,8 @@ pub(crate) struct RawTls {
     pub(crate) key: Option<String>,
     /// The authorities whose client certificates are taken, PEM.
     pub(crate) client_ca: Option<String>,
-    /// Whether clients must show a certificate. Default `optional`: those without one need other credentials.
+    /// Whether clients must show a certificate. Default `optional`: those without one need other
+    /// credentials.
     pub(crate) client_auth: Option<RawClientAuth>,
 }
 
@@ -177,7 +191,8 @@ pub(crate) enum RawClientAuth {
 pub(crate) struct RawLog {
     /// Default `auto`: for people on a terminal, JSON otherwise.
     pub(crate) format: Option<RawLogFormat>,
-    /// A level (`info`, the default) or a filter such as `info,weir_upstream=debug`. `RUST_LOG` and `--log` win.
+    /// A level (`info`, the default) or a filter such as `info,weir_upstream=debug`. `RUST_LOG` and
+    /// `--log` win.
     pub(crate) level: Option<String>,
 }
 

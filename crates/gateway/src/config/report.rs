@@ -1,4 +1,5 @@
-//! What is wrong with a config, in words for the person who wrote it: where, what, and what to write instead.
+//! What is wrong with a config, in words for the person who wrote it: where, what, and what to
+//! write instead.
 
 use std::fmt;
 
@@ -54,7 +55,9 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, segment) in self.0.iter().enumerate() {
-            let plain = segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-/".contains(&b));
+            let plain = segment
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"_-/".contains(&b));
             match (n, plain) {
                 (0, true) => f.write_str(segment)?,
                 (_, true) => write!(f, ".{segment}")?,
@@ -97,17 +100,30 @@ pub struct Problem {
 impl Problem {
     /// An error about the value at `path`.
     pub(crate) fn error(path: Path, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, file: String::new(), line: None, path, message: message.into(), hint: None }
+        Self {
+            severity: Severity::Error,
+            file: String::new(),
+            line: None,
+            path,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// A warning about the value at `path`.
     pub(crate) fn warning(path: Path, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(path, message) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(path, message)
+        }
     }
 
     /// A remark about the value at `path`.
     pub(crate) fn note(path: Path, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Note, ..Self::error(path, message) }
+        Self {
+            severity: Severity::Note,
+            ..Self::error(path, message)
+        }
     }
 
     /// Says what to do about it.
@@ -164,12 +180,17 @@ impl Report {
     /// True if the config cannot be used.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Error)
     }
 
-    /// True if something at or below `path` was already found wrong, so that "it is missing" would be no news.
+    /// True if something at or below `path` was already found wrong, so that "it is missing" would
+    /// be no news.
     pub(crate) fn blames(&self, path: &Path) -> bool {
-        self.problems.iter().any(|problem| problem.severity == Severity::Error && problem.path.starts_with(path))
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Error && problem.path.starts_with(path))
     }
 
     pub(crate) fn add(&mut self, problem: Problem) {
@@ -190,13 +211,23 @@ impl Report {
         }
     }
 
-    /// Says places as the file has them, where the tree has them elsewhere: the longest alias of a path counts.
+    /// Says places as the file has them, where the tree has them elsewhere: the longest alias of a
+    /// path counts.
     pub(crate) fn rename(&mut self, aliases: &[(Path, Path)]) {
         for problem in &mut self.problems {
-            let fitting = aliases.iter().filter(|(from, _)| problem.path.starts_with(from));
+            let fitting = aliases
+                .iter()
+                .filter(|(from, _)| problem.path.starts_with(from));
             if let Some((from, to)) = fitting.max_by_key(|(from, _)| from.len()) {
-                let rest = problem.path.segments().skip(from.len()).map(str::to_owned).collect::<Vec<_>>();
-                problem.path = rest.iter().fold(to.clone(), |path, segment| path.key(segment));
+                let rest = problem
+                    .path
+                    .segments()
+                    .skip(from.len())
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>();
+                problem.path = rest
+                    .iter()
+                    .fold(to.clone(), |path, segment| path.key(segment));
             }
         }
     }
@@ -204,10 +235,15 @@ impl Report {
     /// The same, and the file; then sorts by file and line.
     pub(crate) fn locate(&mut self, file: &str, line_of: impl Fn(&Path) -> u32) {
         self.place(line_of);
-        for problem in self.problems.iter_mut().filter(|problem| problem.file.is_empty()) {
+        for problem in self
+            .problems
+            .iter_mut()
+            .filter(|problem| problem.file.is_empty())
+        {
             file.clone_into(&mut problem.file);
         }
-        self.problems.sort_by(|a, b| (&a.file, a.line, &a.path).cmp(&(&b.file, b.line, &b.path)));
+        self.problems
+            .sort_by(|a, b| (&a.file, a.line, &a.path).cmp(&(&b.file, b.line, &b.path)));
     }
 }
 

@@ -8,7 +8,9 @@ use super::raw::Raw;
 /// The schema as JSON text, ending in a newline: what stands in `docs/config.schema.json`.
 #[must_use]
 pub fn schema() -> String {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Raw>();
+    let schema = SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<Raw>();
     // A schema is JSON by construction: the fallbacks keep this total.
     let mut schema = serde_json::to_value(&schema).unwrap_or_default();
     forbid_null(&mut schema);
@@ -18,9 +20,13 @@ pub fn schema() -> String {
 
 /// The keys at the top of a config.
 pub(super) fn keys() -> Vec<String> {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Raw>();
+    let schema = SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<Raw>();
     let properties = schema.get("properties").and_then(Value::as_object);
-    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+    properties
+        .map(|properties| properties.keys().cloned().collect())
+        .unwrap_or_default()
 }
 
 /// Takes `null` out of what values may be: a key may be absent, but not without a value.
@@ -40,7 +46,9 @@ fn forbid_null(schema: &mut Value) {
             words.retain(|word| !word.is_null());
         }
         for list in ["anyOf", "oneOf"] {
-            let Some(Value::Array(choices)) = members.get_mut(list) else { continue };
+            let Some(Value::Array(choices)) = members.get_mut(list) else {
+                continue;
+            };
             choices.retain(|choice| choice["type"] != "null");
             if let [Value::Object(choice)] = choices.as_slice() {
                 let choice = choice.clone();
@@ -71,6 +79,10 @@ mod tests {
             std::fs::write(file, super::schema()).expect("docs/ can be written");
         }
         let checked_in = std::fs::read_to_string(file).expect("docs/config.schema.json is there");
-        assert_eq!(checked_in, super::schema(), "run this test with UPDATE=1 and review the difference");
+        assert_eq!(
+            checked_in,
+            super::schema(),
+            "run this test with UPDATE=1 and review the difference"
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
-/// A secret of the config: keys, header values, variables of children. `Debug` hides it, and there is no `Display`.
+/// A secret of the config: keys, header values, variables of children. `Debug` hides it, and there
+/// is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -55,6 +56,9 @@ mod tests {
 
     #[test]
     fn a_secret_does_not_print() {
-        assert_eq!(format!("{:?}", Some(Secret("canary".into()))), "Some(<secret>)");
+        assert_eq!(
+            format!("{:?}", Some(Secret("canary".into()))),
+            "Some(<secret>)"
+        );
     }
 }

@@ -53,7 +53,10 @@ impl TeamFileVersion {
 impl TeamFile {
     /// A file that was read.
     pub(super) fn new(file: &FilePath, serves: TeamFileVersion, report: &Report) -> Self {
-        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = file
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let errors = match serves {
             TeamFileVersion::Current => Vec::new(),
             TeamFileVersion::LastGood | TeamFileVersion::Nothing => report
@@ -64,7 +67,12 @@ impl TeamFile {
                 .map(ToString::to_string)
                 .collect(),
         };
-        Self { name, serves, errors, unserved: Vec::new() }
+        Self {
+            name,
+            serves,
+            errors,
+            unserved: Vec::new(),
+        }
     }
 
     /// Whether it has errors.
@@ -74,22 +82,42 @@ impl TeamFile {
     }
 }
 
-/// The paths of a file that cannot be used: those that it names and its team may have. Of a file that cannot be parsed they are all
-/// that its team may have.
-pub(super) fn unserved_paths(tree: Option<&Node>, grant: &TeamGrant, has_default_endpoints: bool) -> Vec<Pattern> {
-    let Some(tree) = tree else { return grant.paths().to_vec() };
+/// The paths of a file that cannot be used: those that it names and its team may have. Of a file
+/// that cannot be parsed they are all that its team may have.
+pub(super) fn unserved_paths(
+    tree: Option<&Node>,
+    grant: &TeamGrant,
+    has_default_endpoints: bool,
+) -> Vec<Pattern> {
+    let Some(tree) = tree else {
+        return grant.paths().to_vec();
+    };
     let keys = |section: &str| {
-        let entries = tree.find(&Path::at(section)).map(Node::entries).unwrap_or_default();
-        entries.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        let entries = tree
+            .find(&Path::at(section))
+            .map(Node::entries)
+            .unwrap_or_default();
+        entries
+            .iter()
+            .map(|(key, _)| key.clone())
+            .collect::<Vec<_>>()
     };
     let named = keys("endpoints");
     let paths = if named.is_empty() && has_default_endpoints {
         let servers = keys("mcpServers").into_iter().map(|key| slug(&key));
-        keys("upstreams").into_iter().chain(servers).map(|id| format!("{EVERYTHING}/{id}")).collect()
+        keys("upstreams")
+            .into_iter()
+            .chain(servers)
+            .map(|id| format!("{EVERYTHING}/{id}"))
+            .collect()
     } else {
         named
     };
-    paths.iter().filter(|path| grant.has_path(path)).map(|path| Pattern::new(path)).collect()
+    paths
+        .iter()
+        .filter(|path| grant.has_path(path))
+        .map(|path| Pattern::new(path))
+        .collect()
 }
 
 #[cfg(test)]
@@ -100,9 +128,14 @@ mod tests {
     fn only_files_that_are_not_served_as_they_stand_are_faulty() {
         let labels = TeamFileVersion::FAULTY.map(TeamFileVersion::label);
         assert_eq!(labels, ["last_good", "nothing"]);
-        let file = |serves| TeamFile::new(FilePath::new("teams/red.yaml"), serves, &Report::default());
+        let file =
+            |serves| TeamFile::new(FilePath::new("teams/red.yaml"), serves, &Report::default());
         assert!(!file(TeamFileVersion::Current).is_faulty());
-        assert!(TeamFileVersion::FAULTY.into_iter().all(|serves| file(serves).is_faulty()));
+        assert!(
+            TeamFileVersion::FAULTY
+                .into_iter()
+                .all(|serves| file(serves).is_faulty())
+        );
         assert_eq!(file(TeamFileVersion::Current).name, "red.yaml");
     }
 }

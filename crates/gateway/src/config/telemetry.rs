@@ -40,18 +40,30 @@ const SAMPLE: f64 = 0.01;
 
 impl TelemetryPlan {
     /// The requests that are told of where the config does not say.
-    pub(crate) const SAMPLING: Sampling = Sampling { ratio: SAMPLE, by_clients: false };
+    pub(crate) const SAMPLING: Sampling = Sampling {
+        ratio: SAMPLE,
+        by_clients: false,
+    };
 }
 
 impl Default for TelemetryPlan {
     fn default() -> Self {
-        Self { measured: true, names: NAMES, sampling: Self::SAMPLING, otlp: None }
+        Self {
+            measured: true,
+            names: NAMES,
+            sampling: Self::SAMPLING,
+            otlp: None,
+        }
     }
 }
 
 impl OtlpPlan {
     /// What its documents are.
     pub(crate) fn form(&self) -> Form {
-        if self.grpc { Form::Grpc } else { Form::Protobuf }
+        if self.grpc {
+            Form::Grpc
+        } else {
+            Form::Protobuf
+        }
     }
 }

@@ -28,7 +28,10 @@ fn environment(name: &str) -> Option<String> {
 
 /// Loads a text called `weir.yaml`.
 pub(super) fn load(text: &str) -> Outcome {
-    let source = Source::Text { name: "weir.yaml".to_owned(), text: text.to_owned() };
+    let source = Source::Text {
+        name: "weir.yaml".to_owned(),
+        text: text.to_owned(),
+    };
     Loader::new(source, &environment).load()
 }
 

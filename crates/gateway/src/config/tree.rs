@@ -1,7 +1,8 @@
 //! A config file as a tree of values that know their place in the file.
 //!
-//! Everything later speaks of values by path (`upstreams.files.url`); only here are lines known. YAML is parsed once,
-//! with budgets that an alias bomb or a giant file runs into before it costs anything; JSON is read as the YAML it is.
+//! Everything later speaks of values by path (`upstreams.files.url`); only here are lines known.
+//! YAML is parsed once, with budgets that an alias bomb or a giant file runs into before it costs
+//! anything; JSON is read as the YAML it is.
 
 use std::fmt;
 
@@ -39,7 +40,8 @@ pub(crate) enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// A text, and whether an environment variable went into it: then it is never repeated in a message.
+/// A text, and whether an environment variable went into it: then it is never repeated in a
+/// message.
 #[derive(Clone, Debug)]
 pub(crate) struct Text {
     pub(crate) text: String,
@@ -49,7 +51,13 @@ pub(crate) struct Text {
 impl Node {
     /// A text that stands on a line.
     pub(crate) fn text(line: u32, text: impl Into<String>) -> Self {
-        Self { line, value: Value::Text(Text { text: text.into(), from_env: false }) }
+        Self {
+            line,
+            value: Value::Text(Text {
+                text: text.into(),
+                from_env: false,
+            }),
+        }
     }
 
     /// The text of this value, where it is one.
@@ -74,7 +82,10 @@ impl Node {
     /// The text is too long, no YAML, more than one document, or beyond a budget.
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         if text.len() > LONGEST {
-            let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
+            let message = format!(
+                "the file has {} bytes, more than the {LONGEST} a config may have",
+                text.len()
+            );
             return Err(Problem::error(Path::root(), message));
         }
         let options = serde_saphyr::options! {
@@ -95,32 +106,49 @@ impl Node {
         };
         match serde_saphyr::from_str_with_options::<Option<Spanned<Value>>>(text, options) {
             Ok(Some(root)) => Ok(Self::from(root)),
-            Ok(None) => Ok(Self { line: 1, value: Value::Map(Vec::new()) }),
+            Ok(None) => Ok(Self {
+                line: 1,
+                value: Value::Map(Vec::new()),
+            }),
             Err(error) => Err(syntax(&error)),
         }
     }
 
     /// The value under a path.
     pub(crate) fn find(&self, path: &Path) -> Option<&Self> {
-        path.segments().try_fold(self, |node, segment| match &node.value {
-            Value::Map(entries) => entries.iter().find(|(key, _)| key == segment).map(|(_, node)| node),
-            Value::List(items) => segment.parse::<usize>().ok().and_then(|index| items.get(index)),
-            _ => None,
-        })
+        path.segments()
+            .try_fold(self, |node, segment| match &node.value {
+                Value::Map(entries) => entries
+                    .iter()
+                    .find(|(key, _)| key == segment)
+                    .map(|(_, node)| node),
+                Value::List(items) => segment
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| items.get(index)),
+                _ => None,
+            })
     }
 
     /// The line of the nearest value that exists on the way to a path.
     pub(crate) fn line_of(&self, path: &Path) -> u32 {
-        (0..=path.len()).rev().find_map(|n| self.find(&path.first(n))).map_or(self.line, |node| node.line)
+        (0..=path.len())
+            .rev()
+            .find_map(|n| self.find(&path.first(n)))
+            .map_or(self.line, |node| node.line)
     }
 
-    /// Takes a value out of its map; where it is in a list, the whole list goes, so that the places of its other items
-    /// keep their meaning. Says whether there was anything to take.
+    /// Takes a value out of its map; where it is in a list, the whole list goes, so that the places
+    /// of its other items keep their meaning. Says whether there was anything to take.
     pub(crate) fn remove(&mut self, path: &Path) -> bool {
         let mut node = self;
         for (n, segment) in path.segments().enumerate() {
-            let Value::Map(entries) = &mut node.value else { return false };
-            let Some(at) = entries.iter().position(|(key, _)| key == segment) else { return false };
+            let Value::Map(entries) = &mut node.value else {
+                return false;
+            };
+            let Some(at) = entries.iter().position(|(key, _)| key == segment) else {
+                return false;
+            };
             let last = n + 1 == path.len() || !matches!(entries[at].1.value, Value::Map(_));
             if last {
                 entries.remove(at);
@@ -146,7 +174,10 @@ impl Node {
 
 impl From<Spanned<Value>> for Node {
     fn from(spanned: Spanned<Value>) -> Self {
-        Self { line: u32::try_from(spanned.referenced.line()).unwrap_or(u32::MAX), value: spanned.value }
+        Self {
+            line: u32::try_from(spanned.referenced.line()).unwrap_or(u32::MAX),
+            value: spanned.value,
+        }
     }
 }
 
@@ -155,9 +186,15 @@ fn syntax(error: &serde_saphyr::Error) -> Problem {
     let options = serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off };
     let text = error.without_snippet().render_with_options(options);
     // The place is said in weir's own way, in front.
-    let text =
-        text.split(" at line ").next().unwrap_or(&text).trim_end_matches(|c: char| c == ',' || c.is_whitespace());
-    let text = text.split(", set DuplicateKeyPolicy").next().unwrap_or(text);
+    let text = text
+        .split(" at line ")
+        .next()
+        .unwrap_or(&text)
+        .trim_end_matches(|c: char| c == ',' || c.is_whitespace());
+    let text = text
+        .split(", set DuplicateKeyPolicy")
+        .next()
+        .unwrap_or(text);
     let message = if text.contains("Documents {") {
         "there is more than one YAML document in the file".to_owned()
     } else if let Some(budget) = text.strip_prefix("budget breached: ") {
@@ -215,7 +252,10 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(Text { text: value.to_owned(), from_env: false }))
+        Ok(Value::Text(Text {
+            text: value.to_owned(),
+            from_env: false,
+        }))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
@@ -232,7 +272,9 @@ impl<'de> Visitor<'de> for ValueVisitor {
             let line = u32::try_from(key.referenced.line()).unwrap_or(u32::MAX);
             let key = key.value;
             if entries.iter().any(|(other, _)| *other == key) {
-                return Err(de::Error::custom(format_args!("key `{key}` stands twice in one map")));
+                return Err(de::Error::custom(format_args!(
+                    "key `{key}` stands twice in one map"
+                )));
             }
             let mut node = Node::from(map.next_value::<Spanned<Value>>()?);
             if matches!(node.value, Value::Map(_) | Value::List(_)) {

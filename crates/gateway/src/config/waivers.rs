@@ -1,10 +1,11 @@
-//! The protections that a config gives up by name, such as `policy: off`. What it merely does not mention is not given up.
+//! The protections that a config gives up by name, such as `policy: off`. What it merely does not
+//! mention is not given up.
 
 use std::collections::BTreeSet;
 
 use super::raw::{
-    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure, RawSecretArguments,
-    RawTeamFile, RawUncounted, RawUpstream, RawValidation,
+    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure,
+    RawSecretArguments, RawTeamFile, RawUncounted, RawUpstream, RawValidation,
 };
 use super::report::{Path, Problem, Report};
 
@@ -20,7 +21,8 @@ pub struct Waivers {
 }
 
 impl Waivers {
-    /// True where the files give up the protection of this place by name, or a section that it is in.
+    /// True where the files give up the protection of this place by name, or a section that it is
+    /// in.
     #[must_use]
     pub fn gives_up(&self, place: &Path) -> bool {
         (1..=place.len()).any(|n| self.given_up.contains(&place.first(n)))
@@ -29,7 +31,8 @@ impl Waivers {
     /// True where `allow_weaker` lists this place, or a section that it is in.
     #[must_use]
     pub fn allows(&self, place: &Path) -> bool {
-        !self.allowed.is_empty() && (1..=place.len()).any(|n| self.allowed.contains(&place.first(n).to_string()))
+        !self.allowed.is_empty()
+            && (1..=place.len()).any(|n| self.allowed.contains(&place.first(n).to_string()))
     }
 
     /// True where a file says something there.
@@ -44,18 +47,24 @@ impl Waivers {
         raw.admin.iter().for_each(|admin| all.note_admin(admin));
         all.note(Path::at("tls"), OrOff::is_off(raw.tls.as_ref()));
         let tls = OrOff::section(raw.tls.as_ref());
-        let is_optional = tls.is_some_and(|tls| matches!(tls.client_auth, Some(RawClientAuth::Optional)));
+        let is_optional =
+            tls.is_some_and(|tls| matches!(tls.client_auth, Some(RawClientAuth::Optional)));
         all.note(Path::at("tls.client_auth"), is_optional);
         all.note(Path::at("policy"), OrOff::is_off(raw.policy.as_ref()));
         all.note(Path::at("rates"), OrOff::is_off(raw.rates.as_ref()));
         let rates = OrOff::section(raw.rates.as_ref());
-        let goes_on = rates.is_some_and(|rates| matches!(rates.uncounted, Some(RawUncounted::Allow)));
+        let goes_on =
+            rates.is_some_and(|rates| matches!(rates.uncounted, Some(RawUncounted::Allow)));
         all.note(Path::at("rates.uncounted"), goes_on);
         all.note(Path::at("audit"), OrOff::is_off(raw.audit.as_ref()));
         let audit = OrOff::section(raw.audit.as_ref());
-        let is_open = audit.is_some_and(|audit| matches!(audit.on_failure, Some(RawOnFailure::Open)));
+        let is_open =
+            audit.is_some_and(|audit| matches!(audit.on_failure, Some(RawOnFailure::Open)));
         all.note(Path::at("audit.on_failure"), is_open);
-        all.note(Path::at("audit.stdout"), audit.is_some_and(|audit| audit.stdout == Some(false)));
+        all.note(
+            Path::at("audit.stdout"),
+            audit.is_some_and(|audit| audit.stdout == Some(false)),
+        );
         all.note_validation(&Path::root(), raw.validation.as_ref());
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
         all.note_allowed(raw.allow_weaker.as_deref(), report, |_| true);
@@ -66,13 +75,28 @@ impl Waivers {
     pub(super) fn of_team(raw: &RawTeamFile, report: &mut Report) -> Self {
         let mut all = Self::default();
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
-        let upstreams = raw.upstreams.iter().flat_map(|all| &all.0).map(|(id, _)| Path::at("upstreams").key(id));
-        let endpoints = raw.endpoints.iter().flat_map(|all| &all.0).map(|(id, _)| Path::at("endpoints").key(id));
-        let own: Vec<String> = upstreams.chain(endpoints).map(|place| place.to_string()).collect();
+        let upstreams = raw
+            .upstreams
+            .iter()
+            .flat_map(|all| &all.0)
+            .map(|(id, _)| Path::at("upstreams").key(id));
+        let endpoints = raw
+            .endpoints
+            .iter()
+            .flat_map(|all| &all.0)
+            .map(|(id, _)| Path::at("endpoints").key(id));
+        let own: Vec<String> = upstreams
+            .chain(endpoints)
+            .map(|place| place.to_string())
+            .collect();
         // What other files say is not a team's to give up.
         let is_own = |place: &str| {
-            let rests = own.iter().filter_map(|own| place.strip_prefix(own.as_str()));
-            rests.into_iter().any(|rest| rest.is_empty() || rest.starts_with('.'))
+            let rests = own
+                .iter()
+                .filter_map(|own| place.strip_prefix(own.as_str()));
+            rests
+                .into_iter()
+                .any(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         all.note_allowed(raw.allow_weaker.as_deref(), report, is_own);
         all
@@ -95,25 +119,38 @@ impl Waivers {
         self.note(Path::at("auth.mode"), auth.allow_anyone == Some(true));
         for issuer in auth.issuers.iter().flatten() {
             let name = issuer.issuer.as_deref().unwrap_or_default();
-            self.note(Path::at("auth.issuers").key(name).key("strict_type"), issuer.strict_type == Some(false));
+            self.note(
+                Path::at("auth.issuers").key(name).key("strict_type"),
+                issuer.strict_type == Some(false),
+            );
         }
     }
 
     fn note_admin(&mut self, admin: &RawAdmin) {
         self.note(Path::at("admin.auth"), OrOff::is_off(admin.auth.as_ref()));
-        self.note(Path::at("admin.metrics"), matches!(admin.metrics, Some(RawMetrics::Open)));
+        self.note(
+            Path::at("admin.metrics"),
+            matches!(admin.metrics, Some(RawMetrics::Open)),
+        );
     }
 
     fn note_validation(&mut self, at: &Path, raw: Option<&RawValidation>) {
         let Some(raw) = raw else { return };
-        for (side, is_written) in [("input", raw.input.is_some()), ("output", raw.output.is_some())] {
+        for (side, is_written) in [
+            ("input", raw.input.is_some()),
+            ("output", raw.output.is_some()),
+        ] {
             if is_written {
                 self.written.insert(at.key("validation").key(side));
             }
         }
     }
 
-    fn note_part(&mut self, upstreams: Option<&Ordered<RawUpstream>>, endpoints: Option<&Ordered<RawEndpoint>>) {
+    fn note_part(
+        &mut self,
+        upstreams: Option<&Ordered<RawUpstream>>,
+        endpoints: Option<&Ordered<RawEndpoint>>,
+    ) {
         for (id, upstream) in upstreams.iter().flat_map(|all| &all.0) {
             let at = Path::at("upstreams").key(id);
             self.note_validation(&at, upstream.validation.as_ref());
@@ -128,30 +165,60 @@ impl Waivers {
             for (name, tool) in upstream.tools.iter().flat_map(|tools| &tools.0) {
                 let at = at.key("tools").key(name);
                 self.note_validation(&at, tool.validation.as_ref());
-                self.note(at.key("scopes"), tool.scopes.as_ref().is_some_and(Vec::is_empty));
+                self.note(
+                    at.key("scopes"),
+                    tool.scopes.as_ref().is_some_and(Vec::is_empty),
+                );
             }
         }
         for (path, endpoint) in endpoints.iter().flat_map(|all| &all.0) {
             let place = Path::at("endpoints").key(path);
             self.note(place.key("policy"), OrOff::is_off(endpoint.policy.as_ref()));
-            self.note(place.key("scopes"), endpoint.scopes.as_ref().is_some_and(Vec::is_empty));
-            let Some(tools) = &endpoint.tools else { continue };
+            self.note(
+                place.key("scopes"),
+                endpoint.scopes.as_ref().is_some_and(Vec::is_empty),
+            );
+            let Some(tools) = &endpoint.tools else {
+                continue;
+            };
             let place = place.key("tools");
-            self.note(place.key("exclude"), tools.exclude.as_ref().is_some_and(Vec::is_empty));
+            self.note(
+                place.key("exclude"),
+                tools.exclude.as_ref().is_some_and(Vec::is_empty),
+            );
             let place = place.key("scopes");
             let scopes = tools.scopes.as_ref();
-            self.note(place.clone(), scopes.is_some_and(|scopes| scopes.0.is_empty()));
-            for (pattern, _) in scopes.iter().flat_map(|all| &all.0).filter(|(_, scopes)| scopes.is_empty()) {
+            self.note(
+                place.clone(),
+                scopes.is_some_and(|scopes| scopes.0.is_empty()),
+            );
+            for (pattern, _) in scopes
+                .iter()
+                .flat_map(|all| &all.0)
+                .filter(|(_, scopes)| scopes.is_empty())
+            {
                 self.note(place.key(pattern), true);
             }
         }
     }
 
-    fn note_allowed(&mut self, raw: Option<&[String]>, report: &mut Report, is_own: impl Fn(&str) -> bool) {
+    fn note_allowed(
+        &mut self,
+        raw: Option<&[String]>,
+        report: &mut Report,
+        is_own: impl Fn(&str) -> bool,
+    ) {
         for (n, place) in raw.unwrap_or_default().iter().enumerate() {
             if place.is_empty() || !is_own(place) {
-                let problem = Problem::error(Path::at("allow_weaker").key(n), "names no place of this file");
-                report.add(problem.hint("write the place that a refused reload names, such as rates.principal"));
+                let problem = Problem::error(
+                    Path::at("allow_weaker").key(n),
+                    "names no place of this file",
+                );
+                report.add(
+                    problem.hint(
+                        "write the place that a refused reload names, such as rates.principal",
+                    ),
+                );
             } else {
                 self.allowed.insert(place.clone());
             }

@@ -1,8 +1,10 @@
-//! The comparison of two checked configs: the protections that the old one has, and that the new one neither has nor gives up by
-//! name. A file that lost its end, or a section, reads as a config that never had it; the comparison tells them apart.
+//! The comparison of two checked configs: the protections that the old one has, and that the new
+//! one neither has nor gives up by name. A file that lost its end, or a section, reads as a config
+//! that never had it; the comparison tells them apart.
 //!
-//! It is pure: a reload and `weir check --against` use the same one. All protections stand in one table, [`PROTECTIONS`]; a test
-//! holds the config's schema against it, so that a new key is either in the table or known to protect nothing.
+//! It is pure: a reload and `weir check --against` use the same one. All protections stand in one
+//! table, [`PROTECTIONS`]; a test holds the config's schema against it, so that a new key is either
+//! in the table or known to protect nothing.
 
 mod access;
 mod audit;
@@ -108,28 +110,46 @@ impl fmt::Display for Weakening {
 struct Loss {
     path: Path,
     message: String,
-    /// The words of the config that give it up; `None`: it has none of its own, and its place goes into `allow_weaker`.
+    /// The words of the config that give it up; `None`: it has none of its own, and its place goes
+    /// into `allow_weaker`.
     words: Option<&'static str>,
 }
 
 impl Loss {
     fn new(path: Path, message: impl Into<String>, words: &'static str) -> Self {
-        Self { path, message: message.into(), words: Some(words) }
+        Self {
+            path,
+            message: message.into(),
+            words: Some(words),
+        }
     }
 
     /// One that only `allow_weaker` gives up.
     fn unnamed(path: Path, message: impl Into<String>) -> Self {
-        Self { path, message: message.into(), words: None }
+        Self {
+            path,
+            message: message.into(),
+            words: None,
+        }
     }
 
     /// Into what is said of it.
     fn weakening(self, protection: Protection) -> Weakening {
-        let Self { path, message, words } = self;
+        let Self {
+            path,
+            message,
+            words,
+        } = self;
         let hint = match words {
             Some(words) => format!("if this is wanted, {words}"),
             None => format!("if this is wanted, write allow_weaker: ['{path}']"),
         };
-        Weakening { protection, path, message, hint }
+        Weakening {
+            protection,
+            path,
+            message,
+            hint,
+        }
     }
 }
 
@@ -144,8 +164,12 @@ enum Comparison {
 /// A row of the table of protections.
 struct Row {
     protection: Protection,
-    /// The keys of the config whose absence it looks at: `*` stands for any name, `[]` for any item.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test holds the schema of the config against it"))]
+    /// The keys of the config whose absence it looks at: `*` stands for any name, `[]` for any
+    /// item.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a test holds the schema of the config against it")
+    )]
     keys: &'static [&'static str],
     comparison: Comparison,
 }
@@ -172,7 +196,11 @@ const PROTECTIONS: &[Row] = &[
         keys: &["admin", "admin.auth"],
         comparison: Comparison::Whole(access::operators),
     },
-    Row { protection: Protection::Operators, keys: &["admin.metrics"], comparison: Comparison::Whole(access::metrics) },
+    Row {
+        protection: Protection::Operators,
+        keys: &["admin.metrics"],
+        comparison: Comparison::Whole(access::metrics),
+    },
     Row {
         protection: Protection::Operators,
         keys: &["admin.auth.tokens[].expires"],
@@ -180,18 +208,35 @@ const PROTECTIONS: &[Row] = &[
     },
     Row {
         protection: Protection::Tls,
-        keys: &["tls", "tls.cert", "tls.key", "tls.client_ca", "tls.client_auth"],
+        keys: &[
+            "tls",
+            "tls.cert",
+            "tls.key",
+            "tls.client_ca",
+            "tls.client_auth",
+        ],
         comparison: Comparison::Whole(access::tls),
     },
-    Row { protection: Protection::Endpoints, keys: &["endpoints"], comparison: Comparison::Whole(rules::endpoints) },
+    Row {
+        protection: Protection::Endpoints,
+        keys: &["endpoints"],
+        comparison: Comparison::Whole(rules::endpoints),
+    },
     Row {
         protection: Protection::Selection,
-        keys: &["endpoints.*.tools", "endpoints.*.tools.include", "endpoints.*.tools.exclude"],
+        keys: &[
+            "endpoints.*.tools",
+            "endpoints.*.tools.include",
+            "endpoints.*.tools.exclude",
+        ],
         comparison: Comparison::Served(rules::selection),
     },
     Row {
         protection: Protection::Policy,
-        keys: &["endpoints.*.tools.annotations", "endpoints.*.tools.annotations.*"],
+        keys: &[
+            "endpoints.*.tools.annotations",
+            "endpoints.*.tools.annotations.*",
+        ],
         comparison: Comparison::Served(rules::annotations),
     },
     Row {
@@ -201,7 +246,11 @@ const PROTECTIONS: &[Row] = &[
     },
     Row {
         protection: Protection::Policy,
-        keys: &["endpoints.*.policy", "endpoints.*.policy.files", "endpoints.*.policy.inline"],
+        keys: &[
+            "endpoints.*.policy",
+            "endpoints.*.policy.files",
+            "endpoints.*.policy.inline",
+        ],
         comparison: Comparison::Served(rules::own),
     },
     Row {
@@ -217,7 +266,11 @@ const PROTECTIONS: &[Row] = &[
         ],
         comparison: Comparison::Served(rules::scopes),
     },
-    Row { protection: Protection::Rates, keys: &["rates"], comparison: Comparison::Whole(rates::all) },
+    Row {
+        protection: Protection::Rates,
+        keys: &["rates"],
+        comparison: Comparison::Whole(rates::all),
+    },
     Row {
         protection: Protection::Rates,
         keys: &[
@@ -250,7 +303,11 @@ const PROTECTIONS: &[Row] = &[
         ],
         comparison: Comparison::Whole(rates::single),
     },
-    Row { protection: Protection::Rates, keys: &["rates.uncounted"], comparison: Comparison::Whole(rates::uncounted) },
+    Row {
+        protection: Protection::Rates,
+        keys: &["rates.uncounted"],
+        comparison: Comparison::Whole(rates::uncounted),
+    },
     Row {
         protection: Protection::Validation,
         keys: &[
@@ -273,12 +330,23 @@ const PROTECTIONS: &[Row] = &[
     },
     Row {
         protection: Protection::Secrets,
-        keys: &["upstreams.*.secrets", "upstreams.*.secrets.patterns", "upstreams.*.secrets.arguments"],
+        keys: &[
+            "upstreams.*.secrets",
+            "upstreams.*.secrets.patterns",
+            "upstreams.*.secrets.arguments",
+        ],
         comparison: Comparison::Served(served::secrets),
     },
     Row {
         protection: Protection::Audit,
-        keys: &["audit", "audit.file", "audit.stdout", "audit.otlp", "audit.on_failure", "audit.key"],
+        keys: &[
+            "audit",
+            "audit.file",
+            "audit.stdout",
+            "audit.otlp",
+            "audit.on_failure",
+            "audit.key",
+        ],
         comparison: Comparison::Whole(audit::losses),
     },
 ];

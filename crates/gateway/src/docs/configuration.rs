@@ -1,5 +1,5 @@
-//! The configuration reference, made from the config's JSON Schema: one table for each group of keys, in the order in which a
-//! reader comes to them.
+//! The configuration reference, made from the config's JSON Schema: one table for each group of
+//! keys, in the order in which a reader comes to them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -20,7 +20,12 @@ Files of MCP clients are taken as they are: see `docs/migrating.md`.
 /// If the text is no JSON: it is made by this program.
 pub(crate) fn configuration(schema: &str) -> String {
     let schema: Value = serde_json::from_str(schema).expect("the schema is made as JSON");
-    Reference { definitions: &schema["$defs"], known: BTreeSet::new(), open: VecDeque::new() }.write(&schema)
+    Reference {
+        definitions: &schema["$defs"],
+        known: BTreeSet::new(),
+        open: VecDeque::new(),
+    }
+    .write(&schema)
 }
 
 /// The page as far as it is written.
@@ -40,7 +45,12 @@ impl<'s> Reference<'s> {
         while let Some((name, place)) = self.open.pop_front() {
             let section = &self.definitions[name];
             // Writing to a string cannot fail.
-            let _ = write!(page, "\n<a id=\"{}\"></a>\n\n## `{place}`\n\n{}\n\n", anchor(name), about(section));
+            let _ = write!(
+                page,
+                "\n<a id=\"{}\"></a>\n\n## `{place}`\n\n{}\n\n",
+                anchor(name),
+                about(section)
+            );
             self.table(&mut page, section, &place);
         }
         page
@@ -49,7 +59,11 @@ impl<'s> Reference<'s> {
     fn table(&mut self, page: &mut String, section: &'s Value, place: &str) {
         page.push_str("| key | value | what |\n|---|---|---|\n");
         for (key, property) in section["properties"].as_object().into_iter().flatten() {
-            let below = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+            let below = if place.is_empty() {
+                key.clone()
+            } else {
+                format!("{place}.{key}")
+            };
             let value = self.value(property, &below);
             let _ = writeln!(page, "| `{key}` | {value} | {} |", about(property));
         }
@@ -57,7 +71,10 @@ impl<'s> Reference<'s> {
 
     /// What a value may be, in a few words; where it has keys of its own, a link to them.
     fn value(&mut self, schema: &'s Value, place: &str) -> String {
-        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+        if let Some(name) = schema["$ref"]
+            .as_str()
+            .and_then(|path| path.strip_prefix("#/$defs/"))
+        {
             let definition = &self.definitions[name];
             if definition["properties"].is_object() {
                 if self.known.insert(name) {
@@ -67,9 +84,15 @@ impl<'s> Reference<'s> {
             }
             return self.value(definition, place);
         }
-        if let Some(choices) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
+        if let Some(choices) = schema["oneOf"]
+            .as_array()
+            .or_else(|| schema["anyOf"].as_array())
+        {
             let choices = choices.iter().filter(|choice| choice["type"] != "null");
-            return choices.map(|choice| self.value(choice, place)).collect::<Vec<_>>().join(" or ");
+            return choices
+                .map(|choice| self.value(choice, place))
+                .collect::<Vec<_>>()
+                .join(" or ");
         }
         if let Some(constant) = schema["const"].as_str() {
             return format!("`{constant}`");
@@ -83,13 +106,22 @@ impl<'s> Reference<'s> {
                 .join(" or ");
         }
         let kind = match &schema["type"] {
-            Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").and_then(Value::as_str),
+            Value::Array(kinds) => kinds
+                .iter()
+                .find(|kind| *kind != "null")
+                .and_then(Value::as_str),
             kind => kind.as_str(),
         };
         match (kind, schema["pattern"].as_str()) {
-            (Some("array"), _) => format!("list: {}", self.value(&schema["items"], &format!("{place}[]"))),
+            (Some("array"), _) => format!(
+                "list: {}",
+                self.value(&schema["items"], &format!("{place}[]"))
+            ),
             (Some("object"), _) if schema["additionalProperties"].is_object() => {
-                format!("map: {}", self.value(&schema["additionalProperties"], &format!("{place}.NAME")))
+                format!(
+                    "map: {}",
+                    self.value(&schema["additionalProperties"], &format!("{place}.NAME"))
+                )
             }
             (Some("boolean"), _) => "`true` or `false`".to_owned(),
             (Some("integer"), _) => "whole number".to_owned(),
@@ -108,10 +140,17 @@ fn short(about: &str) -> String {
 }
 
 fn about(schema: &Value) -> String {
-    schema["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|")
+    schema["description"]
+        .as_str()
+        .unwrap_or_default()
+        .replace('\n', " ")
+        .replace('|', "\\|")
 }
 
 /// `RawToolset` is `toolset`.
 fn anchor(definition: &str) -> String {
-    definition.strip_prefix("Raw").unwrap_or(definition).to_lowercase()
+    definition
+        .strip_prefix("Raw")
+        .unwrap_or(definition)
+        .to_lowercase()
 }

@@ -10,12 +10,16 @@ use weir_front::settings::TlsFiles;
 
 use super::{Grade, MachineFinding, finding};
 
-/// A certificate that ends within this time is to be renewed: programs that renew by themselves do it earlier.
+/// A certificate that ends within this time is to be renewed: programs that renew by themselves do
+/// it earlier.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// Checks the certificate that weir shows to clients: its times, and that the key is its own.
 pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> {
-    let (what, path) = (format!("the certificate {}", files.cert.display()), &files.cert);
+    let (what, path) = (
+        format!("the certificate {}", files.cert.display()),
+        &files.cert,
+    );
     let Ok(chain) = certificates(path) else {
         let text = format!(
             "{what} is no PEM file with a certificate: `tls.cert` wants the certificate, then those of its authorities"
@@ -27,9 +31,15 @@ pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> 
     found
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
+fn certificates(
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
     let chain = CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>()?;
-    if chain.is_empty() { Err(rustls::pki_types::pem::Error::NoItemsFound) } else { Ok(chain) }
+    if chain.is_empty() {
+        Err(rustls::pki_types::pem::Error::NoItemsFound)
+    } else {
+        Ok(chain)
+    }
 }
 
 /// A key that cannot be used with the certificate.
@@ -41,7 +51,11 @@ fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineF
             format!("{path} is no PEM file with a private key: `tls.key` wants it, unencrypted"),
         ));
     };
-    let text = match CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider()) {
+    let text = match CertifiedKey::from_der(
+        chain,
+        key,
+        &rustls::crypto::aws_lc_rs::default_provider(),
+    ) {
         Ok(_) => return None,
         Err(rustls::Error::InconsistentKeys(_)) => {
             format!(
@@ -54,9 +68,16 @@ fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineF
 }
 
 /// Judges the times of a certificate.
-pub(super) fn times(what: &str, certificate: &CertificateDer<'_>, now: SystemTime) -> MachineFinding {
+pub(super) fn times(
+    what: &str,
+    certificate: &CertificateDer<'_>,
+    now: SystemTime,
+) -> MachineFinding {
     let Some(validity) = weir_policy::certificate_validity(certificate) else {
-        return finding(Grade::Warning, format!("the times of {what} cannot be read"));
+        return finding(
+            Grade::Warning,
+            format!("the times of {what} cannot be read"),
+        );
     };
     let (begin, end) = (date(validity.begin), date(validity.end));
     if now < validity.begin {
@@ -66,13 +87,23 @@ pub(super) fn times(what: &str, certificate: &CertificateDer<'_>, now: SystemTim
         return finding(Grade::Error, text);
     }
     match validity.end.duration_since(now) {
-        Err(_) => finding(Grade::Error, format!("{what} ended on {end}: clients refuse it; renew it")),
-        Ok(left) if left < SOON => finding(Grade::Warning, format!("{what} ends on {end}: renew it before")),
+        Err(_) => finding(
+            Grade::Error,
+            format!("{what} ended on {end}: clients refuse it; renew it"),
+        ),
+        Ok(left) if left < SOON => finding(
+            Grade::Warning,
+            format!("{what} ends on {end}: renew it before"),
+        ),
         Ok(_) => finding(Grade::Good, format!("{what} is good until {end}")),
     }
 }
 
 /// The day of a time, in UTC.
 fn date(time: SystemTime) -> String {
-    weir_core::instant::rfc3339(time).split('T').next().unwrap_or_default().to_owned()
+    weir_core::instant::rfc3339(time)
+        .split('T')
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }

@@ -1,4 +1,5 @@
-//! Checks of the machine for one config: ports, file descriptors, file permissions, versions of programs.
+//! Checks of the machine for one config: ports, file descriptors, file permissions, versions of
+//! programs.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -20,10 +21,26 @@ const VERSION_TIME: Duration = Duration::from_secs(10);
 
 /// Programs that run MCP servers, and the oldest version that current MCP SDKs support.
 const RUNTIMES: [Runtime; 4] = [
-    Runtime { program: "node", needed_by: &["node", "npx", "npm", "pnpm"], oldest: Some((18, 0)) },
-    Runtime { program: "python3", needed_by: &["python", "python3", "pipx"], oldest: Some((3, 10)) },
-    Runtime { program: "uvx", needed_by: &["uv", "uvx"], oldest: None },
-    Runtime { program: "docker", needed_by: &["docker"], oldest: None },
+    Runtime {
+        program: "node",
+        needed_by: &["node", "npx", "npm", "pnpm"],
+        oldest: Some((18, 0)),
+    },
+    Runtime {
+        program: "python3",
+        needed_by: &["python", "python3", "pipx"],
+        oldest: Some((3, 10)),
+    },
+    Runtime {
+        program: "uvx",
+        needed_by: &["uv", "uvx"],
+        oldest: None,
+    },
+    Runtime {
+        program: "docker",
+        needed_by: &["docker"],
+        oldest: None,
+    },
 ];
 
 struct Runtime {
@@ -36,10 +53,18 @@ struct Runtime {
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let mut found = Vec::new();
     found.push(port("clients", config.front.listen));
-    found.extend(config.admin.as_ref().map(|admin| port("operators", admin.listen)));
+    found.extend(
+        config
+            .admin
+            .as_ref()
+            .map(|admin| port("operators", admin.listen)),
+    );
     found.push(descriptors(config));
     if let Some(tls) = &config.front.tls {
-        let files = [file("certificate", &tls.cert), private_file("key of the certificate", &tls.key)];
+        let files = [
+            file("certificate", &tls.cert),
+            private_file("key of the certificate", &tls.key),
+        ];
         if files.iter().all(|file| file.grade != Grade::Error) {
             found.extend(certificate::examine(tls, SystemTime::now()));
         }
@@ -58,9 +83,14 @@ fn port(whose: &str, address: SocketAddr) -> MachineFinding {
         Ok(_) => finding(Grade::Good, format!("{address} is free for {whose}")),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => finding(
             Grade::Warning,
-            format!("{address} for {whose} is in use: by a weir that runs already, or end the program that has it"),
+            format!(
+                "{address} for {whose} is in use: by a weir that runs already, or end the program that has it"
+            ),
         ),
-        Err(error) => finding(Grade::Error, format!("weir cannot listen at {address} for {whose}: {error}")),
+        Err(error) => finding(
+            Grade::Error,
+            format!("weir cannot listen at {address} for {whose}: {error}"),
+        ),
     }
 }
 
@@ -75,25 +105,43 @@ fn descriptors(config: &Config) -> MachineFinding {
                 config.front.limits.connections
             ),
         ),
-        Ok((_, most)) => finding(Grade::Good, format!("a process may have {most} file descriptors")),
-        Err(error) => finding(Grade::Warning, format!("the limit of file descriptors cannot be read: {error}")),
+        Ok((_, most)) => finding(
+            Grade::Good,
+            format!("a process may have {most} file descriptors"),
+        ),
+        Err(error) => finding(
+            Grade::Warning,
+            format!("the limit of file descriptors cannot be read: {error}"),
+        ),
     }
 }
 
 /// Checks that a file can be read.
 fn file(what: &str, path: &Path) -> MachineFinding {
     match std::fs::File::open(path) {
-        Ok(_) => finding(Grade::Good, format!("the {what} {} can be read", path.display())),
-        Err(error) => finding(Grade::Error, format!("the {what} {} cannot be read: {error}", path.display())),
+        Ok(_) => finding(
+            Grade::Good,
+            format!("the {what} {} can be read", path.display()),
+        ),
+        Err(error) => finding(
+            Grade::Error,
+            format!("the {what} {} cannot be read: {error}", path.display()),
+        ),
     }
 }
 
 /// Checks that a file can be read, and not by every user.
 fn private_file(what: &str, path: &Path) -> MachineFinding {
     let read = file(what, path);
-    let mode = path.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or_default();
+    let mode = path
+        .metadata()
+        .map(|metadata| metadata.permissions().mode())
+        .unwrap_or_default();
     if read.grade == Grade::Good && mode & 0o004 != 0 {
-        let text = format!("the {what} {} can be read by every user: chmod o-r {0}", path.display());
+        let text = format!(
+            "the {what} {} can be read by every user: chmod o-r {0}",
+            path.display()
+        );
         return finding(Grade::Warning, text);
     }
     read
@@ -101,12 +149,24 @@ fn private_file(what: &str, path: &Path) -> MachineFinding {
 
 /// Checks that the folder of a file can be written to.
 fn writable_folder(what: &str, path: &Path) -> MachineFinding {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {
-        Ok(()) => finding(Grade::Good, format!("the folder of the {what}, {}, can be written to", folder.display())),
+        Ok(()) => finding(
+            Grade::Good,
+            format!(
+                "the folder of the {what}, {}, can be written to",
+                folder.display()
+            ),
+        ),
         Err(error) => finding(
             Grade::Error,
-            format!("the folder of the {what}, {}, cannot be written to: {error}", folder.display()),
+            format!(
+                "the folder of the {what}, {}, cannot be written to: {error}",
+                folder.display()
+            ),
         ),
     }
 }
@@ -121,23 +181,47 @@ async fn runtimes(config: &Config) -> Vec<MachineFinding> {
             Transport::Http(_) => None,
         })
         .collect();
-    let needed = RUNTIMES.iter().filter(|runtime| runtime.needed_by.iter().any(|command| commands.contains(command)));
+    let needed = RUNTIMES.iter().filter(|runtime| {
+        runtime
+            .needed_by
+            .iter()
+            .any(|command| commands.contains(command))
+    });
     futures_util::future::join_all(needed.map(version)).await
 }
 
 async fn version(runtime: &Runtime) -> MachineFinding {
-    let Runtime { program, oldest, .. } = runtime;
-    let asked = Command::new(program).arg("--version").kill_on_drop(true).output();
+    let Runtime {
+        program, oldest, ..
+    } = runtime;
+    let asked = Command::new(program)
+        .arg("--version")
+        .kill_on_drop(true)
+        .output();
     let said = match tokio::time::timeout(VERSION_TIME, asked).await {
-        Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned(),
-        Ok(Err(error)) => return finding(Grade::Error, format!("`{program}` cannot be run: {error}; install it")),
-        Err(_) => return finding(Grade::Warning, format!("`{program} --version` does not end")),
+        Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
+            .trim()
+            .to_owned(),
+        Ok(Err(error)) => {
+            return finding(
+                Grade::Error,
+                format!("`{program}` cannot be run: {error}; install it"),
+            );
+        }
+        Err(_) => {
+            return finding(
+                Grade::Warning,
+                format!("`{program} --version` does not end"),
+            );
+        }
     };
     let said: String = weir_core::catalog::plain(said.lines().next().unwrap_or_default(), 80);
     match (oldest, parsed(&said)) {
         (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
             Grade::Warning,
-            format!("{program} says {said}; current servers need {major}.{minor} or later: install a newer one"),
+            format!(
+                "{program} says {said}; current servers need {major}.{minor} or later: install a newer one"
+            ),
         ),
         _ => finding(Grade::Good, format!("{program}: {said}")),
     }
@@ -173,6 +257,9 @@ mod tests {
             Grade::Error,
             "no address of this machine"
         );
-        assert_eq!(port("clients", SocketAddr::from(([127, 0, 0, 1], 0))).grade, Grade::Good);
+        assert_eq!(
+            port("clients", SocketAddr::from(([127, 0, 0, 1], 0))).grade,
+            Grade::Good
+        );
     }
 }

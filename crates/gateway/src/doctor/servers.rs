@@ -1,5 +1,6 @@
-//! Checks of the servers that the config names by URL, over one connection to each: their clocks against this machine's, and the times of
-//! their certificates. A server that cannot be reached is none of this module's: what needs it says so.
+//! Checks of the servers that the config names by URL, over one connection to each: their clocks
+//! against this machine's, and the times of their certificates. A server that cannot be reached is
+//! none of this module's: what needs it says so.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,9 +40,14 @@ struct ServerSeen {
 /// Looks at all servers at the same time.
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let servers = named(config);
-    let looks = servers.iter().map(|server| tokio::time::timeout(LOOK_TIME, look(server)));
+    let looks = servers
+        .iter()
+        .map(|server| tokio::time::timeout(LOOK_TIME, look(server)));
     let seen = futures_util::future::join_all(looks).await;
-    let seen: Vec<ServerSeen> = seen.into_iter().filter_map(|seen| seen.ok().flatten()).collect();
+    let seen: Vec<ServerSeen> = seen
+        .into_iter()
+        .filter_map(|seen| seen.ok().flatten())
+        .collect();
     let mut found = clocks(&seen);
     let certificates = seen.into_iter().filter_map(|seen| seen.certificate);
     // One that is good for long is no news; there may be many.
@@ -49,28 +55,45 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     found
 }
 
-/// The upstreams, the issuers of tokens, and the authorization servers of upstreams, each origin once.
+/// The upstreams, the issuers of tokens, and the authorization servers of upstreams, each origin
+/// once.
 fn named(config: &Config) -> Vec<NamedServer> {
     let mut all: BTreeMap<String, NamedServer> = BTreeMap::new();
     let mut add = |url: &str, ca_file: Option<&PathBuf>| {
-        let Some(origin) = url.parse().ok().and_then(|url| origin(&url)) else { return };
-        all.entry(origin.to_string()).or_insert(NamedServer { origin, ca_file: ca_file.cloned() });
+        let Some(origin) = url.parse().ok().and_then(|url| origin(&url)) else {
+            return;
+        };
+        all.entry(origin.to_string()).or_insert(NamedServer {
+            origin,
+            ca_file: ca_file.cloned(),
+        });
     };
     for plan in &config.upstreams {
-        let Transport::Http(http) = &plan.settings.transport else { continue };
+        let Transport::Http(http) = &plan.settings.transport else {
+            continue;
+        };
         add(&http.url.to_string(), http.ca_file.as_ref());
         match http.auth.as_ref().map(|auth| &auth.authority) {
             Some(Authority::Issuer(url) | Authority::TokenEndpoint(url)) => add(url, None),
             Some(Authority::Keeper(_)) | None => {}
         }
     }
-    config.auth.issuers.iter().for_each(|issuer| add(&issuer.name, None));
+    config
+        .auth
+        .issuers
+        .iter()
+        .for_each(|issuer| add(&issuer.name, None));
     all.into_values().collect()
 }
 
 fn origin(url: &Uri) -> Option<Uri> {
     let (scheme, authority) = (url.scheme_str()?, url.authority()?);
-    Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query("/").build().ok()
+    Uri::builder()
+        .scheme(scheme)
+        .authority(authority.clone())
+        .path_and_query("/")
+        .build()
+        .ok()
 }
 
 /// Asks a server for the head of its root page. Nothing of weir's is sent along.
@@ -79,17 +102,27 @@ async fn look(server: &NamedServer) -> Option<ServerSeen> {
     let tls = weir_upstream::client_tls(ca_file.as_deref()).ok()?;
     let mut http = HttpConnector::new();
     http.enforce_http(false);
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-    let stream = connector.wrap_connector(http).call(origin.clone()).await.ok()?;
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1();
+    let stream = connector
+        .wrap_connector(http)
+        .call(origin.clone())
+        .await
+        .ok()?;
     let certificate = match &stream {
         MaybeHttpsStream::Https(stream) => stream.inner().get_ref().1.peer_certificates(),
         MaybeHttpsStream::Http(_) => None,
     };
     let what = format!("the certificate of {origin}");
     let certificate = certificate.and_then(|chain| chain.first());
-    let certificate = certificate.map(|certificate| certificate::times(&what, certificate, SystemTime::now()));
+    let certificate =
+        certificate.map(|certificate| certificate::times(&what, certificate, SystemTime::now()));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.ok()?;
-    let request = Request::head("/").header(header::HOST, origin.authority()?.as_str()).body(Empty::<Bytes>::new());
+    let request = Request::head("/")
+        .header(header::HOST, origin.authority()?.as_str())
+        .body(Empty::<Bytes>::new());
     let asked = async move {
         let answer = sender.send_request(request.ok()?).await.ok()?;
         httpdate::parse_http_date(answer.headers().get(header::DATE)?.to_str().ok()?).ok()
@@ -97,7 +130,11 @@ async fn look(server: &NamedServer) -> Option<ServerSeen> {
     // The connection ends with its sender, or before: an answer may come with its end.
     let (date, _ended) = tokio::join!(asked, connection);
     let clocks = date.map(|theirs| (theirs, SystemTime::now()));
-    Some(ServerSeen { origin: origin.to_string().trim_end_matches('/').to_owned(), clocks, certificate })
+    Some(ServerSeen {
+        origin: origin.to_string().trim_end_matches('/').to_owned(),
+        clocks,
+        certificate,
+    })
 }
 
 /// Compares this machine's clock with those of the servers that told theirs.
@@ -105,7 +142,9 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
     let mut found: Vec<MachineFinding> = Vec::new();
     let mut agreeing = 0;
     for ServerSeen { origin, clocks, .. } in seen {
-        let Some((theirs, ours)) = clocks else { continue };
+        let Some((theirs, ours)) = clocks else {
+            continue;
+        };
         let (apart, direction) = match ours.duration_since(*theirs) {
             Ok(ahead) => (ahead, "ahead of"),
             Err(behind) => (behind.duration(), "behind"),
@@ -124,7 +163,10 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
     if agreeing > 0 {
         found.push(finding(
             Grade::Good,
-            format!("the clock of this machine agrees with that of {}", count(agreeing, "server")),
+            format!(
+                "the clock of this machine agrees with that of {}",
+                count(agreeing, "server")
+            ),
         ));
     }
     found
@@ -136,25 +178,48 @@ mod tests {
 
     fn seen(ahead: i64) -> ServerSeen {
         let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let theirs = SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ahead).cast_unsigned());
-        ServerSeen { origin: "https://a.example".to_owned(), clocks: Some((theirs, ours)), certificate: None }
+        let theirs =
+            SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ahead).cast_unsigned());
+        ServerSeen {
+            origin: "https://a.example".to_owned(),
+            clocks: Some((theirs, ours)),
+            certificate: None,
+        }
     }
 
     #[test]
     fn a_minute_is_no_difference_and_more_is_one_in_its_direction() {
         let all = [seen(60), seen(-60), seen(61), seen(-3600)];
-        let found: Vec<(Grade, String)> = clocks(&all).into_iter().map(|found| (found.grade, found.text)).collect();
+        let found: Vec<(Grade, String)> = clocks(&all)
+            .into_iter()
+            .map(|found| (found.grade, found.text))
+            .collect();
         assert!(
-            found[0].0 == Grade::Warning && found[0].1.contains("61 s ahead of that of https://a.example"),
+            found[0].0 == Grade::Warning
+                && found[0]
+                    .1
+                    .contains("61 s ahead of that of https://a.example"),
             "{found:?}"
         );
-        assert!(found[1].0 == Grade::Warning && found[1].1.contains("3600 s behind that of"), "{found:?}");
-        assert_eq!(found[2], (Grade::Good, "the clock of this machine agrees with that of 2 servers".to_owned()));
+        assert!(
+            found[1].0 == Grade::Warning && found[1].1.contains("3600 s behind that of"),
+            "{found:?}"
+        );
+        assert_eq!(
+            found[2],
+            (
+                Grade::Good,
+                "the clock of this machine agrees with that of 2 servers".to_owned()
+            )
+        );
     }
 
     #[test]
     fn a_server_without_a_clock_is_not_judged() {
-        let silent = ServerSeen { clocks: None, ..seen(0) };
+        let silent = ServerSeen {
+            clocks: None,
+            ..seen(0)
+        };
         assert!(clocks(&[silent]).is_empty());
     }
 }

@@ -27,7 +27,11 @@ impl Walk<'_> {
         let opinion = self.explainer.rules.opinion(principal, &target, arguments);
         match &opinion.see {
             Some(outcome) => self.outcome(outcome, "see", Effect::Hides),
-            None => self.say("policy", Effect::Passes, "there is none, so everything is allowed"),
+            None => self.say(
+                "policy",
+                Effect::Passes,
+                "there is none, so everything is allowed",
+            ),
         }
         if !opinion.lacks_for_tool.is_empty() {
             let lacking = list(&*opinion.lacks_for_tool);
@@ -43,33 +47,62 @@ impl Walk<'_> {
         if let (Some(Outcome::Permitted(_)), Some(outcome)) = (&opinion.see, &opinion.call) {
             self.outcome(outcome, "call", Effect::Refuses);
             if arguments.is_none() && !matches!(outcome, Outcome::Permitted(_)) {
-                self.say("policy", Effect::Notes, "no arguments were given: `call` is decided as for none");
+                self.say(
+                    "policy",
+                    Effect::Notes,
+                    "no arguments were given: `call` is decided as for none",
+                );
             }
         }
     }
 
     fn outcome(&mut self, outcome: &Outcome, action: &str, else_: Effect) {
         let (effect, text) = match outcome {
-            Outcome::Permitted(rules) => (Effect::Passes, format!("`{action}` is permitted by {}", list(&**rules))),
+            Outcome::Permitted(rules) => (
+                Effect::Passes,
+                format!("`{action}` is permitted by {}", list(&**rules)),
+            ),
             Outcome::Unmentioned => (else_, format!("no rule permits `{action}`")),
-            Outcome::Forbidden { rule, reason: None } => (else_, format!("rule {rule} forbids `{action}`")),
-            Outcome::Forbidden { rule, reason: Some(reason) } => {
-                (else_, format!("rule {rule} forbids `{action}`: {reason}"))
+            Outcome::Forbidden { rule, reason: None } => {
+                (else_, format!("rule {rule} forbids `{action}`"))
             }
-            Outcome::Unreadable(why) => {
-                (else_, format!("a rule about `{action}` looks at the arguments, and they cannot be read: {why}"))
-            }
-            Outcome::Undecided(why) => (else_, format!("`{action}` cannot be decided, so it is denied: {why}")),
+            Outcome::Forbidden {
+                rule,
+                reason: Some(reason),
+            } => (else_, format!("rule {rule} forbids `{action}`: {reason}")),
+            Outcome::Unreadable(why) => (
+                else_,
+                format!(
+                    "a rule about `{action}` looks at the arguments, and they cannot be read: {why}"
+                ),
+            ),
+            Outcome::Undecided(why) => (
+                else_,
+                format!("`{action}` cannot be decided, so it is denied: {why}"),
+            ),
         };
         self.say("policy", effect, text);
     }
 
-    pub(super) async fn limits(&mut self, endpoint: &Endpoint, principal: &Principal, tool: &Traced) {
-        let standing = self.explainer.limits.standing(principal, &endpoint.id, &tool.upstream, &tool.native).await;
+    pub(super) async fn limits(
+        &mut self,
+        endpoint: &Endpoint,
+        principal: &Principal,
+        tool: &Traced,
+    ) {
+        let standing = self
+            .explainer
+            .limits
+            .standing(principal, &endpoint.id, &tool.upstream, &tool.native)
+            .await;
         let mut within = Vec::new();
         for limit in standing {
             match limit.refuses {
-                Some(why) => self.say("limit", Effect::Refuses, format!("`{}` ({}): {why}", limit.limit, limit.allows)),
+                Some(why) => self.say(
+                    "limit",
+                    Effect::Refuses,
+                    format!("`{}` ({}): {why}", limit.limit, limit.allows),
+                ),
                 None => within.push(format!("`{}` ({})", limit.limit, limit.allows)),
             }
         }
@@ -79,7 +112,9 @@ impl Walk<'_> {
     }
 
     pub(super) fn arguments(&mut self, tool: &Traced) {
-        let Some(arguments) = &self.question.arguments else { return };
+        let Some(arguments) = &self.question.arguments else {
+            return;
+        };
         let mismatches = tool.mismatches(arguments.as_bytes());
         if !mismatches.is_empty() {
             self.say(
@@ -99,14 +134,28 @@ impl Walk<'_> {
 
     /// How weir proves itself to the server.
     pub(super) fn credential(&mut self, principal: &Principal, id: &UpstreamId) {
-        let Some(plan) = self.config.upstreams.iter().find(|plan| plan.settings.id == *id) else { return };
+        let Some(plan) = self
+            .config
+            .upstreams
+            .iter()
+            .find(|plan| plan.settings.id == *id)
+        else {
+            return;
+        };
         let Transport::Http(http) = &plan.settings.transport else {
-            return self.say("credential", Effect::Passes, "none is needed: weir runs the server itself");
+            return self.say(
+                "credential",
+                Effect::Passes,
+                "none is needed: weir runs the server itself",
+            );
         };
         let names = http.headers.iter().map(|(name, _)| name.as_str());
         let (effect, text) = match &http.auth {
             None if http.headers.is_empty() => (Effect::Passes, "none is sent".to_owned()),
-            None => (Effect::Passes, format!("the config's own headers: {}", list(names))),
+            None => (
+                Effect::Passes,
+                format!("the config's own headers: {}", list(names)),
+            ),
             Some(oauth) => {
                 let at = match &oauth.authority {
                     Authority::Issuer(url) | Authority::TokenEndpoint(url) => url.as_str(),
@@ -115,7 +164,10 @@ impl Walk<'_> {
                 let has_token = principal.subject().is_some_and(|subject| subject.by_token);
                 match (&oauth.exchange, has_token) {
                     (None, _) => (Effect::Passes, format!("weir's own token from {at}")),
-                    (Some(_), true) => (Effect::Passes, format!("the caller's token, exchanged at {at}")),
+                    (Some(_), true) => (
+                        Effect::Passes,
+                        format!("the caller's token, exchanged at {at}"),
+                    ),
                     (Some(_), false) => (
                         Effect::Refuses,
                         format!(

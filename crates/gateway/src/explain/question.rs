@@ -10,7 +10,8 @@ pub(crate) const ENDPOINT: &str = "/mcp";
 /// May a sender with these claims call this tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    /// The claims of the sender's token, or `{"api_key": ID}`, or `{"certificate": NAME}`. Nothing of it is a secret.
+    /// The claims of the sender's token, or `{"api_key": ID}`, or `{"certificate": NAME}`. Nothing
+    /// of it is a secret.
     pub(crate) claims: Map<String, Value>,
     pub(crate) endpoint: EndpointId,
     pub(crate) tool: String,
@@ -23,7 +24,12 @@ impl Question {
     ///
     /// # Errors
     /// For people: which part is no JSON object.
-    pub(crate) fn new(claims: &str, endpoint: &str, tool: &str, arguments: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn new(
+        claims: &str,
+        endpoint: &str,
+        tool: &str,
+        arguments: Option<&str>,
+    ) -> Result<Self, String> {
         if let Some(arguments) = arguments {
             object("arguments", arguments)?;
         }
@@ -47,22 +53,34 @@ impl Question {
                 "endpoint" => &mut endpoint,
                 "tool" => &mut tool,
                 "arguments" => &mut arguments,
-                _ => return Err(format!("`{key}` is not known here (known: as, endpoint, tool, arguments)")),
+                _ => {
+                    return Err(format!(
+                        "`{key}` is not known here (known: as, endpoint, tool, arguments)"
+                    ));
+                }
             };
             if place.replace(value).is_some() {
                 return Err(format!("`{key}` is there twice"));
             }
         }
-        let tool = tool.ok_or("`tool` is missing: the name of a tool, as clients see it, or upstream/tool")?;
+        let tool = tool
+            .ok_or("`tool` is missing: the name of a tool, as clients see it, or upstream/tool")?;
         let claims = claims.as_deref().unwrap_or("{}");
-        Self::new(claims, endpoint.as_deref().unwrap_or(ENDPOINT), &tool, arguments.as_deref())
+        Self::new(
+            claims,
+            endpoint.as_deref().unwrap_or(ENDPOINT),
+            &tool,
+            arguments.as_deref(),
+        )
     }
 
     /// The query that [`Self::read`] reads.
     pub(crate) fn query(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("as", &Value::Object(self.claims.clone()).to_string());
-        query.append_pair("endpoint", self.endpoint.as_str()).append_pair("tool", &self.tool);
+        query
+            .append_pair("endpoint", self.endpoint.as_str())
+            .append_pair("tool", &self.tool);
         if let Some(arguments) = &self.arguments {
             query.append_pair("arguments", arguments);
         }
@@ -87,12 +105,19 @@ mod tests {
     fn a_question_goes_through_a_url_unchanged() {
         for (claims, tool, arguments) in [
             ("{}", "files__read", None),
-            (r#"{"sub":"a&b=c #é","groups":["x y"]}"#, "files/rea d+?", Some(r#"{"path":"/srv/a b&c=1%"}"#)),
+            (
+                r#"{"sub":"a&b=c #é","groups":["x y"]}"#,
+                "files/rea d+?",
+                Some(r#"{"path":"/srv/a b&c=1%"}"#),
+            ),
         ] {
             let question = Question::new(claims, "/mcp/x", tool, arguments).unwrap();
             assert_eq!(Question::read(&question.query()), Ok(question));
         }
-        assert_eq!(Question::read("tool=x").unwrap().endpoint.as_str(), ENDPOINT);
+        assert_eq!(
+            Question::read("tool=x").unwrap().endpoint.as_str(),
+            ENDPOINT
+        );
     }
 
     #[test]

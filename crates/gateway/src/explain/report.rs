@@ -16,9 +16,11 @@ pub(crate) struct Explanation {
     pub(crate) listed: bool,
     /// Whether a call would be made now.
     pub(crate) callable: bool,
-    /// False: nothing was asked of a running weir; upstreams and limits are taken to be at their best.
+    /// False: nothing was asked of a running weir; upstreams and limits are taken to be at their
+    /// best.
     pub(crate) live: bool,
-    /// Causes first, in the order of the way; then what is to be known; then what is as it should be.
+    /// Causes first, in the order of the way; then what is to be known; then what is as it should
+    /// be.
     pub(crate) steps: Vec<Step>,
 }
 
@@ -70,7 +72,11 @@ impl fmt::Display for Explanation {
             )?;
         }
         let part = |f: &mut fmt::Formatter<'_>, title: &str, fits: &dyn Fn(Effect) -> bool| {
-            let mut steps = self.steps.iter().filter(|step| fits(step.effect)).peekable();
+            let mut steps = self
+                .steps
+                .iter()
+                .filter(|step| fits(step.effect))
+                .peekable();
             if steps.peek().is_some() {
                 writeln!(f, "\n{title}")?;
             }

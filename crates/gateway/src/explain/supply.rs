@@ -21,7 +21,11 @@ impl Walk<'_> {
         match &self.explainer.catalog {
             Some(catalog) => catalog.trace(&endpoint.id, &self.question.tool),
             None => {
-                let rules = self.config.upstreams.iter().map(|plan| (plan.settings.id.clone(), plan.rules.clone()));
+                let rules = self
+                    .config
+                    .upstreams
+                    .iter()
+                    .map(|plan| (plan.settings.id.clone(), plan.rules.clone()));
                 supposed(endpoint, &rules.collect::<Vec<_>>(), &self.question.tool)
             }
         }
@@ -34,15 +38,30 @@ impl Walk<'_> {
             Mode::Transparent(upstream) => std::slice::from_ref(upstream),
         };
         let tool = &self.question.tool;
-        let named: Vec<&UpstreamId> = members.iter().filter(|id| tool.starts_with(id.as_str())).collect();
-        let likely: Vec<&UpstreamId> = if named.is_empty() { members.iter().collect() } else { named };
+        let named: Vec<&UpstreamId> = members
+            .iter()
+            .filter(|id| tool.starts_with(id.as_str()))
+            .collect();
+        let likely: Vec<&UpstreamId> = if named.is_empty() {
+            members.iter().collect()
+        } else {
+            named
+        };
         for id in likely {
             self.taken_out(id);
-            let Some(status) = self.status(id) else { continue };
-            let Some(list) = status.lists.first() else { continue };
+            let Some(status) = self.status(id) else {
+                continue;
+            };
+            let Some(list) = status.lists.first() else {
+                continue;
+            };
             if matches!(list.state, "pending" | "down") {
                 let why = status.cause().unwrap_or("it has not answered yet");
-                self.say("upstream", Effect::Hides, format!("what `{id}` has is not known ({}): {why}", list.state));
+                self.say(
+                    "upstream",
+                    Effect::Hides,
+                    format!("what `{id}` has is not known ({}): {why}", list.state),
+                );
             }
             if let Some(guard) = list.truncated {
                 self.say(
@@ -62,7 +81,10 @@ impl Walk<'_> {
             }
         }
         let similar = self.similar(endpoint);
-        let mut why = format!("no server of {} is known to have a tool of this name", endpoint.id);
+        let mut why = format!(
+            "no server of {} is known to have a tool of this name",
+            endpoint.id
+        );
         if !similar.is_empty() {
             let _ = write!(why, "; there is {}", list(similar));
         }
@@ -71,36 +93,66 @@ impl Walk<'_> {
 
     /// Names on the endpoint that have what was asked for in them, or are in it.
     fn similar(&self, endpoint: &Endpoint) -> Vec<Arc<str>> {
-        let view = self
-            .explainer
-            .catalog
-            .as_ref()
-            .and_then(|catalog| catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE));
+        let view =
+            self.explainer.catalog.as_ref().and_then(|catalog| {
+                catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE)
+            });
         let asked = self.question.tool.to_lowercase();
         let fits = |native: &str| {
             let native = native.to_lowercase();
-            !native.is_empty() && !asked.is_empty() && (native.contains(&asked) || asked.contains(&native))
+            !native.is_empty()
+                && !asked.is_empty()
+                && (native.contains(&asked) || asked.contains(&native))
         };
         let items = view.iter().flat_map(|view| view.items.iter());
-        items.filter(|item| fits(&item.tool.native)).map(|item| item.exposed.clone()).take(MOST_SIMILAR).collect()
+        items
+            .filter(|item| fits(&item.tool.native))
+            .map(|item| item.exposed.clone())
+            .take(MOST_SIMILAR)
+            .collect()
     }
 
     fn status(&self, id: &UpstreamId) -> Option<UpstreamStatus> {
-        self.explainer.catalog.as_ref()?.status().into_iter().find(|status| status.id == *id)
+        self.explainer
+            .catalog
+            .as_ref()?
+            .status()
+            .into_iter()
+            .find(|status| status.id == *id)
     }
 
     /// How the server is doing.
     pub(super) fn upstream(&mut self, id: &UpstreamId) {
-        let Some(status) = self.status(id) else { return };
-        let Some(list) = status.lists.first() else { return };
+        let Some(status) = self.status(id) else {
+            return;
+        };
+        let Some(list) = status.lists.first() else {
+            return;
+        };
         let why = status.cause().unwrap_or("no reason is known");
         if status.health.down || list.state == "down" {
-            self.say("upstream", Effect::Refuses, format!("`{id}` cannot be reached: {why}"));
+            self.say(
+                "upstream",
+                Effect::Refuses,
+                format!("`{id}` cannot be reached: {why}"),
+            );
         } else if list.state == "stale" {
-            self.say("upstream", Effect::Notes, format!("the list of `{id}` is its last good one: {why}"));
+            self.say(
+                "upstream",
+                Effect::Notes,
+                format!("the list of `{id}` is its last good one: {why}"),
+            );
         } else {
-            let revision = status.health.revision.map(|revision| format!(" and speaks {revision}")).unwrap_or_default();
-            self.say("upstream", Effect::Passes, format!("`{id}` is up{revision}; its list is {}", list.state));
+            let revision = status
+                .health
+                .revision
+                .map(|revision| format!(" and speaks {revision}"))
+                .unwrap_or_default();
+            self.say(
+                "upstream",
+                Effect::Passes,
+                format!("`{id}` is up{revision}; its list is {}", list.state),
+            );
         }
         if let Some(guard) = list.truncated {
             self.say(
@@ -114,7 +166,11 @@ impl Walk<'_> {
     /// What the server says of the tool.
     pub(super) fn definition(&mut self, tool: &Traced) {
         if let Some(why) = tool.unchecked {
-            self.say("schema", Effect::Notes, format!("not used, so arguments or results are not checked: {why}"));
+            self.say(
+                "schema",
+                Effect::Notes,
+                format!("not used, so arguments or results are not checked: {why}"),
+            );
         }
     }
 
@@ -123,7 +179,10 @@ impl Walk<'_> {
         let home = format!("{}/{}", tool.upstream, tool.native);
         match tool.place {
             Place::NotSelected => {
-                let why = format!("`tools` of {} leaves {home} out (include, exclude)", endpoint.id);
+                let why = format!(
+                    "`tools` of {} leaves {home} out (include, exclude)",
+                    endpoint.id
+                );
                 return self.say("toolset", Effect::Hides, why);
             }
             Place::Collided => {
@@ -140,7 +199,9 @@ impl Walk<'_> {
         }
         let reaches = self.explainer.catalog.as_ref().is_some_and(|catalog| {
             let view = catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE);
-            let found = view.as_ref().and_then(|view| view.find(&self.question.tool).item());
+            let found = view
+                .as_ref()
+                .and_then(|view| view.find(&self.question.tool).item());
             found.is_some_and(|item| *item.exposed == *tool.name)
         });
         match reaches {
@@ -152,9 +213,11 @@ impl Walk<'_> {
                 self.say("name", Effect::Notes, why);
             }
             // What was asked for is no name that clients have: the answers are for the one they do.
-            false if home == self.question.tool => {
-                self.say("name", Effect::Notes, format!("clients call it `{}`", tool.name))
-            }
+            false if home == self.question.tool => self.say(
+                "name",
+                Effect::Notes,
+                format!("clients call it `{}`", tool.name),
+            ),
             false => {
                 let why = format!(
                     "{home} is shown as `{}`, and a call by another name is answered \"unknown tool\"",

@@ -48,13 +48,23 @@ fn explainer() -> Explainer {
 
 fn explainer_of(config: &str) -> Explainer {
     let none = |_: &str| None;
-    let source = Source::Text { name: "test".to_owned(), text: config.to_owned() };
+    let source = Source::Text {
+        name: "test".to_owned(),
+        text: config.to_owned(),
+    };
     let outcome = Loader::new(source, &none).load();
-    let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
+    let config = outcome
+        .config
+        .unwrap_or_else(|| panic!("{}", outcome.report));
     Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new()))
 }
 
-async fn ask(claims: serde_json::Value, endpoint: &str, tool: &str, arguments: Option<&str>) -> Explanation {
+async fn ask(
+    claims: serde_json::Value,
+    endpoint: &str,
+    tool: &str,
+    arguments: Option<&str>,
+) -> Explanation {
     let question = Question::new(&claims.to_string(), endpoint, tool, arguments).unwrap();
     explainer().answer(&question).await
 }
@@ -83,8 +93,20 @@ async fn the_first_cause_comes_first() {
         (staff(), "/mcp", "files__wipe", "scope", false),
         (staff(), "/closed", "files__list", "scope", false),
         (json!({}), "/mcp", "look", "sender", false),
-        (json!({ "sub": "x", "iss": "https://evil" }), "/mcp", "look", "sender", false),
-        (json!({ "sub": "x", "exp": 5, "groups": ["staff"] }), "/mcp", "look", "sender", false),
+        (
+            json!({ "sub": "x", "iss": "https://evil" }),
+            "/mcp",
+            "look",
+            "sender",
+            false,
+        ),
+        (
+            json!({ "sub": "x", "exp": 5, "groups": ["staff"] }),
+            "/mcp",
+            "look",
+            "sender",
+            false,
+        ),
         (
             json!({ "sub": "x", "aud": "http://127.0.0.1:8080/closed", "groups": ["staff"] }),
             "/mcp",
@@ -92,21 +114,49 @@ async fn the_first_cause_comes_first() {
             "sender",
             false,
         ),
-        (json!({ "api_key": "old" }), "/mcp", "look", "sender policy", false),
-        (json!({ "api_key": "none" }), "/mcp", "look", "sender", false),
+        (
+            json!({ "api_key": "old" }),
+            "/mcp",
+            "look",
+            "sender policy",
+            false,
+        ),
+        (
+            json!({ "api_key": "none" }),
+            "/mcp",
+            "look",
+            "sender",
+            false,
+        ),
         (json!({ "sub": "bob" }), "/mcp", "look", "policy", false),
         (machine(), "/mcp", "look", "", true),
         (machine(), "/mcp", "web__get", "policy", false),
         (machine(), "/mcp", "files__write_file", "policy", true),
         (machine(), "/mcp", "mail__send", "policy credential", false),
-        (json!({ "sub": "a", "groups": ["staff"], "scope": "admin" }), "/mcp", "files__wipe", "", true),
-        (json!({ "sub": "a", "groups": ["staff"], "scope": "inner" }), "/closed", "files__list", "", true),
+        (
+            json!({ "sub": "a", "groups": ["staff"], "scope": "admin" }),
+            "/mcp",
+            "files__wipe",
+            "",
+            true,
+        ),
+        (
+            json!({ "sub": "a", "groups": ["staff"], "scope": "inner" }),
+            "/closed",
+            "files__list",
+            "",
+            true,
+        ),
     ];
     for (claims, endpoint, tool, expected, listed) in table {
         let told = ask(claims.clone(), endpoint, tool, None).await;
         let case = format!("{claims} {endpoint} {tool}:\n{told}");
         assert_eq!(causes(&told).join(" "), expected, "{case}");
-        assert_eq!((told.listed, told.callable), (listed, expected.is_empty()), "{case}");
+        assert_eq!(
+            (told.listed, told.callable),
+            (listed, expected.is_empty()),
+            "{case}"
+        );
         assert!(!told.live && !case.contains("hush"), "{case}");
     }
 }
@@ -115,37 +165,87 @@ async fn the_first_cause_comes_first() {
 async fn arguments_are_shown_to_the_rules_that_look_at_them() {
     let ask = async |path: &str| {
         let arguments = json!({ "path": path }).to_string();
-        ask(json!({ "api_key": "ci" }), "/mcp", "files__write_file", Some(&arguments)).await
+        ask(
+            json!({ "api_key": "ci" }),
+            "/mcp",
+            "files__write_file",
+            Some(&arguments),
+        )
+        .await
     };
     assert!(ask("/tmp/a").await.callable);
     let refused = ask("/etc/a").await;
     assert!(refused.listed && !refused.callable);
     let text = refused.to_string();
-    assert!(text.starts_with("No: `files__write_file` on /mcp is in the list, but a call would be refused"), "{text}");
-    assert!(text.contains("rule tmp-only forbids `call`: only /tmp"), "{text}");
+    assert!(
+        text.starts_with(
+            "No: `files__write_file` on /mcp is in the list, but a call would be refused"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("rule tmp-only forbids `call`: only /tmp"),
+        "{text}"
+    );
     assert!(text.contains("permitted by machines"), "{text}");
 }
 
 #[tokio::test]
 async fn f14_what_is_asked_for_cannot_write_on_the_terminal() {
-    let told = ask(json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }), "/m\u{7}", "x\u{1b}[31m\n", None).await;
-    assert!(!told.to_string().chars().any(|c| c.is_control() && c != '\n'), "{told}");
-    let told = ask(json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }), "/mcp", "files__x\u{1b}[31m\u{9b}", None).await;
-    assert!(!told.to_string().chars().any(|c| c.is_control() && c != '\n'), "{told}");
+    let told = ask(
+        json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }),
+        "/m\u{7}",
+        "x\u{1b}[31m\n",
+        None,
+    )
+    .await;
+    assert!(
+        !told
+            .to_string()
+            .chars()
+            .any(|c| c.is_control() && c != '\n'),
+        "{told}"
+    );
+    let told = ask(
+        json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }),
+        "/mcp",
+        "files__x\u{1b}[31m\u{9b}",
+        None,
+    )
+    .await;
+    assert!(
+        !told
+            .to_string()
+            .chars()
+            .any(|c| c.is_control() && c != '\n'),
+        "{told}"
+    );
 }
 
 #[tokio::test]
 async fn a_secret_in_the_arguments_is_named_by_its_pattern_and_place() {
     let patterns = std::env::temp_dir().join(format!("weir-explain-{}.yaml", std::process::id()));
     std::fs::write(&patterns, "key: AKIA[0-9A-Z]{16}\n").unwrap();
-    let secrets = format!("files: {{ secrets: {{ patterns: \"{}\", arguments: refuse }}, url", patterns.display());
+    let secrets = format!(
+        "files: {{ secrets: {{ patterns: \"{}\", arguments: refuse }}, url",
+        patterns.display()
+    );
     let explainer = explainer_of(&CONFIG.replace("files: { url", &secrets));
     let arguments = r#"{"path":"/tmp/x","text":"AKIAIOSFODNN7EXAMPLE"}"#;
     let claims = json!({ "sub": "alice", "groups": ["staff"] });
-    let question = Question::new(&claims.to_string(), "/mcp", "files__write_file", Some(arguments)).unwrap();
+    let question = Question::new(
+        &claims.to_string(),
+        "/mcp",
+        "files__write_file",
+        Some(arguments),
+    )
+    .unwrap();
     let explanation = explainer.answer(&question).await;
     assert_eq!(causes(&explanation), ["arguments"]);
     let said = explanation.to_string();
-    assert!(said.contains("a secret at /text (pattern `key`)") && !said.contains("AKIA"), "{said}");
+    assert!(
+        said.contains("a secret at /text (pattern `key`)") && !said.contains("AKIA"),
+        "{said}"
+    );
     let _ = std::fs::remove_file(&patterns);
 }

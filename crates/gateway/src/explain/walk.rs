@@ -21,15 +21,36 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(explainer: &'a Explainer, config: &'a Config, question: &'a Question) -> Self {
-        Self { explainer, config, question, principal: None, steps: Vec::new() }
+    pub(super) fn new(
+        explainer: &'a Explainer,
+        config: &'a Config,
+        question: &'a Question,
+    ) -> Self {
+        Self {
+            explainer,
+            config,
+            question,
+            principal: None,
+            steps: Vec::new(),
+        }
     }
 
     pub(super) async fn go(mut self) -> Explanation {
         self.walk().await;
-        let Self { mut steps, principal, question, .. } = self;
+        let Self {
+            mut steps,
+            principal,
+            question,
+            ..
+        } = self;
         // A cause that comes first on the way comes first of the causes, whatever it does.
-        steps.sort_by_key(|step| if step.effect.stops() { Effect::Hides } else { step.effect });
+        steps.sort_by_key(|step| {
+            if step.effect.stops() {
+                Effect::Hides
+            } else {
+                step.effect
+            }
+        });
         Explanation {
             endpoint: plain(question.endpoint.as_str()),
             tool: plain(&question.tool),
@@ -43,15 +64,25 @@ impl<'a> Walk<'a> {
 
     async fn walk(&mut self) {
         let config = self.config;
-        let Some(endpoint) = config.endpoints.iter().find(|endpoint| endpoint.id == self.question.endpoint) else {
-            let there: Vec<&str> = config.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+        let Some(endpoint) = config
+            .endpoints
+            .iter()
+            .find(|endpoint| endpoint.id == self.question.endpoint)
+        else {
+            let there: Vec<&str> = config
+                .endpoints
+                .iter()
+                .map(|endpoint| endpoint.id.as_str())
+                .collect();
             return self.say(
                 "endpoint",
                 Effect::Hides,
                 format!("there is none of this path; there are {}", list(there)),
             );
         };
-        let Some(principal) = self.sender(endpoint).await else { return };
+        let Some(principal) = self.sender(endpoint).await else {
+            return;
+        };
         self.kept_out(&principal);
         self.entrance(endpoint, &principal);
         let mut tools = self.tools(endpoint);
@@ -60,8 +91,16 @@ impl<'a> Walk<'a> {
         }
         let tool = tools.remove(0);
         if !tools.is_empty() {
-            let others = list(tools.iter().map(|tool| format!("{}/{}", tool.upstream, tool.native)));
-            self.say("name", Effect::Notes, format!("it could also mean {others}"));
+            let others = list(
+                tools
+                    .iter()
+                    .map(|tool| format!("{}/{}", tool.upstream, tool.native)),
+            );
+            self.say(
+                "name",
+                Effect::Notes,
+                format!("it could also mean {others}"),
+            );
         }
         let taken_out = self.taken_out(&tool.upstream);
         self.upstream(&tool.upstream);
@@ -88,7 +127,11 @@ impl<'a> Walk<'a> {
         };
         let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint.id);
         // Never fails: the claims are taken for true.
-        let principal = authenticate(&claimed, &evidence, ()).await.ok()?.principal().clone();
+        let principal = authenticate(&claimed, &evidence, ())
+            .await
+            .ok()?
+            .principal()
+            .clone();
         let description = describe(&principal);
         self.principal = Some(plain(&match principal.subject() {
             Some(subject) => format!("{} of {}", subject.subject(), subject.issuer()),
@@ -112,9 +155,15 @@ impl<'a> Walk<'a> {
 
     /// What an operator did to the sender.
     fn kept_out(&mut self, principal: &Principal) {
-        let word = principal.subject().and_then(|subject| self.explainer.book.of_principal(subject));
+        let word = principal
+            .subject()
+            .and_then(|subject| self.explainer.book.of_principal(subject));
         if let Some(word) = word {
-            self.say("operator", Effect::Hides, format!("{word}; answered with 403"));
+            self.say(
+                "operator",
+                Effect::Hides,
+                format!("{word}; answered with 403"),
+            );
         }
     }
 
@@ -122,17 +171,26 @@ impl<'a> Walk<'a> {
     pub(super) fn taken_out(&mut self, id: &UpstreamId) -> bool {
         let word = self.explainer.book.of_upstream(id);
         let is_out = word.is_some();
-        word.into_iter().for_each(|word| self.say("operator", Effect::Hides, word));
+        word.into_iter()
+            .for_each(|word| self.say("operator", Effect::Hides, word));
         is_out
     }
 
     fn entrance(&mut self, endpoint: &Endpoint, principal: &Principal) {
-        let Err(failure) = self.explainer.rules.may_enter(principal, &endpoint.id) else { return };
+        let Err(failure) = self.explainer.rules.may_enter(principal, &endpoint.id) else {
+            return;
+        };
         let why = match failure.kind() {
             FailureKind::InsufficientScope(scopes) => {
-                let own = principal.subject().map(|subject| &*subject.scopes).unwrap_or_default();
+                let own = principal
+                    .subject()
+                    .map(|subject| &*subject.scopes)
+                    .unwrap_or_default();
                 let lacking = scopes.iter().filter(|scope| !own.contains(scope));
-                format!("answered with 403: this endpoint takes scopes that are lacking: {}", list(lacking))
+                format!(
+                    "answered with 403: this endpoint takes scopes that are lacking: {}",
+                    list(lacking)
+                )
             }
             _ => format!("answered with 403: {}", failure.message()),
         };
@@ -141,7 +199,11 @@ impl<'a> Walk<'a> {
 
     /// Adds a step.
     pub(super) fn say(&mut self, stage: &str, effect: Effect, text: impl AsRef<str>) {
-        self.steps.push(Step { stage: stage.to_owned(), effect, text: plain(text.as_ref()) });
+        self.steps.push(Step {
+            stage: stage.to_owned(),
+            effect,
+            text: plain(text.as_ref()),
+        });
     }
 }
 
@@ -170,5 +232,7 @@ pub(super) fn list(values: impl IntoIterator<Item = impl std::fmt::Display>) -> 
 
 /// Names and errors come from upstreams: on a terminal they must not do more than stand there.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }

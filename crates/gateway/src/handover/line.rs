@@ -1,4 +1,5 @@
-//! What two processes say to each other while one takes the other's place: lines of text, a few and short.
+//! What two processes say to each other while one takes the other's place: lines of text, a few and
+//! short.
 //!
 //! | who | says | when |
 //! |---|---|---|
@@ -7,7 +8,8 @@
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
 //! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`Message`](super::message::Message) a line |
 //!
-//! A predecessor whose will does not say that sessions move, and a successor that takes none, are of an older release:
+//! A predecessor whose will does not say that sessions move, and a successor that takes none, are
+//! of an older release:
 //!
 //! | who | says | when |
 //! |---|---|---|
@@ -58,7 +60,10 @@ impl Will {
     /// The last audit records, where there are some.
     pub(crate) fn left(&self) -> Heads {
         let read = |head: &Option<String>| head.as_deref().and_then(Head::read);
-        Heads { calls: read(&self.audit), refusals: read(&self.refusals) }
+        Heads {
+            calls: read(&self.audit),
+            refusals: read(&self.refusals),
+        }
     }
 }
 
@@ -75,12 +80,26 @@ impl Parting {
 
 /// Hears the end of a process that moves no sessions.
 async fn hear_end(line: tokio::net::UnixStream) -> Heads {
-    let said = Reader::new(line).lines().next_line().await.ok().flatten().unwrap_or_default();
-    let mut heads = said.strip_prefix(ENDED).unwrap_or_default().split(' ').map(Head::read);
-    Heads { calls: heads.next().flatten(), refusals: heads.next().flatten() }
+    let said = Reader::new(line)
+        .lines()
+        .next_line()
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    let mut heads = said
+        .strip_prefix(ENDED)
+        .unwrap_or_default()
+        .split(' ')
+        .map(Head::read);
+    Heads {
+        calls: heads.next().flatten(),
+        refusals: heads.next().flatten(),
+    }
 }
 
-/// The process before, seen from its successor. Dropping it without [`Predecessor::serving`] tells that nothing came of it.
+/// The process before, seen from its successor. Dropping it without [`Predecessor::serving`] tells
+/// that nothing came of it.
 #[derive(Debug)]
 pub(crate) struct Predecessor(BufReader<UnixStream>);
 
@@ -93,12 +112,15 @@ impl Predecessor {
         line.set_read_timeout(Some(PATIENCE))?;
         let mut line = BufReader::new(line);
         let said = word(&mut line)?;
-        let key = said.strip_prefix(GREETING).and_then(|rest| Sealing::read(rest.trim()));
+        let key = said
+            .strip_prefix(GREETING)
+            .and_then(|rest| Sealing::read(rest.trim()));
         let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
         Ok((sealing, Self(line)))
     }
 
-    /// Says that this process is about to open its files, and waits until it may: with what the process before leaves.
+    /// Says that this process is about to open its files, and waits until it may: with what the
+    /// process before leaves.
     ///
     /// # Errors
     /// The process before is gone, or has changed its mind.
@@ -111,14 +133,21 @@ impl Predecessor {
         }
     }
 
-    /// Says that this process serves, and takes the sessions where the process before has some to move (`state`). Must be called inside
-    /// a tokio runtime.
+    /// Says that this process serves, and takes the sessions where the process before has some to
+    /// move (`state`). Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The process before is gone.
     pub(crate) fn serving(self, state: Option<SessionState>) -> io::Result<Parting> {
         let line = self.0.into_inner();
-        say(&line, if state.is_some() { SERVING_SESSIONS } else { SERVING })?;
+        say(
+            &line,
+            if state.is_some() {
+                SERVING_SESSIONS
+            } else {
+                SERVING
+            },
+        )?;
         line.set_nonblocking(true)?;
         let line = tokio::net::UnixStream::from_std(line)?;
         Ok(Parting(match state {

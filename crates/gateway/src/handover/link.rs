@@ -1,4 +1,5 @@
-//! The link between a process and its successor while both run: messages in both directions, and requests that are answered.
+//! The link between a process and its successor while both run: messages in both directions, and
+//! requests that are answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,7 +14,8 @@ use weir_store::BusLinkId;
 
 use super::message::{LogChange, Message, RecordReply, RecordRequest};
 
-/// Bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose messages, as they may.
+/// Bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose messages, as
+/// they may.
 const MOST_WAITING: usize = 64 << 20;
 
 /// Names links in this process.
@@ -26,8 +28,8 @@ pub(super) struct Link {
     requests: Mutex<Requests>,
 }
 
-/// The queue of outgoing messages. Moved state is bounded by the stores that it comes from, requests and replies by the connections of
-/// clients, and all other messages by [`MOST_WAITING`].
+/// The queue of outgoing messages. Moved state is bounded by the stores that it comes from,
+/// requests and replies by the connections of clients, and all other messages by [`MOST_WAITING`].
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -73,7 +75,11 @@ impl Queue {
     fn close(&self, drops: bool) {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
-        let gone = if drops { std::mem::take(&mut waiting.messages) } else { VecDeque::new() };
+        let gone = if drops {
+            std::mem::take(&mut waiting.messages)
+        } else {
+            VecDeque::new()
+        };
         drop(waiting);
         drop(gone);
         self.more.notify_one();
@@ -110,13 +116,21 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Begins to send over `to`. The task ends once the link is dropped and everything is sent, or the other process is gone.
+    /// Begins to send over `to`. The task ends once the link is dropped and everything is sent, or
+    /// the other process is gone.
     pub(super) fn start(to: OwnedWriteHalf) -> Arc<Self> {
         let queue = Arc::<Queue>::default();
         tokio::spawn(send_all(to, queue.clone()));
-        let requests = Mutex::new(Requests { last: 0, open: Some(HashMap::new()) });
+        let requests = Mutex::new(Requests {
+            last: 0,
+            open: Some(HashMap::new()),
+        });
         let id = BusLinkId(LINKS.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, queue, requests })
+        Arc::new(Self {
+            id,
+            queue,
+            requests,
+        })
     }
 
     /// Sends a message.
@@ -131,7 +145,8 @@ impl Link {
         let _gone = sent.await;
     }
 
-    /// Sends a message that may be lost: it is dropped if more than [`MOST_WAITING`] bytes would wait.
+    /// Sends a message that may be lost: it is dropped if more than [`MOST_WAITING`] bytes would
+    /// wait.
     pub(super) fn send_if_room(&self, message: Message, bytes: usize) {
         self.queue.push(Outgoing::Message(message, bytes.max(1)));
     }
@@ -152,7 +167,11 @@ impl Link {
             let mut requests = self.requests();
             requests.last += 1;
             let number = requests.last;
-            requests.open.as_mut().ok_or_else(gone)?.insert(number, sender);
+            requests
+                .open
+                .as_mut()
+                .ok_or_else(gone)?
+                .insert(number, sender);
             number
         };
         self.send(Message::Request { number, request });
@@ -165,7 +184,11 @@ impl Link {
 
     /// Takes the answer to a request.
     pub(super) fn answered(&self, number: u64, reply: RecordReply) {
-        let request = self.requests().open.as_mut().and_then(|open| open.remove(&number));
+        let request = self
+            .requests()
+            .open
+            .as_mut()
+            .and_then(|open| open.remove(&number));
         // The request's future may have been dropped.
         let _gone = request.map(|request| request.send(reply));
     }
@@ -222,7 +245,9 @@ async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Res
 }
 
 /// The next message; `None` once the other process is gone. Cancel safe.
-pub(super) async fn next_message(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> io::Result<Option<Message>> {
+pub(super) async fn next_message(
+    lines: &mut Lines<BufReader<OwnedReadHalf>>,
+) -> io::Result<Option<Message>> {
     match lines.next_line().await? {
         Some(line) => Ok(Some(serde_json::from_str(&line)?)),
         None => Ok(None),

@@ -22,8 +22,13 @@ pub(super) enum Message {
     Log(WireLog),
     /// The subscriptions of a session, and other parts of its state.
     Session(WireSession),
-    /// A session or a child process of an upstream. The descriptors of a process come on a socket of their own, before this.
-    Upstream { id: String, session: Encoded, has_descriptors: bool },
+    /// A session or a child process of an upstream. The descriptors of a process come on a socket
+    /// of their own, before this.
+    Upstream {
+        id: String,
+        session: Encoded,
+        has_descriptors: bool,
+    },
     /// All state was sent.
     Complete,
     /// A request to the records, which the successor has now.
@@ -35,7 +40,10 @@ pub(super) enum Message {
     /// A message of the bus.
     Bus { topic: String, body: Encoded },
     /// The predecessor has kept its last audit records, and ends.
-    Ended { calls: Option<String>, refusals: Option<String> },
+    Ended {
+        calls: Option<String>,
+        refusals: Option<String>,
+    },
 }
 
 /// Bytes, in base64url.
@@ -57,7 +65,10 @@ impl Serialize for Encoded {
 impl<'de> Deserialize<'de> for Encoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        BASE64URL_NOPAD.decode(text.as_bytes()).map(|bytes| Self(bytes.into())).map_err(serde::de::Error::custom)
+        BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .map(|bytes| Self(bytes.into()))
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -80,7 +91,10 @@ impl Serialize for WireId {
 impl<'de> Deserialize<'de> for WireId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Encoded(bytes) = Encoded::deserialize(deserializer)?;
-        bytes[..].try_into().map(Self).map_err(|_| serde::de::Error::custom("an id has 16 bytes"))
+        bytes[..]
+            .try_into()
+            .map(Self)
+            .map_err(|_| serde::de::Error::custom("an id has 16 bytes"))
     }
 }
 
@@ -94,13 +108,26 @@ pub(super) struct WireKey {
 
 impl WireKey {
     pub(super) fn of(key: &RecordKey) -> Self {
-        let owner = key.principal.owner_name().map(|(issuer, subject)| (issuer.to_owned(), subject.to_owned()));
-        Self { owner, id: WireId(key.id) }
+        let owner = key
+            .principal
+            .owner_name()
+            .map(|(issuer, subject)| (issuer.to_owned(), subject.to_owned()));
+        Self {
+            owner,
+            id: WireId(key.id),
+        }
     }
 
     pub(super) fn key(&self) -> RecordKey {
-        let owner = self.owner.as_ref().map(|(issuer, subject)| (issuer.as_str(), subject.as_str()));
-        RecordKey { principal: Principal::owner(owner), kind: RecordKind::Session, id: self.id.0 }
+        let owner = self
+            .owner
+            .as_ref()
+            .map(|(issuer, subject)| (issuer.as_str(), subject.as_str()));
+        RecordKey {
+            principal: Principal::owner(owner),
+            kind: RecordKind::Session,
+            id: self.id.0,
+        }
     }
 }
 
@@ -117,12 +144,22 @@ pub(super) struct WireRecord {
 impl WireRecord {
     pub(super) fn of(record: MovedRecord) -> Self {
         let (key, left) = (WireKey::of(&record.key), millis(record.left));
-        Self { key, value: Encoded(record.value), version: record.version, left }
+        Self {
+            key,
+            value: Encoded(record.value),
+            version: record.version,
+            left,
+        }
     }
 
     pub(super) fn record(self) -> MovedRecord {
         let (key, left) = (self.key.key(), Duration::from_millis(self.left));
-        MovedRecord { key, value: self.value.0, version: self.version, left }
+        MovedRecord {
+            key,
+            value: self.value.0,
+            version: self.version,
+            left,
+        }
     }
 }
 
@@ -152,7 +189,11 @@ impl WireLog {
             text: Encoded(event.text),
         };
         let events = log.events.into_iter().map(event).collect();
-        Self { session: WireId(log.session.0), streams: log.streams, events }
+        Self {
+            session: WireId(log.session.0),
+            streams: log.streams,
+            events,
+        }
     }
 
     pub(super) fn log(self) -> MovedLog {
@@ -163,7 +204,11 @@ impl WireLog {
             text: event.text.0,
         };
         let events = self.events.into_iter().map(event).collect();
-        MovedLog { session: SessionKey(self.session.0), streams: self.streams, events }
+        MovedLog {
+            session: SessionKey(self.session.0),
+            streams: self.streams,
+            events,
+        }
     }
 }
 
@@ -187,7 +232,11 @@ impl WireSession {
         Self {
             session: WireId(session.key.0),
             subscriptions: session.subscriptions,
-            told_lists: session.told_lists.iter().map(|list| list.map(|Version(id)| WireId(id))).collect(),
+            told_lists: session
+                .told_lists
+                .iter()
+                .map(|list| list.map(|Version(id)| WireId(id)))
+                .collect(),
             network,
         }
     }
@@ -197,7 +246,10 @@ impl WireSession {
             3 => prefix[..].try_into().ok().map(SenderNetwork::V4),
             _ => prefix[..].try_into().ok().map(SenderNetwork::V6),
         });
-        let told = self.told_lists.into_iter().map(|list| list.map(|WireId(id)| Version(id)));
+        let told = self
+            .told_lists
+            .into_iter()
+            .map(|list| list.map(|WireId(id)| Version(id)));
         MovedSession {
             key: SessionKey(self.session.0),
             subscriptions: self.subscriptions,
@@ -214,7 +266,12 @@ pub(super) enum RecordRequest {
     /// Reads one; `touch` in milliseconds.
     Load { key: WireKey, touch: Option<u64> },
     /// Writes one, over this version or, without one, where none is; `ttl` in milliseconds.
-    Store { key: WireKey, value: Encoded, ttl: u64, version: Option<u64> },
+    Store {
+        key: WireKey,
+        value: Encoded,
+        ttl: u64,
+        version: Option<u64>,
+    },
     /// Removes one.
     Remove { key: WireKey },
 }
@@ -225,7 +282,12 @@ impl RecordRequest {
             Expect::Absent => None,
             Expect::Version(version) => Some(version),
         };
-        Self::Store { key: WireKey::of(key), value: Encoded(value), ttl: millis(ttl), version }
+        Self::Store {
+            key: WireKey::of(key),
+            value: Encoded(value),
+            ttl: millis(ttl),
+            version,
+        }
     }
 }
 
@@ -254,7 +316,10 @@ pub(super) enum RecordReply {
 impl RecordReply {
     pub(super) fn loaded(record: Option<Record>) -> Self {
         match record {
-            Some(record) => Self::Loaded { value: Encoded(record.value), version: record.version },
+            Some(record) => Self::Loaded {
+                value: Encoded(record.value),
+                version: record.version,
+            },
             None => Self::Absent,
         }
     }
@@ -276,7 +341,11 @@ pub(super) enum LogChange {
     /// A stream began.
     Begin { stream: WireStream },
     /// An event is kept.
-    Keep { stream: WireStream, seq: u64, event: Encoded },
+    Keep {
+        stream: WireStream,
+        seq: u64,
+        event: Encoded,
+    },
     /// A stream ended.
     End { stream: WireStream },
     /// A session ended.
@@ -285,7 +354,9 @@ pub(super) enum LogChange {
 
 impl LogChange {
     pub(super) fn forget(session: SessionKey) -> Self {
-        Self::Forget { session: WireId(session.0) }
+        Self::Forget {
+            session: WireId(session.0),
+        }
     }
 
     /// The bytes that wait with it.
@@ -306,11 +377,17 @@ pub(super) struct WireStream {
 
 impl WireStream {
     pub(super) fn of(key: StreamKey) -> Self {
-        Self { session: WireId(key.session.0), stream: key.stream }
+        Self {
+            session: WireId(key.session.0),
+            stream: key.stream,
+        }
     }
 
     pub(super) fn key(self) -> StreamKey {
-        StreamKey { session: self.session.key(), stream: self.stream }
+        StreamKey {
+            session: self.session.key(),
+            stream: self.stream,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The state that moves to the successor. It is sent once the successor serves. Both processes stay linked until the predecessor has
-//! ended, so that a request finds its session in either of them.
+//! The state that moves to the successor. It is sent once the successor serves. Both processes stay
+//! linked until the predecessor has ended, so that a request finds its session in either of them.
 
 use std::collections::HashSet;
 use std::io;
@@ -36,7 +36,8 @@ pub(crate) struct SessionState {
     pub(crate) upstreams: Vec<Arc<dyn Upstream>>,
 }
 
-/// Moves the state to the successor, and stays linked with it until this process has ended. Must be called inside a tokio runtime.
+/// Moves the state to the successor, and stays linked with it until this process has ended. Must be
+/// called inside a tokio runtime.
 ///
 /// # Errors
 /// The successor is gone.
@@ -52,7 +53,12 @@ pub(super) async fn move_state(
     let link = Link::start(to);
     // Before the records, so that a message about a moved session reaches the successor.
     state.link_bus(&link);
-    let receiving = Receiving { state: state.clone(), link: link.clone(), children: None, open: HashSet::new() };
+    let receiving = Receiving {
+        state: state.clone(),
+        link: link.clone(),
+        children: None,
+        open: HashSet::new(),
+    };
     tokio::spawn(receiving.receive(lines));
     let sessions = state.records.move_to(&link);
     state.replays.copy_to(&link);
@@ -60,17 +66,31 @@ pub(super) async fn move_state(
         link.send(Message::Session(WireSession::of(session)));
     }
     for upstream in &state.upstreams {
-        for ExportedSession { description, descriptors: given } in upstream.clone().export_sessions().await {
+        for ExportedSession {
+            description,
+            descriptors: given,
+        } in upstream.clone().export_sessions().await
+        {
             let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
-            if !given.is_empty() && descriptors::send(&children, CHILDREN, &borrowed).await.is_err() {
+            if !given.is_empty()
+                && descriptors::send(&children, CHILDREN, &borrowed)
+                    .await
+                    .is_err()
+            {
                 continue;
             }
             let (id, session) = (upstream.id().to_string(), Encoded(description));
-            link.send(Message::Upstream { id, session, has_descriptors: !given.is_empty() });
+            link.send(Message::Upstream {
+                id,
+                session,
+                has_descriptors: !given.is_empty(),
+            });
         }
     }
     link.send(Message::Complete);
-    instruments().sessions.add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
+    instruments()
+        .sessions
+        .add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
     tracing::info!(sessions, "the sessions move to the new process");
     Ok(LinkToSuccessor(link))
 }
@@ -86,7 +106,10 @@ impl LinkToSuccessor {
     /// Says that this process has ended, and with which audit records.
     pub(super) async fn farewell(self, last: &Heads) {
         let text = |head: &Option<Head>| head.as_ref().map(ToString::to_string);
-        self.0.send(Message::Ended { calls: text(&last.calls), refusals: text(&last.refusals) });
+        self.0.send(Message::Ended {
+            calls: text(&last.calls),
+            refusals: text(&last.refusals),
+        });
         self.0.flush().await;
     }
 }
@@ -97,7 +120,13 @@ impl SessionState {
         self.bus.link(link.id, move |message| {
             if let Some(link) = weak.upgrade() {
                 let body = Encoded(message.body.clone());
-                link.send_if_room(Message::Bus { topic: message.topic.to_owned(), body }, message.body.len());
+                link.send_if_room(
+                    Message::Bus {
+                        topic: message.topic.to_owned(),
+                        body,
+                    },
+                    message.body.len(),
+                );
             }
         });
     }
@@ -118,7 +147,12 @@ pub(super) async fn receive_state(state: SessionState, line: UnixStream) -> Head
         let (from, to) = line.into_split();
         let link = Link::start(to);
         state.link_bus(&link);
-        let receiving = Receiving { state: state.clone(), link, children, open: HashSet::new() };
+        let receiving = Receiving {
+            state: state.clone(),
+            link,
+            children,
+            open: HashSet::new(),
+        };
         receiving.receive(BufReader::new(from).lines()).await
     };
     let late = async {
@@ -143,7 +177,8 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Takes messages until the other process is gone. Gives its last audit records, where it said them.
+    /// Takes messages until the other process is gone. Gives its last audit records, where it said
+    /// them.
     async fn receive(mut self, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Heads {
         let mut last = Heads::default();
         loop {
@@ -161,7 +196,9 @@ impl Receiving {
         self.state.bus.unlink(self.link.id);
         self.state.records.complete();
         // The other process cannot end the streams that it still wrote to.
-        self.open.into_iter().for_each(|key| self.state.replays.end(key));
+        self.open
+            .into_iter()
+            .for_each(|key| self.state.replays.end(key));
         last
     }
 
@@ -176,11 +213,18 @@ impl Receiving {
             Message::Log(log) => {
                 let log = log.log();
                 let running = log.streams.iter().filter(|(_, is_over)| !is_over);
-                self.open.extend(running.map(|(stream, _)| StreamKey { session: log.session, stream: *stream }));
+                self.open.extend(running.map(|(stream, _)| StreamKey {
+                    session: log.session,
+                    stream: *stream,
+                }));
                 state.replays.own().put(log);
             }
             Message::Session(session) => state.front.take(session.session()),
-            Message::Upstream { id, session, has_descriptors } => {
+            Message::Upstream {
+                id,
+                session,
+                has_descriptors,
+            } => {
                 self.import(&id, session, has_descriptors).await;
             }
             Message::Complete => {
@@ -198,10 +242,16 @@ impl Receiving {
             }
             Message::Reply { number, reply } => link.answered(number, reply),
             Message::LogChange(change) => self.change_log(change),
-            Message::Bus { topic, body: Encoded(body) } => state.bus.receive(link.id, &topic, body),
+            Message::Bus {
+                topic,
+                body: Encoded(body),
+            } => state.bus.receive(link.id, &topic, body),
             Message::Ended { calls, refusals } => {
                 let read = |head: Option<String>| head.as_deref().and_then(Head::read);
-                return Some(Heads { calls: read(calls), refusals: read(refusals) });
+                return Some(Heads {
+                    calls: read(calls),
+                    refusals: read(refusals),
+                });
             }
         }
         None
@@ -216,10 +266,21 @@ impl Receiving {
             (None, true) => return,
             (_, false) => Vec::new(),
         };
-        // A child process whose upstream is gone from the config ends when its descriptors are closed.
-        let upstream = self.state.upstreams.iter().find(|upstream| upstream.id().as_str() == id);
+        // A child process whose upstream is gone from the config ends when its descriptors are
+        // closed.
+        let upstream = self
+            .state
+            .upstreams
+            .iter()
+            .find(|upstream| upstream.id().as_str() == id);
         if let Some(upstream) = upstream {
-            upstream.clone().import_session(ExportedSession { description: session.0, descriptors }).await;
+            upstream
+                .clone()
+                .import_session(ExportedSession {
+                    description: session.0,
+                    descriptors,
+                })
+                .await;
         }
     }
 

@@ -1,5 +1,5 @@
-//! The stores of sessions, which move to the successor: a process uses its own until then, and the successor's afterwards, for the
-//! requests that still come over its old connections.
+//! The stores of sessions, which move to the successor: a process uses its own until then, and the
+//! successor's afterwards, for the requests that still come over its old connections.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -8,14 +8,16 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::{
-    Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey, Written,
+    Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey,
+    Written,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
 
 use super::link::Link;
 use super::message::{
-    Encoded, LogChange, Message, RecordReply, RecordRequest, WireKey, WireLog, WireRecord, WireStream, millis,
+    Encoded, LogChange, Message, RecordReply, RecordRequest, WireKey, WireLog, WireRecord,
+    WireStream, millis,
 };
 
 /// The records of sessions.
@@ -38,8 +40,16 @@ enum Location {
 impl MovableRecords {
     /// Records of this process. Requests wait until those of the process before have arrived.
     pub(crate) fn new(own: MemoryRecords, arrival: HandoverArrival) -> Self {
-        let location = if arrival.is_complete() { Location::Here } else { Location::Arriving };
-        Self { own, location: RwLock::new(location), arrival }
+        let location = if arrival.is_complete() {
+            Location::Here
+        } else {
+            Location::Arriving
+        };
+        Self {
+            own,
+            location: RwLock::new(location),
+            arrival,
+        }
     }
 
     /// The records in this process.
@@ -57,13 +67,15 @@ impl MovableRecords {
         self.arrival.complete();
     }
 
-    /// Sends all records over the link, and makes every further request there. Gives how many were sent.
+    /// Sends all records over the link, and makes every further request there. Gives how many were
+    /// sent.
     pub(super) fn move_to(&self, link: &Arc<Link>) -> usize {
         // Requests are made under the same lock, so none comes in between.
         let mut location = self.change();
         let all = self.own.take_all();
         let count = all.len();
-        all.into_iter().for_each(|record| link.send(Message::Record(WireRecord::of(record))));
+        all.into_iter()
+            .for_each(|record| link.send(Message::Record(WireRecord::of(record))));
         *location = Location::Moved(link.clone());
         count
     }
@@ -73,12 +85,18 @@ impl MovableRecords {
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, Location> {
-        self.location.write().unwrap_or_else(PoisonError::into_inner)
+        self.location
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Records for MovableRecords {
-    fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
         let link = match &*self.location() {
             Location::Here => return self.own.load(key, touch),
             Location::Arriving => None,
@@ -89,9 +107,15 @@ impl Records for MovableRecords {
                 self.arrival.wait().await;
                 return self.load(key, touch).await;
             };
-            let request = RecordRequest::Load { key: WireKey::of(key), touch: touch.map(millis) };
+            let request = RecordRequest::Load {
+                key: WireKey::of(key),
+                touch: touch.map(millis),
+            };
             match link.request(request).await? {
-                RecordReply::Loaded { value: Encoded(value), version } => Ok(Some(Record { value, version })),
+                RecordReply::Loaded {
+                    value: Encoded(value),
+                    version,
+                } => Ok(Some(Record { value, version })),
                 RecordReply::Absent => Ok(None),
                 other => Err(unexpected(&other)),
             }
@@ -108,7 +132,9 @@ impl Records for MovableRecords {
         let link = match &*self.location() {
             Location::Here => return self.own.store(key, value, ttl, expect),
             // A new record cannot be among those that arrive.
-            Location::Arriving if expect == Expect::Absent => return self.own.store(key, value, ttl, expect),
+            Location::Arriving if expect == Expect::Absent => {
+                return self.own.store(key, value, ttl, expect);
+            }
             Location::Arriving => None,
             Location::Moved(link) => Some(link.clone()),
         };
@@ -117,7 +143,10 @@ impl Records for MovableRecords {
                 self.arrival.wait().await;
                 return self.store(key, value, ttl, expect).await;
             };
-            match link.request(RecordRequest::store(key, value, ttl, expect)).await? {
+            match link
+                .request(RecordRequest::store(key, value, ttl, expect))
+                .await?
+            {
                 RecordReply::Stored(version) => Ok(Written::Yes(version)),
                 RecordReply::Conflict => Ok(Written::Conflict),
                 RecordReply::OwnerFull => Ok(Written::OwnerFull),
@@ -138,7 +167,12 @@ impl Records for MovableRecords {
                 self.arrival.wait().await;
                 return self.remove(key).await;
             };
-            match link.request(RecordRequest::Remove { key: WireKey::of(key) }).await? {
+            match link
+                .request(RecordRequest::Remove {
+                    key: WireKey::of(key),
+                })
+                .await?
+            {
                 RecordReply::Removed(was_there) => Ok(was_there),
                 other => Err(unexpected(&other)),
             }
@@ -167,19 +201,32 @@ pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
     let failed = |error: StoreError| RecordReply::Failed(error.0);
     match request {
         RecordRequest::Load { key, touch } => {
-            let found = records.load(&key.key(), touch.map(Duration::from_millis)).await;
+            let found = records
+                .load(&key.key(), touch.map(Duration::from_millis))
+                .await;
             found.map_or_else(failed, RecordReply::loaded)
         }
-        RecordRequest::Store { key, value, ttl, version } => {
+        RecordRequest::Store {
+            key,
+            value,
+            ttl,
+            version,
+        } => {
             let expect = version.map_or(Expect::Absent, Expect::Version);
-            let written = records.store(&key.key(), value.0, Duration::from_millis(ttl), expect).await;
+            let written = records
+                .store(&key.key(), value.0, Duration::from_millis(ttl), expect)
+                .await;
             written.map_or_else(failed, RecordReply::stored)
         }
-        RecordRequest::Remove { key } => records.remove(&key.key()).await.map_or_else(failed, RecordReply::Removed),
+        RecordRequest::Remove { key } => records
+            .remove(&key.key())
+            .await
+            .map_or_else(failed, RecordReply::Removed),
     }
 }
 
-/// The replay logs of sessions. They stay in a process whose calls still write to them, and the successor gets the same.
+/// The replay logs of sessions. They stay in a process whose calls still write to them, and the
+/// successor gets the same.
 pub(crate) struct MovableReplays {
     own: MemoryReplays,
     successor: ArcSwapOption<Link>,
@@ -190,7 +237,11 @@ pub(crate) struct MovableReplays {
 impl MovableReplays {
     /// Logs of this process.
     pub(crate) fn new(own: MemoryReplays) -> Self {
-        Self { own, successor: ArcSwapOption::empty(), copying: RwLock::default() }
+        Self {
+            own,
+            successor: ArcSwapOption::empty(),
+            copying: RwLock::default(),
+        }
     }
 
     /// The logs in this process.
@@ -201,11 +252,18 @@ impl MovableReplays {
     /// Sends a copy of all logs over the link, and every change from now on.
     pub(super) fn copy_to(&self, link: &Arc<Link>) {
         let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
-        self.own.copy_all().into_iter().for_each(|log| link.send(Message::Log(WireLog::of(log))));
+        self.own
+            .copy_all()
+            .into_iter()
+            .for_each(|log| link.send(Message::Log(WireLog::of(log))));
         self.successor.store(Some(link.clone()));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&MemoryReplays) -> T, told: impl FnOnce() -> LogChange) -> T {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&MemoryReplays) -> T,
+        told: impl FnOnce() -> LogChange,
+    ) -> T {
         let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
         let outcome = change(&self.own);
         if let Some(link) = &*self.successor.load() {
@@ -217,17 +275,31 @@ impl MovableReplays {
 
 impl Replays for MovableReplays {
     fn begin(&self, key: StreamKey) -> bool {
-        self.change(|own| own.begin(key), || LogChange::Begin { stream: WireStream::of(key) })
+        self.change(
+            |own| own.begin(key),
+            || LogChange::Begin {
+                stream: WireStream::of(key),
+            },
+        )
     }
 
     fn keep(&self, key: StreamKey, seq: u64, event: Bytes) {
         let copy = event.clone();
-        let told = || LogChange::Keep { stream: WireStream::of(key), seq, event: Encoded(copy) };
+        let told = || LogChange::Keep {
+            stream: WireStream::of(key),
+            seq,
+            event: Encoded(copy),
+        };
         self.change(|own| own.keep(key, seq, event), told);
     }
 
     fn end(&self, key: StreamKey) {
-        self.change(|own| own.end(key), || LogChange::End { stream: WireStream::of(key) });
+        self.change(
+            |own| own.end(key),
+            || LogChange::End {
+                stream: WireStream::of(key),
+            },
+        );
     }
 
     fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {

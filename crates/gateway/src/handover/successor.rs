@@ -38,47 +38,66 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// This one. To be asked at the start: after an upgrade the path leads to the new program, and the system would call the old
-    /// one deleted.
+    /// This one. To be asked at the start: after an upgrade the path leads to the new program, and
+    /// the system would call the old one deleted.
     ///
     /// # Errors
     /// The system does not say where the program is.
     pub(crate) fn own() -> io::Result<Self> {
-        Ok(Self { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
+        Ok(Self {
+            path: std::env::current_exe()?,
+            arguments: std::env::args_os().skip(1).collect(),
+        })
     }
 
-    /// This program as the keeper of child processes: the very file that runs, also where another stands at its path by now.
+    /// This program as the keeper of child processes: the very file that runs, also where another
+    /// stands at its path by now.
     pub(crate) fn keeper(&self) -> KeeperProgram {
         let own = PathBuf::from("/proc/self/exe");
         let path = if own.exists() { own } else { self.path.clone() };
-        KeeperProgram { path, args: vec![KEEPER_COMMAND.into()], env: Vec::new() }
+        KeeperProgram {
+            path,
+            args: vec![KEEPER_COMMAND.into()],
+            env: Vec::new(),
+        }
     }
 
-    /// Starts it again beside `weir`, and returns once it serves. `weir` serves all the while, and goes on
-    /// where this fails.
+    /// Starts it again beside `weir`, and returns once it serves. `weir` serves all the while, and
+    /// goes on where this fails.
     ///
     /// # Errors
     /// For people: why nothing came of it. The other process is gone then.
     pub(crate) async fn succeed(&self, weir: &Weir) -> Result<Successor, String> {
-        let estate = weir.estate().map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
-        let (line, mut child) = self.start(estate).map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let estate = weir
+            .estate()
+            .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
+        let (line, mut child) = self
+            .start(estate)
+            .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let (told, said) = (Told::new(line), child.id());
         let mut timed_out = false;
         let outcome = match (told, said) {
             (Ok(told), Some(id)) => match tokio::time::timeout(PATIENCE, told.follow(weir)).await {
                 Ok(Ok(line)) => Ok(Successor { id, line }),
-                Ok(Err(error)) => Err(format!("the new process did not start, its own messages say why ({error})")),
+                Ok(Err(error)) => Err(format!(
+                    "the new process did not start, its own messages say why ({error})"
+                )),
                 Err(_) => {
                     timed_out = true;
-                    Err(format!("the new process did not serve within {} s", PATIENCE.as_secs()))
+                    Err(format!(
+                        "the new process did not serve within {} s",
+                        PATIENCE.as_secs()
+                    ))
                 }
             },
             (Err(error), _) => Err(error.to_string()),
             (_, None) => Err("the new process ended at once".to_owned()),
         };
         if outcome.is_err() {
-            // One that gave up has let go of the line before it has written why. One that hangs must not come to serve later.
-            let gave_up = !timed_out && tokio::time::timeout(LAST_WORDS, child.wait()).await.is_ok();
+            // One that gave up has let go of the line before it has written why. One that hangs
+            // must not come to serve later.
+            let gave_up =
+                !timed_out && tokio::time::timeout(LAST_WORDS, child.wait()).await.is_ok();
             if !gave_up {
                 let _ = child.kill().await;
             }
@@ -88,25 +107,46 @@ impl Program {
 
     /// The process itself, with the sockets, and this end of the line.
     fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
-        let Estate { clients, operators, sealing, will: _, keeper } = estate;
+        let Estate {
+            clients,
+            operators,
+            sealing,
+            will: _,
+            keeper,
+        } = estate;
         let (own, other) = StdStream::pair()?;
         let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
         say(&own, &format!("{GREETING} {key}"))?;
-        let sockets = [(CLIENTS, clients.map(OwnedFd::from)), (OPERATORS, operators.map(OwnedFd::from))];
-        let sockets = sockets.into_iter().chain([(LINE, Some(other.into())), (KEEPER, keeper.map(OwnedFd::from))]);
-        let (names, sockets): (Vec<&str>, Vec<OwnedFd>) =
-            sockets.filter_map(|(name, socket)| Some((name, socket?))).unzip();
+        let sockets = [
+            (CLIENTS, clients.map(OwnedFd::from)),
+            (OPERATORS, operators.map(OwnedFd::from)),
+        ];
+        let sockets = sockets.into_iter().chain([
+            (LINE, Some(other.into())),
+            (KEEPER, keeper.map(OwnedFd::from)),
+        ]);
+        let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
+            .filter_map(|(name, socket)| Some((name, socket?)))
+            .unzip();
         let mut command = Command::new(&self.path);
         command
             .args(&self.arguments)
             .env("LISTEN_FDS", sockets.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
-            // It cannot be known before the process is there, and without it the sockets are whoever's was started with them.
+            // It cannot be known before the process is there, and without it the sockets are
+            // whoever's was started with them.
             .env_remove("LISTEN_PID")
             .stdin(Stdio::null());
-        let mappings = (FIRST..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
+        let mappings = (FIRST..)
+            .zip(sockets)
+            .map(|(child_fd, parent_fd)| FdMapping {
+                parent_fd,
+                child_fd,
+            })
+            .collect();
         command.fd_mappings(mappings).map_err(io::Error::other)?;
-        // The command holds the other end of the line: with it gone, the line ends when that process does.
+        // The command holds the other end of the line: with it gone, the line ends when that
+        // process does.
         let mut command = tokio::process::Command::from(command);
         Ok((own, command.spawn()?))
     }
@@ -136,15 +176,19 @@ enum ToSuccessor {
 }
 
 impl Successor {
-    /// Says that this process has ended, and with which audit records. Without this it hears that the line has.
+    /// Says that this process has ended, and with which audit records. Without this it hears that
+    /// the line has.
     pub(crate) async fn farewell(self, last: &Heads) {
         match self.line {
             ToSuccessor::Link(link) => link.farewell(last).await,
             ToSuccessor::Text(mut line) => {
-                let text = |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
+                let text =
+                    |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
                 let (calls, refusals) = (text(&last.calls), text(&last.refusals));
                 // It may be gone already.
-                let _gone = line.write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes()).await;
+                let _gone = line
+                    .write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes())
+                    .await;
             }
         }
     }
@@ -160,7 +204,10 @@ impl Told {
     fn new(line: StdStream) -> io::Result<Self> {
         line.set_nonblocking(true)?;
         let (said, line) = UnixStream::from_std(line)?.into_split();
-        Ok(Self { line, said: BufReader::new(said).lines() })
+        Ok(Self {
+            line,
+            said: BufReader::new(said).lines(),
+        })
     }
 
     async fn follow(mut self, weir: &Weir) -> io::Result<ToSuccessor> {
@@ -169,7 +216,9 @@ impl Told {
             other => return Err(unexpected(other, PREPARED)),
         }
         let will = serde_json::to_string(&weir.make_room().await)?;
-        self.line.write_all(format!("{GO}{will}\n").as_bytes()).await?;
+        self.line
+            .write_all(format!("{GO}{will}\n").as_bytes())
+            .await?;
         match self.hear().await?.as_str() {
             SERVING => Ok(ToSuccessor::Text(self.line)),
             SERVING_SESSIONS => {
@@ -181,7 +230,10 @@ impl Told {
     }
 
     async fn hear(&mut self) -> io::Result<String> {
-        self.said.next_line().await?.ok_or_else(|| io::Error::other("it ended"))
+        self.said
+            .next_line()
+            .await?
+            .ok_or_else(|| io::Error::other("it ended"))
     }
 }
 

@@ -1,13 +1,16 @@
-//! From the servers of other clients to upstreams. Credentials become references to variables, and the variables are named.
+//! From the servers of other clients to upstreams. Credentials become references to variables, and
+//! the variables are named.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::secrets::{RequiredVariable, is_secret_default, of_argument, of_url, password, split_credential};
+use super::secrets::{
+    RequiredVariable, is_secret_default, of_argument, of_url, password, split_credential,
+};
 use super::{ClientFile, UpstreamEntry};
 use crate::config::{
-    EnvReference, FoundServer, InputVariable, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable,
-    pieces, read_env_file, slug,
+    EnvReference, FoundServer, InputVariable, ReferenceError, ReferenceSyntax, TextPiece,
+    WORKSPACE, is_variable, pieces, read_env_file, slug,
 };
 
 /// The longest id of an upstream.
@@ -34,7 +37,8 @@ pub(crate) struct SkippedServer {
     pub(crate) why: String,
 }
 
-/// Converts servers one after another, so that no two have one id or one variable for different things.
+/// Converts servers one after another, so that no two have one id or one variable for different
+/// things.
 #[derive(Default)]
 pub(crate) struct ServerConverter {
     pub(crate) converted: Vec<ConvertedServer>,
@@ -81,14 +85,21 @@ impl ServerConverter {
                     client: source.client.map(|client| client.title()),
                 }),
                 Ok(None) => {}
-                Err(why) => self.left.push(SkippedServer { name: server.name.clone(), origin, why }),
+                Err(why) => self.left.push(SkippedServer {
+                    name: server.name.clone(),
+                    origin,
+                    why,
+                }),
             }
         }
     }
 
     fn needs(&mut self, name: &str, about: impl FnOnce() -> String) {
         if name != "HOME" && !self.variables.iter().any(|variable| variable.name == name) {
-            self.variables.push(RequiredVariable { name: name.to_owned(), about: about() });
+            self.variables.push(RequiredVariable {
+                name: name.to_owned(),
+                about: about(),
+            });
         }
     }
 }
@@ -110,11 +121,19 @@ impl ServerConversion<'_> {
         let wanted = slug(&self.server.name);
         self.id.clone_from(&wanted);
         // A server that is left out, or is there already, needs no variables.
-        let (variables, values) = (self.converter.variables.clone(), self.converter.values.clone());
+        let (variables, values) = (
+            self.converter.variables.clone(),
+            self.converter.values.clone(),
+        );
         let entry = self.entry();
+        let same = entry.as_ref().ok().and_then(|entry| {
+            self.converter
+                .converted
+                .iter()
+                .find(|other| other.entry == *entry)
+        });
         let same =
-            entry.as_ref().ok().and_then(|entry| self.converter.converted.iter().find(|other| other.entry == *entry));
-        let same = same.map(|other| format!("is the same as `{}`, from {}", other.id, other.origin));
+            same.map(|other| format!("is the same as `{}`, from {}", other.id, other.origin));
         if same.is_some() || entry.is_err() {
             (self.converter.variables, self.converter.values) = (variables, values);
         }
@@ -129,7 +148,8 @@ impl ServerConversion<'_> {
         Ok(Some((self.free_id(&wanted, client), entry?)))
     }
 
-    /// An id that no other upstream has: the name, with the client's behind it where that is taken, and else a number.
+    /// An id that no other upstream has: the name, with the client's behind it where that is taken,
+    /// and else a number.
     fn free_id(&self, wanted: &str, client: Option<&str>) -> String {
         let is_free = |id: &String| !self.converter.converted.iter().any(|other| other.id == *id);
         let with = |suffix: &str| {
@@ -138,8 +158,12 @@ impl ServerConversion<'_> {
             format!("{}-{suffix}", base.trim_end_matches('-'))
         };
         let numbers = (2..).map(|n: u32| with(&n.to_string()));
-        let all = std::iter::once(wanted.to_owned()).chain(client.map(with)).chain(numbers);
-        all.into_iter().find(is_free).unwrap_or_else(|| wanted.to_owned())
+        let all = std::iter::once(wanted.to_owned())
+            .chain(client.map(with))
+            .chain(numbers);
+        all.into_iter()
+            .find(is_free)
+            .unwrap_or_else(|| wanted.to_owned())
     }
 
     fn entry(&mut self) -> Result<UpstreamEntry, String> {
@@ -162,7 +186,11 @@ impl ServerConversion<'_> {
         Ok(UpstreamEntry {
             url: server.url.as_deref().map(|url| self.url(url)).transpose()?,
             is_sse: server.is_sse && server.url.is_some(),
-            command: server.command.as_deref().map(|command| self.text(command)).transpose()?,
+            command: server
+                .command
+                .as_deref()
+                .map(|command| self.text(command))
+                .transpose()?,
             args: self.args()?,
             env,
             cwd: server.cwd.as_deref().map(|cwd| self.cwd(cwd)).transpose()?,
@@ -172,13 +200,17 @@ impl ServerConversion<'_> {
 
     /// The variables of the file that the server names.
     fn env_file(&self) -> Result<Vec<(String, String)>, String> {
-        let Some(named) = &self.server.env_file else { return Ok(Vec::new()) };
+        let Some(named) = &self.server.env_file else {
+            return Ok(Vec::new());
+        };
         let file = self.resolved(named).ok_or_else(|| {
-            format!("its `envFile` is {named}: set {WORKSPACE} to the folder that the editor has open")
+            format!(
+                "its `envFile` is {named}: set {WORKSPACE} to the folder that the editor has open"
+            )
         })?;
         let file = self.server.place.folder.join(file);
-        let text =
-            std::fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
         read_env_file(&text).map_err(|(line, why)| format!("{}:{line}: {why}", file.display()))
     }
 
@@ -186,16 +218,26 @@ impl ServerConversion<'_> {
     fn resolved(&self, text: &str) -> Option<String> {
         let resolve = |piece: TextPiece<'_>| match piece {
             TextPiece::Plain(text) => Some(text.to_owned()),
-            TextPiece::Reference(EnvReference::Workspace) => {
-                self.server.place.project.as_deref().map(display).or_else(|| std::env::var(WORKSPACE).ok())
+            TextPiece::Reference(EnvReference::Workspace) => self
+                .server
+                .place
+                .project
+                .as_deref()
+                .map(display)
+                .or_else(|| std::env::var(WORKSPACE).ok()),
+            TextPiece::Reference(EnvReference::Separator) => {
+                Some(std::path::MAIN_SEPARATOR.to_string())
             }
-            TextPiece::Reference(EnvReference::Separator) => Some(std::path::MAIN_SEPARATOR.to_string()),
-            TextPiece::Reference(EnvReference::Variable { name, default }) => {
-                std::env::var(name).ok().or_else(|| default.map(str::to_owned))
-            }
+            TextPiece::Reference(EnvReference::Variable { name, default }) => std::env::var(name)
+                .ok()
+                .or_else(|| default.map(str::to_owned)),
             TextPiece::Reference(_) => None,
         };
-        pieces(text, ReferenceSyntax::Servers).ok()?.into_iter().map(resolve).collect()
+        pieces(text, ReferenceSyntax::Servers)
+            .ok()?
+            .into_iter()
+            .map(resolve)
+            .collect()
     }
 
     /// A relative folder is relative to the file, and the config is elsewhere.
@@ -212,7 +254,10 @@ impl ServerConversion<'_> {
         let mut args = Vec::new();
         for argument in &self.server.args {
             let credential = of_argument(before, argument);
-            self.holder = credential.as_ref().map(|(_, name, _)| name.clone()).unwrap_or_default();
+            self.holder = credential
+                .as_ref()
+                .map(|(_, name, _)| name.clone())
+                .unwrap_or_default();
             let credential = credential.filter(|(_, _, credential)| !credential.contains("${"));
             args.push(match credential {
                 Some((start, name, credential)) => {
@@ -250,11 +295,17 @@ impl ServerConversion<'_> {
 
     /// The value of a variable or a header: references stay, and a credential becomes one.
     fn value(&mut self, name: &str, variable: &str, value: &str) -> Result<String, String> {
-        if pieces(value, ReferenceSyntax::Servers)
-            .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, TextPiece::Reference(_))))
-        {
+        if pieces(value, ReferenceSyntax::Servers).is_ok_and(|pieces| {
+            pieces
+                .iter()
+                .any(|piece| matches!(piece, TextPiece::Reference(_)))
+        }) {
             name.clone_into(&mut self.holder);
-            let converted = if value.contains("://") { self.url(value) } else { self.text(value) };
+            let converted = if value.contains("://") {
+                self.url(value)
+            } else {
+                self.text(value)
+            };
             self.holder.clear();
             return converted;
         }
@@ -264,7 +315,11 @@ impl ServerConversion<'_> {
     /// The same for a value without references.
     fn literal(&mut self, name: &str, variable: &str, value: &str) -> String {
         match split_credential(name, value) {
-            Some((start, credential)) => format!("{}{}", escaped(start), self.credential(name, variable, credential)),
+            Some((start, credential)) => format!(
+                "{}{}",
+                escaped(start),
+                self.credential(name, variable, credential)
+            ),
             None => escaped(value),
         }
     }
@@ -272,18 +327,49 @@ impl ServerConversion<'_> {
     /// The reference that takes the place of a credential.
     fn credential(&mut self, name: &str, variable: &str, credential: &str) -> String {
         let clean = |text: &str| -> String {
-            let text: String =
-                text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
-            if is_variable(&text) { text } else { format!("V_{text}") }
+            let text: String = text
+                .chars()
+                .map(|c| {
+                    if c.is_ascii_alphanumeric() {
+                        c.to_ascii_uppercase()
+                    } else {
+                        '_'
+                    }
+                })
+                .collect();
+            if is_variable(&text) {
+                text
+            } else {
+                format!("V_{text}")
+            }
         };
-        let first = if is_variable(variable) && variable == name { variable.to_owned() } else { clean(variable) };
+        let first = if is_variable(variable) && variable == name {
+            variable.to_owned()
+        } else {
+            clean(variable)
+        };
         let second = clean(&format!("{}_{name}", self.id));
         let numbered = (2..).map(|n: u32| format!("{second}_{n}"));
-        let fits =
-            |name: &String| self.converter.values.get(name).is_none_or(|value| value.as_deref() == Some(credential));
-        let chosen = [first.clone(), second.clone()].into_iter().chain(numbered).find(fits).unwrap_or(first);
-        self.converter.values.insert(chosen.clone(), Some(credential.to_owned()));
-        let about = || format!("`{name}` of {}, whose value is in {}", self.server.name, self.origin);
+        let fits = |name: &String| {
+            self.converter
+                .values
+                .get(name)
+                .is_none_or(|value| value.as_deref() == Some(credential))
+        };
+        let chosen = [first.clone(), second.clone()]
+            .into_iter()
+            .chain(numbered)
+            .find(fits)
+            .unwrap_or(first);
+        self.converter
+            .values
+            .insert(chosen.clone(), Some(credential.to_owned()));
+        let about = || {
+            format!(
+                "`{name}` of {}, whose value is in {}",
+                self.server.name, self.origin
+            )
+        };
         self.converter.needs(&chosen, about);
         format!("${{{chosen}}}")
     }
@@ -302,36 +388,55 @@ impl ServerConversion<'_> {
 
     /// Returns true for a default that is a credential, by the variable's name or by the holder's.
     fn is_secret(&self, name: &str, default: &str) -> bool {
-        [name, &self.holder].iter().any(|name| is_secret_default(name, default))
+        [name, &self.holder]
+            .iter()
+            .any(|name| is_secret_default(name, default))
     }
 
     fn reference(&mut self, reference: EnvReference<'_>) -> Result<String, String> {
         let project = self.server.place.project.as_deref();
         Ok(match reference {
-            EnvReference::Variable { name, default } if default.is_none_or(|default| self.is_secret(name, default)) => {
-                self.converter.needs(name, || format!("for {}, {}", self.server.name, self.origin));
+            EnvReference::Variable { name, default }
+                if default.is_none_or(|default| self.is_secret(name, default)) =>
+            {
+                self.converter.needs(name, || {
+                    format!("for {}, {}", self.server.name, self.origin)
+                });
                 format!("${{{name}}}")
             }
-            EnvReference::Variable { name, default } => format!("${{{name}:-{}}}", default.unwrap_or_default()),
+            EnvReference::Variable { name, default } => {
+                format!("${{{name}:-{}}}", default.unwrap_or_default())
+            }
             EnvReference::File(file) => format!("${{file:{file}}}"),
             EnvReference::Separator => std::path::MAIN_SEPARATOR.to_string(),
             EnvReference::Workspace => match project {
                 Some(project) => escaped(&display(project)),
                 None => {
-                    let about =
-                        || format!("the folder of the project that {} works in, {}", self.server.name, self.origin);
+                    let about = || {
+                        format!(
+                            "the folder of the project that {} works in, {}",
+                            self.server.name, self.origin
+                        )
+                    };
                     self.converter.needs(WORKSPACE, about);
                     format!("${{{WORKSPACE}}}")
                 }
             },
             EnvReference::WorkspaceName => {
-                let name = project.and_then(Path::file_name).ok_or_else(|| said(&ReferenceError::NoWorkspace))?;
+                let name = project
+                    .and_then(Path::file_name)
+                    .ok_or_else(|| said(&ReferenceError::NoWorkspace))?;
                 escaped(&name.to_string_lossy())
             }
             EnvReference::Input(id) => {
                 let input = self.inputs.iter().find(|input| input.id == id);
                 let input = input.ok_or_else(|| said(&ReferenceError::NoInput(id.to_owned())))?;
-                let about = || input.description.clone().unwrap_or_else(|| format!("`{id}` of {}", self.origin));
+                let about = || {
+                    input
+                        .description
+                        .clone()
+                        .unwrap_or_else(|| format!("`{id}` of {}", self.origin))
+                };
                 self.converter.needs(&input.variable(), about);
                 format!("${{{}}}", input.variable())
             }
@@ -341,7 +446,9 @@ impl ServerConversion<'_> {
 
 /// The message for a reference without a value.
 fn said(bad: &ReferenceError) -> String {
-    bad.clone().into_problem(&crate::config::Path::default()).message
+    bad.clone()
+        .into_problem(&crate::config::Path::default())
+        .message
 }
 
 /// A text that weir takes as it is.

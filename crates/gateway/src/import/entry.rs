@@ -3,7 +3,9 @@
 use serde_json::{Map, Value};
 
 /// Words that YAML does not read as text, and a few that other readers do not.
-const WORDS: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"];
+const WORDS: [&str; 10] = [
+    "true", "false", "null", "yes", "no", "on", "off", "y", "n", "~",
+];
 
 /// The keys of an upstream, with the texts of a config: `${NAME}` is a reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +34,17 @@ impl UpstreamEntry {
             let args: Vec<String> = self.args.iter().map(|arg| scalar(arg)).collect();
             lines.push(format!("{indent}args: [{}]", args.join(", ")));
         }
-        lines.extend(self.cwd.as_ref().map(|cwd| format!("{indent}cwd: {}", scalar(cwd))));
+        lines.extend(
+            self.cwd
+                .as_ref()
+                .map(|cwd| format!("{indent}cwd: {}", scalar(cwd))),
+        );
         for (key, map) in [("env", &self.env), ("headers", &self.headers)] {
             if !map.is_empty() {
                 lines.push(format!("{indent}{key}:"));
-                lines
-                    .extend(map.iter().map(|(name, text)| format!("{indent}{step}{}: {}", scalar(name), scalar(text))));
+                lines.extend(map.iter().map(|(name, text)| {
+                    format!("{indent}{step}{}: {}", scalar(name), scalar(text))
+                }));
             }
         }
         lines.iter().map(|line| format!("{line}\n")).collect()
@@ -61,7 +68,10 @@ pub(crate) fn flow(entry: &UpstreamEntry) -> String {
     }
     for (key, map) in [("env", &entry.env), ("headers", &entry.headers)] {
         if !map.is_empty() {
-            let map: Map<String, Value> = map.iter().map(|(name, text)| (name.clone(), text.clone().into())).collect();
+            let map: Map<String, Value> = map
+                .iter()
+                .map(|(name, text)| (name.clone(), text.clone().into()))
+                .collect();
             keys.insert(key.to_owned(), map.into());
         }
     }
@@ -72,11 +82,15 @@ pub(crate) fn flow(entry: &UpstreamEntry) -> String {
 fn spaced(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
-            let entries =
-                entries.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), spaced(value)));
+            let entries = entries
+                .iter()
+                .map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), spaced(value)));
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(spaced).collect::<Vec<_>>().join(", ")
+        ),
         other => other.to_string(),
     }
 }
@@ -86,10 +100,14 @@ pub(crate) fn scalar(text: &str) -> String {
     let begins = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'/')
         // `-y` is a text; `-1` and `-` are not.
         || text.strip_prefix("--").or_else(|| text.strip_prefix('-')).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
-    let goes_on = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=+".contains(&b));
+    let goes_on = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-./=+".contains(&b));
     let is_word = WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
     let is_url = (text.starts_with("http://") || text.starts_with("https://"))
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./:".contains(&b))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-./:".contains(&b))
         && !text.ends_with(':');
     let is_number = text.trim_start_matches('-').parse::<f64>().is_ok();
     if is_url || begins && goes_on && !is_word && !is_number {
@@ -108,12 +126,21 @@ mod tests {
 
     #[test]
     fn plain_texts_stay_plain() {
-        for text in ["npx", "-y", "--port", "/srv/docs", "http://127.0.0.1:3001/mcp", "a-b_c.d=e", "--a=b"] {
+        for text in [
+            "npx",
+            "-y",
+            "--port",
+            "/srv/docs",
+            "http://127.0.0.1:3001/mcp",
+            "a-b_c.d=e",
+            "--a=b",
+        ] {
             assert_eq!(scalar(text), text);
         }
-        for text in
-            ["", "1", "-1", "true", "Off", "a b", "@x/y", "${A}", "a: b", "#x", "nan", "inf", "-", "a,b", "*", "&a"]
-        {
+        for text in [
+            "", "1", "-1", "true", "Off", "a b", "@x/y", "${A}", "a: b", "#x", "nan", "inf", "-",
+            "a,b", "*", "&a",
+        ] {
             assert_eq!(scalar(text), Value::from(text).to_string(), "{text}");
         }
     }

@@ -1,8 +1,10 @@
-//! Credentials in the files of other programs: found by name and by look, masked for people, and replaced by variables.
+//! Credentials in the files of other programs: found by name and by look, masked for people, and
+//! replaced by variables.
 
 use super::UpstreamEntry;
 
-/// Ends of the last part of a name that holds a credential: of a variable, a header, an option, or a member of a query.
+/// Ends of the last part of a name that holds a credential: of a variable, a header, an option, or
+/// a member of a query.
 const CREDENTIALS: [&str; 12] = [
     "authorization",
     "token",
@@ -55,7 +57,8 @@ pub(crate) struct RequiredVariable {
     pub(crate) about: String,
 }
 
-/// Returns true for the name of a credential: of a variable, a header, an option or a member of a query.
+/// Returns true for the name of a credential: of a variable, a header, an option or a member of a
+/// query.
 pub(crate) fn holds_credential(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
@@ -64,7 +67,9 @@ pub(crate) fn holds_credential(name: &str) -> bool {
 
 /// Returns true for a text that looks like a credential, under any name.
 pub(crate) fn looks_secret(text: &str) -> bool {
-    BEGINNINGS.iter().any(|begin| text.len() > begin.len() + 8 && text.starts_with(begin))
+    BEGINNINGS
+        .iter()
+        .any(|begin| text.len() > begin.len() + 8 && text.starts_with(begin))
         || password(text).is_some()
         || is_random(text)
 }
@@ -74,14 +79,17 @@ pub(crate) fn is_secret_default(name: &str, default: &str) -> bool {
     holds_credential(name) && !is_plain(default) || looks_secret(default)
 }
 
-/// The text with secret defaults of variables masked; in the place of a credential every default is one.
+/// The text with secret defaults of variables masked; in the place of a credential every default is
+/// one.
 fn without_defaults(text: &str, is_credential: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         let (inside, after) = after.split_once('}').unwrap_or((after, ""));
         let inside = match inside.split_once(":-") {
-            Some((name, default)) if is_credential || is_secret_default(name, default) => format!("{name}:-{MASK}"),
+            Some((name, default)) if is_credential || is_secret_default(name, default) => {
+                format!("{name}:-{MASK}")
+            }
             _ => inside.to_owned(),
         };
         shown.extend([before, "${", &inside, "}"]);
@@ -94,16 +102,25 @@ fn without_defaults(text: &str, is_credential: bool) -> String {
 pub(crate) fn password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
-    user.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
+    user.split_once(':')
+        .map(|(_, password)| password)
+        .filter(|password| !password.is_empty())
 }
 
 /// Returns true for a text whose letters and digits change as often as in random texts alone.
 fn is_random(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=.".contains(&byte);
-    let kind = |byte: u8| (byte.is_ascii_digit(), byte.is_ascii_uppercase(), byte.is_ascii_lowercase());
+    let kind = |byte: u8| {
+        (
+            byte.is_ascii_digit(),
+            byte.is_ascii_uppercase(),
+            byte.is_ascii_lowercase(),
+        )
+    };
     let bytes = text.as_bytes();
-    let changes =
-        bytes.windows(2).filter(|pair| pair.iter().all(u8::is_ascii_alphanumeric) && kind(pair[0]) != kind(pair[1]));
+    let changes = bytes.windows(2).filter(|pair| {
+        pair.iter().all(u8::is_ascii_alphanumeric) && kind(pair[0]) != kind(pair[1])
+    });
     bytes.len() >= SHORTEST && bytes.iter().copied().all(fits) && changes.count() * 5 >= bytes.len()
 }
 
@@ -113,18 +130,24 @@ pub(crate) fn split_credential<'a>(name: &str, value: &'a str) -> Option<(&'a st
     if !(holds_credential(name) && !is_plain(value) || looks_secret(value)) {
         return match value.split_once(' ') {
             // `Bearer x` under a name that is none of a credential.
-            Some((scheme, rest)) if is_scheme(scheme) => Some((&value[..=scheme.len()], value_of(rest)?)),
+            Some((scheme, rest)) if is_scheme(scheme) => {
+                Some((&value[..=scheme.len()], value_of(rest)?))
+            }
             _ => None,
         };
     }
     match value.split_once(' ') {
-        Some((scheme, rest)) if is_scheme(scheme) => Some((&value[..=scheme.len()], value_of(rest)?)),
+        Some((scheme, rest)) if is_scheme(scheme) => {
+            Some((&value[..=scheme.len()], value_of(rest)?))
+        }
         _ => Some(("", value_of(value)?)),
     }
 }
 
 fn is_scheme(word: &str) -> bool {
-    ["bearer", "basic", "token", "apikey"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
+    ["bearer", "basic", "token", "apikey"]
+        .iter()
+        .any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
 /// Returns true for a number, a switch or the path of a file: no credential under any name.
@@ -135,17 +158,31 @@ fn is_plain(value: &str) -> bool {
         || value.starts_with(['/', '~', '.'])
 }
 
-/// The credential in one argument of a command: the text before it, its name, and the credential itself.
-pub(crate) fn of_argument<'a>(before: Option<&str>, argument: &'a str) -> Option<(&'a str, String, &'a str)> {
+/// The credential in one argument of a command: the text before it, its name, and the credential
+/// itself.
+pub(crate) fn of_argument<'a>(
+    before: Option<&str>,
+    argument: &'a str,
+) -> Option<(&'a str, String, &'a str)> {
     let whole = |name: &str, value: &'a str| {
         let (start, credential) = split_credential(name, value)?;
-        Some((&argument[..argument.len() - value.len() + start.len()], name.to_owned(), credential))
+        Some((
+            &argument[..argument.len() - value.len() + start.len()],
+            name.to_owned(),
+            credential,
+        ))
     };
-    if let Some((name, value)) = argument.split_once('=').filter(|(name, _)| is_name(name.trim_start_matches('-'))) {
+    if let Some((name, value)) = argument
+        .split_once('=')
+        .filter(|(name, _)| is_name(name.trim_start_matches('-')))
+    {
         return whole(name, value);
     }
     // `--header Authorization:...`, `-H "X-Api-Key: ..."`.
-    if let Some((name, value)) = argument.split_once(':').filter(|(name, _)| is_name(name) && holds_credential(name)) {
+    if let Some((name, value)) = argument
+        .split_once(':')
+        .filter(|(name, _)| is_name(name) && holds_credential(name))
+    {
         return whole(name, value.trim_start());
     }
     let option = before.filter(|before| before.starts_with('-') && !before.contains('='));
@@ -156,7 +193,10 @@ pub(crate) fn of_argument<'a>(before: Option<&str>, argument: &'a str) -> Option
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// The credentials in the query and the path of a URL, each with its name.
@@ -165,9 +205,14 @@ pub(crate) fn of_url(url: &str) -> Vec<(String, &str)> {
     let (query, _) = query.split_once('#').unwrap_or((query, ""));
     let members = query.split('&').filter_map(|member| member.split_once('='));
     let members = members
-        .filter(|(name, value)| !value.is_empty() && (holds_credential(name) || looks_secret(value)))
+        .filter(|(name, value)| {
+            !value.is_empty() && (holds_credential(name) || looks_secret(value))
+        })
         .map(|(name, value)| (name.to_owned(), value));
-    let segments = path.split('/').skip(3).filter(|segment| looks_secret(segment));
+    let segments = path
+        .split('/')
+        .skip(3)
+        .filter(|segment| looks_secret(segment));
     members
         .chain(segments.map(|segment| ("url".to_owned(), segment)))
         .filter(|(_, text)| !text.contains("${"))
@@ -180,8 +225,13 @@ pub(crate) fn masked_url(url: &str) -> String {
         Some(password) => url.replacen(&format!(":{password}@"), &format!(":{MASK}@"), 1),
         None => url.to_owned(),
     };
-    let secrets: Vec<String> = of_url(&url).into_iter().map(|(_, text)| text.to_owned()).collect();
-    let url = secrets.iter().fold(url, |url, secret| url.replace(secret.as_str(), MASK));
+    let secrets: Vec<String> = of_url(&url)
+        .into_iter()
+        .map(|(_, text)| text.to_owned())
+        .collect();
+    let url = secrets
+        .iter()
+        .fold(url, |url, secret| url.replace(secret.as_str(), MASK));
     without_defaults(&url, false)
 }
 
@@ -209,17 +259,29 @@ pub(crate) fn has_credential(entry: &UpstreamEntry) -> bool {
     let found = |text: &str| !text.contains("${");
     let in_maps = entry.env.iter().chain(&entry.headers);
     let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));
-    let befores = std::iter::once(None).chain(entry.args.iter().map(|argument| Some(argument.as_str())));
-    let mut in_args = befores.zip(&entry.args).filter_map(|(before, argument)| of_argument(before, argument));
+    let befores =
+        std::iter::once(None).chain(entry.args.iter().map(|argument| Some(argument.as_str())));
+    let mut in_args = befores
+        .zip(&entry.args)
+        .filter_map(|(before, argument)| of_argument(before, argument));
     in_maps.any(|(_, text)| found(text))
         || in_args.any(|(_, _, text)| found(text))
-        || entry.url.as_deref().is_some_and(|url| !of_url(url).is_empty())
+        || entry
+            .url
+            .as_deref()
+            .is_some_and(|url| !of_url(url).is_empty())
 }
 
 fn quoted(text: &str) -> String {
-    let is_plain =
-        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-+=./:@%,*?&${}".contains(&b));
-    if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    let is_plain = !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-+=./:@%,*?&${}".contains(&b));
+    if is_plain {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]
@@ -246,7 +308,14 @@ mod tests {
         ] {
             assert!(!looks_secret(text), "{text}");
         }
-        for name in ["GITHUB_TOKEN", "Authorization", "x-api-key", "--api-key", "DB_PASSWORD", "client_secret"] {
+        for name in [
+            "GITHUB_TOKEN",
+            "Authorization",
+            "x-api-key",
+            "--api-key",
+            "DB_PASSWORD",
+            "client_secret",
+        ] {
             assert!(holds_credential(name), "{name}");
         }
         for name in ["LOG_LEVEL", "PORT", "Accept", "--path", "TOKEN_COUNT"] {
@@ -256,8 +325,14 @@ mod tests {
 
     #[test]
     fn schemes_stay_and_switches_are_no_credentials() {
-        assert_eq!(split_credential("Authorization", "Bearer abc"), Some(("Bearer ", "abc")));
-        assert_eq!(split_credential("X", "Bearer abc"), Some(("Bearer ", "abc")));
+        assert_eq!(
+            split_credential("Authorization", "Bearer abc"),
+            Some(("Bearer ", "abc"))
+        );
+        assert_eq!(
+            split_credential("X", "Bearer abc"),
+            Some(("Bearer ", "abc"))
+        );
         assert_eq!(split_credential("API_KEY", "abc"), Some(("", "abc")));
         assert_eq!(split_credential("USE_TOKEN", "true"), None);
         assert_eq!(split_credential("KEY", "/run/secrets/key"), None);
@@ -266,25 +341,54 @@ mod tests {
 
     #[test]
     fn commands_and_urls_are_shown_without_credentials() {
-        let shown = |args: &[&str]| masked_command("npx", &args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        let shown = |args: &[&str]| {
+            masked_command(
+                "npx",
+                &args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>(),
+            )
+        };
         for (args, wanted) in [
             (&["-y", "a b"][..], "npx -y 'a b'"),
             (&["--api-key", "canary"], "npx --api-key ***"),
             (&["--api-key=canary", "x"], "npx --api-key=*** x"),
             (&["-e", "GITHUB_TOKEN=canary"], "npx -e GITHUB_TOKEN=***"),
             (&["-e", "GITHUB_TOKEN"], "npx -e GITHUB_TOKEN"),
-            (&["--header", "Authorization: Bearer canary"], "npx --header 'Authorization: Bearer ***'"),
-            (&["--header", "Authorization:${AUTH}"], "npx --header Authorization:${AUTH}"),
+            (
+                &["--header", "Authorization: Bearer canary"],
+                "npx --header 'Authorization: Bearer ***'",
+            ),
+            (
+                &["--header", "Authorization:${AUTH}"],
+                "npx --header Authorization:${AUTH}",
+            ),
             (&["postgres://me:canary@db/x"], "npx ***"),
-            (&["postgres://me:canary@${DB}/x"], "npx postgres://me:***@${DB}/x"),
-            (&["--key", "${API_KEY:-canary}"], "npx --key ${API_KEY:-***}"),
+            (
+                &["postgres://me:canary@${DB}/x"],
+                "npx postgres://me:***@${DB}/x",
+            ),
+            (
+                &["--key", "${API_KEY:-canary}"],
+                "npx --key ${API_KEY:-***}",
+            ),
             (&["${LEVEL:-info}"], "npx ${LEVEL:-info}"),
-            (&["--token", "${LEVEL:-canary}"], "npx --token ${LEVEL:-***}"),
-            (&["https://x/mcp?token=canary&a=1"], "npx https://x/mcp?token=***&a=1"),
+            (
+                &["--token", "${LEVEL:-canary}"],
+                "npx --token ${LEVEL:-***}",
+            ),
+            (
+                &["https://x/mcp?token=canary&a=1"],
+                "npx https://x/mcp?token=***&a=1",
+            ),
         ] {
             assert_eq!(shown(args), wanted);
         }
-        assert_eq!(masked_url("https://u:canary@x/mcp?key=canary"), "https://u:***@x/mcp?key=***");
-        assert_eq!(masked_url("https://x/s/9f86d081884c7d659a2feaa0c55ad015/mcp"), "https://x/s/***/mcp");
+        assert_eq!(
+            masked_url("https://u:canary@x/mcp?key=canary"),
+            "https://u:***@x/mcp?key=***"
+        );
+        assert_eq!(
+            masked_url("https://x/s/9f86d081884c7d659a2feaa0c55ad015/mcp"),
+            "https://x/s/***/mcp"
+        );
     }
 }

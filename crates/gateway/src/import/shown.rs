@@ -17,7 +17,10 @@ impl FoundServer {
             (Some(url), _) if self.is_sse => format!("sse    {}", masked_url(url)),
             (Some(url), _) => format!("http   {}", masked_url(url)),
             (None, command) => {
-                format!("stdio  {}", masked_command(command.as_deref().unwrap_or_default(), &self.args))
+                format!(
+                    "stdio  {}",
+                    masked_command(command.as_deref().unwrap_or_default(), &self.args)
+                )
             }
         }
     }

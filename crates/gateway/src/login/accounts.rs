@@ -1,7 +1,7 @@
 //! Where logins are kept: `$XDG_STATE_HOME/weir/tokens.json`, readable by its owner alone.
 //!
-//! One file for all servers. It is replaced as a whole, by a rename, under a lock, so that two commands never see half
-//! of it and never refresh the same token twice.
+//! One file for all servers. It is replaced as a whole, by a rename, under a lock, so that two
+//! commands never see half of it and never refresh the same token twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,9 @@ impl Account {
     }
 
     fn is_over(&self, now: SystemTime) -> bool {
-        let end = self.expires_at.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        let end = self
+            .expires_at
+            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         end.is_some_and(|end| end <= now + MARGIN)
     }
 }
@@ -87,14 +89,25 @@ impl Accounts {
     /// # Errors
     /// There is neither.
     pub(crate) fn of_this_user() -> Result<Self, LoginError> {
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-        let nowhere = || LoginError::Unfit("neither XDG_STATE_HOME nor HOME says where to keep logins".to_owned());
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        let nowhere = || {
+            LoginError::Unfit(
+                "neither XDG_STATE_HOME nor HOME says where to keep logins".to_owned(),
+            )
+        };
         Ok(Self::in_folder(&state.ok_or_else(nowhere)?.join("weir")))
     }
 
     fn in_folder(folder: &Path) -> Self {
-        Self { file: folder.join("tokens.json") }
+        Self {
+            file: folder.join("tokens.json"),
+        }
     }
 
     /// The file.
@@ -102,24 +115,32 @@ impl Accounts {
         &self.file
     }
 
-    /// A token for `server` that is good for now; refreshed where it must be, or where `anew` says that the server
-    /// refused this one. `None`: nobody is logged in there, or not any more.
+    /// A token for `server` that is good for now; refreshed where it must be, or where `anew` says
+    /// that the server refused this one. `None`: nobody is logged in there, or not any more.
     ///
     /// # Errors
     /// The file cannot be read or written, or the authorization server not reached.
-    pub(crate) async fn token(&self, server: &Url, anew: Option<&Account>) -> Result<Option<Account>, LoginError> {
+    pub(crate) async fn token(
+        &self,
+        server: &Url,
+        anew: Option<&Account>,
+    ) -> Result<Option<Account>, LoginError> {
         if !self.file.exists() {
             return Ok(None);
         }
         // Held while another command may be refreshing the same token: a refresh token works once.
         let _lock = self.lock()?;
         let mut all = self.read()?;
-        let Some(account) = for_server(&all, server) else { return Ok(None) };
+        let Some(account) = for_server(&all, server) else {
+            return Ok(None);
+        };
         let refused = anew.is_some_and(|refused| refused.access_token == account.access_token);
         if !refused && !account.is_over(SystemTime::now()) {
             return Ok(Some(account));
         }
-        let Some(fresh) = grant::refresh(&account).await? else { return Ok(None) };
+        let Some(fresh) = grant::refresh(&account).await? else {
+            return Ok(None);
+        };
         all.insert(account_key(&fresh)?, fresh.clone());
         self.write(&all)?;
         Ok(Some(fresh))
@@ -139,7 +160,11 @@ impl Accounts {
     /// The file cannot be written.
     pub(crate) fn keep(&self, account: &Account) -> Result<(), LoginError> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| self.local("make", error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| self.local("make", error))?;
         let _lock = self.lock()?;
         let mut all = self.read()?;
         all.insert(account_key(account)?, account.clone());
@@ -149,14 +174,20 @@ impl Accounts {
     /// Forgets the login for `server`, and tells its issuer. `None`: there was none.
     ///
     /// # Errors
-    /// The file cannot be read or written. That the issuer could not be told is in the second place of what comes back.
-    pub(crate) async fn forget(&self, server: &Url) -> Result<Option<(Account, Result<(), LoginError>)>, LoginError> {
+    /// The file cannot be read or written. That the issuer could not be told is in the second place
+    /// of what comes back.
+    pub(crate) async fn forget(
+        &self,
+        server: &Url,
+    ) -> Result<Option<(Account, Result<(), LoginError>)>, LoginError> {
         if !self.file.exists() {
             return Ok(None);
         }
         let _lock = self.lock()?;
         let mut all = self.read()?;
-        let Some(account) = for_server(&all, server) else { return Ok(None) };
+        let Some(account) = for_server(&all, server) else {
+            return Ok(None);
+        };
         all.remove(&account_key(&account)?);
         self.write(&all)?;
         let told = grant::revoke(&account).await;
@@ -166,7 +197,12 @@ impl Accounts {
     /// Waits until no other command is at the file. Given back by dropping it.
     fn lock(&self) -> Result<File, LoginError> {
         let name = self.file.with_extension("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(name);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(name);
         let file = file.map_err(|error| self.local("lock", error))?;
         file.lock().map_err(|error| self.local("lock", error))?;
         Ok(file)
@@ -175,8 +211,12 @@ impl Accounts {
     fn read(&self) -> Result<BTreeMap<String, Account>, LoginError> {
         match fs::read(&self.file) {
             // The cause is not shown: it could quote a token.
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|_| self.local("understand", io::Error::other("it is not as weir wrote it; remove it"))),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|_| {
+                self.local(
+                    "understand",
+                    io::Error::other("it is not as weir wrote it; remove it"),
+                )
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(error) => Err(self.local("read", error)),
         }
@@ -186,7 +226,11 @@ impl Accounts {
         let next = self.file.with_extension("next");
         let written = || {
             let _ = fs::remove_file(&next);
-            let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&next)?;
+            let mut file = OpenOptions::new()
+                .create_new(true)
+                .write(true)
+                .mode(0o600)
+                .open(&next)?;
             file.write_all(&serde_json::to_vec_pretty(all)?)?;
             file.sync_all()?;
             fs::rename(&next, &self.file)
@@ -195,7 +239,10 @@ impl Accounts {
     }
 
     fn local(&self, what: &str, error: io::Error) -> LoginError {
-        LoginError::Local { what: format!("cannot {what} {}", self.file.display()), error }
+        LoginError::Local {
+            what: format!("cannot {what} {}", self.file.display()),
+            error,
+        }
     }
 }
 
@@ -205,8 +252,12 @@ fn account_key(account: &Account) -> Result<String, LoginError> {
 
 /// The account whose resource is closest above `server`.
 fn for_server(all: &BTreeMap<String, Account>, server: &Url) -> Option<Account> {
-    let fitting = all.iter().filter(|(key, _)| server_url(key).is_ok_and(|resource| covers(&resource, server)));
-    fitting.max_by_key(|(key, _)| key.len()).map(|(_, account)| account.clone())
+    let fitting = all
+        .iter()
+        .filter(|(key, _)| server_url(key).is_ok_and(|resource| covers(&resource, server)));
+    fitting
+        .max_by_key(|(key, _)| key.len())
+        .map(|(_, account)| account.clone())
 }
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ fn folder(name: &str) -> PathBuf {
 }
 
 async fn token(accounts: &Accounts, server: &str) -> Option<String> {
-    let found = accounts.token(&server_url(server).unwrap(), None).await.unwrap();
+    let found = accounts
+        .token(&server_url(server).unwrap(), None)
+        .await
+        .unwrap();
     found.map(|account| account.access_token)
 }
 
@@ -33,13 +36,19 @@ async fn token(accounts: &Accounts, server: &str) -> Option<String> {
 async fn r267_logins_are_kept_for_their_owner_alone() {
     let folder = folder("mode");
     let accounts = Accounts::in_folder(&folder);
-    accounts.keep(&account("https://a.example/mcp", "canary")).unwrap();
+    accounts
+        .keep(&account("https://a.example/mcp", "canary"))
+        .unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&accounts.file), 0o600);
     assert_eq!(mode(&folder), 0o700);
-    accounts.keep(&account("https://b.example/mcp", "two")).unwrap();
+    accounts
+        .keep(&account("https://b.example/mcp", "two"))
+        .unwrap();
     assert_eq!(mode(&accounts.file), 0o600, "also when it is replaced");
-    assert!(!format!("{accounts:?}{:?}", account("https://a.example/", "canary")).contains("canary"));
+    assert!(
+        !format!("{accounts:?}{:?}", account("https://a.example/", "canary")).contains("canary")
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -47,17 +56,48 @@ async fn r267_logins_are_kept_for_their_owner_alone() {
 async fn r254_a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
     let folder = folder("closest");
     let accounts = Accounts::in_folder(&folder);
-    assert_eq!(token(&accounts, "https://a.example/mcp").await, None, "no file yet");
-    accounts.keep(&account("https://a.example/", "root")).unwrap();
-    accounts.keep(&account("https://a.example/mcp/team", "team")).unwrap();
-    assert_eq!(token(&accounts, "https://a.example/mcp").await.as_deref(), Some("root"));
-    assert_eq!(token(&accounts, "https://a.example/mcp/team/").await.as_deref(), Some("team"));
+    assert_eq!(
+        token(&accounts, "https://a.example/mcp").await,
+        None,
+        "no file yet"
+    );
+    accounts
+        .keep(&account("https://a.example/", "root"))
+        .unwrap();
+    accounts
+        .keep(&account("https://a.example/mcp/team", "team"))
+        .unwrap();
+    assert_eq!(
+        token(&accounts, "https://a.example/mcp").await.as_deref(),
+        Some("root")
+    );
+    assert_eq!(
+        token(&accounts, "https://a.example/mcp/team/")
+            .await
+            .as_deref(),
+        Some("team")
+    );
     assert_eq!(token(&accounts, "https://b.example/mcp").await, None);
-    accounts.keep(&account("https://a.example", "again")).unwrap();
-    assert_eq!(token(&accounts, "https://a.example/mcp").await.as_deref(), Some("again"), "one login a resource");
-    let (gone, told) = accounts.forget(&server_url("https://a.example/mcp/team").unwrap()).await.unwrap().unwrap();
+    accounts
+        .keep(&account("https://a.example", "again"))
+        .unwrap();
+    assert_eq!(
+        token(&accounts, "https://a.example/mcp").await.as_deref(),
+        Some("again"),
+        "one login a resource"
+    );
+    let (gone, told) = accounts
+        .forget(&server_url("https://a.example/mcp/team").unwrap())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((gone.access_token.as_str(), told.is_ok()), ("team", true));
-    assert_eq!(token(&accounts, "https://a.example/mcp/team").await.as_deref(), Some("again"));
+    assert_eq!(
+        token(&accounts, "https://a.example/mcp/team")
+            .await
+            .as_deref(),
+        Some("again")
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -65,7 +105,12 @@ async fn r254_a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() 
 async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
     let folder = folder("ended");
     let accounts = Accounts::in_folder(&folder);
-    accounts.keep(&Account { expires_at: Some(1), ..account("https://a.example/mcp", "old") }).unwrap();
+    accounts
+        .keep(&Account {
+            expires_at: Some(1),
+            ..account("https://a.example/mcp", "old")
+        })
+        .unwrap();
     assert_eq!(token(&accounts, "https://a.example/mcp").await, None);
     fs::remove_dir_all(folder).unwrap();
 }
@@ -76,7 +121,14 @@ async fn a_broken_file_is_named_and_not_quoted() {
     let accounts = Accounts::in_folder(&folder);
     fs::create_dir_all(&folder).unwrap();
     fs::write(&accounts.file, "{\"https://a.example\": \"canary\"}").unwrap();
-    let error = accounts.token(&server_url("https://a.example").unwrap(), None).await.unwrap_err().to_string();
-    assert!(error.contains("tokens.json") && !error.contains("canary"), "{error}");
+    let error = accounts
+        .token(&server_url("https://a.example").unwrap(), None)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("tokens.json") && !error.contains("canary"),
+        "{error}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }

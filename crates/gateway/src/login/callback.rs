@@ -41,8 +41,13 @@ pub(super) struct Landed {
 impl Callback {
     /// Listens on loopback, on this port or any.
     pub(super) async fn bind(port: Option<u16>) -> Result<Self, LoginError> {
-        let local = |error| LoginError::Local { what: "cannot listen for the browser".to_owned(), error };
-        let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await.map_err(local)?;
+        let local = |error| LoginError::Local {
+            what: "cannot listen for the browser".to_owned(),
+            error,
+        };
+        let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0)))
+            .await
+            .map_err(local)?;
         let port = listener.local_addr().map_err(local)?.port();
         Ok(Self { listener, port })
     }
@@ -51,7 +56,8 @@ impl Callback {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// Waits for the visit that belongs to `state`. Visits that do not are refused, and the wait goes on.
+    /// Waits for the visit that belongs to `state`. Visits that do not are refused, and the wait
+    /// goes on.
     pub(super) async fn landing(self, state: &str) -> Result<Landed, LoginError> {
         let state: Arc<str> = state.into();
         let mut visits = JoinSet::new();
@@ -96,10 +102,22 @@ fn answer<B>(request: &Request<B>, state: &str) -> (Response<Full<Bytes>>, Optio
     if request.method() != Method::GET || request.uri().path() != PATH {
         return (page(StatusCode::NOT_FOUND, "Nothing is here."), None);
     }
-    let pairs: Vec<_> = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).collect();
-    let first = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.to_string());
+    let pairs: Vec<_> =
+        form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).collect();
+    let first = |name: &str| {
+        pairs
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.to_string())
+    };
     if first("state").as_deref() != Some(state) {
-        return (page(StatusCode::BAD_REQUEST, "This does not belong to the login that weir waits for."), None);
+        return (
+            page(
+                StatusCode::BAD_REQUEST,
+                "This does not belong to the login that weir waits for.",
+            ),
+            None,
+        );
     }
     let code = first("code").ok_or_else(|| {
         let error = plain(&first("error").unwrap_or_else(|| "no code".to_owned()));
@@ -109,7 +127,13 @@ fn answer<B>(request: &Request<B>, state: &str) -> (Response<Full<Bytes>>, Optio
         Ok(_) => "weir has what it needs. You can close this page.",
         Err(_) => "You are not logged in. The terminal says why.",
     };
-    (page(StatusCode::OK, text), Some(Landed { issuer: first("iss"), code }))
+    (
+        page(StatusCode::OK, text),
+        Some(Landed {
+            issuer: first("iss"),
+            code,
+        }),
+    )
 }
 
 /// A page that loads nothing and tells nobody its own address, which has the code in it.
@@ -119,12 +143,17 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
     ];
     for (name, value) in headers {
-        response.headers_mut().insert(name, http::HeaderValue::from_static(value));
+        response
+            .headers_mut()
+            .insert(name, http::HeaderValue::from_static(value));
     }
     response
 }
@@ -141,22 +170,33 @@ mod tests {
 
     #[test]
     fn r268_only_the_visit_with_the_right_state_counts() {
-        for other in
-            ["/callback?code=a", "/callback?code=a&state=wrong", "/callback?state=&code=a", "/?code=a&state=right"]
-        {
+        for other in [
+            "/callback?code=a",
+            "/callback?code=a&state=wrong",
+            "/callback?state=&code=a",
+            "/?code=a&state=right",
+        ] {
             let (status, landed) = visited(other);
             assert!(status.is_client_error() && landed.is_none(), "{other}");
         }
-        let (status, landed) = visited("/callback?state=right&code=a%2Fb&iss=https%3A%2F%2Fid.example");
+        let (status, landed) =
+            visited("/callback?state=right&code=a%2Fb&iss=https%3A%2F%2Fid.example");
         let landed = landed.expect("it counts");
-        assert_eq!((status, landed.code.as_deref()), (StatusCode::OK, Ok("a/b")));
+        assert_eq!(
+            (status, landed.code.as_deref()),
+            (StatusCode::OK, Ok("a/b"))
+        );
         assert_eq!(landed.issuer.as_deref(), Some("https://id.example"));
     }
 
     #[test]
     fn a_refusal_is_told_in_the_terminal_alone() {
-        let (status, landed) = visited("/callback?state=right&error=access_denied&error_description=no%1b%5B2J");
+        let (status, landed) =
+            visited("/callback?state=right&error=access_denied&error_description=no%1b%5B2J");
         assert_eq!(status, StatusCode::OK);
-        assert_eq!(landed.expect("it counts").code, Err("access_denied: no[2J".to_owned()));
+        assert_eq!(
+            landed.expect("it counts").code,
+            Err("access_denied: no[2J".to_owned())
+        );
     }
 }

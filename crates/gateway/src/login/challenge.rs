@@ -16,7 +16,10 @@ impl Challenge {
     pub(crate) fn read<'a>(headers: impl IntoIterator<Item = &'a str>) -> Self {
         let mut challenge = Self::default();
         for header in headers {
-            let bearer = header.to_ascii_lowercase().find("bearer").and_then(|at| header.get(at + "bearer".len()..));
+            let bearer = header
+                .to_ascii_lowercase()
+                .find("bearer")
+                .and_then(|at| header.get(at + "bearer".len()..));
             let mut rest = bearer.unwrap_or_default();
             while let Some((name, value, after)) = parameter(rest) {
                 match name.to_ascii_lowercase().as_str() {
@@ -63,7 +66,10 @@ mod tests {
         let read = Challenge::read([
             r#"Bearer realm="weir", error="insufficient_scope", scope="a b", resource_metadata="https://a.example/x""#,
         ]);
-        assert_eq!(read.resource_metadata.as_deref(), Some("https://a.example/x"));
+        assert_eq!(
+            read.resource_metadata.as_deref(),
+            Some("https://a.example/x")
+        );
         assert_eq!(read.scope.as_deref(), Some("a b"));
         assert_eq!(read.error.as_deref(), Some("insufficient_scope"));
     }
@@ -73,8 +79,14 @@ mod tests {
         let read = |header| Challenge::read([header]);
         assert_eq!(read("Basic realm=\"x\", scope=\"y\""), Challenge::default());
         assert_eq!(read("Bearer"), Challenge::default());
-        assert_eq!(read("bearer scope=one,error=two").scope.as_deref(), Some("one"));
-        assert_eq!(read(r#"Bearer scope="a\"b", error="c""#).scope.as_deref(), Some("a\"b"));
+        assert_eq!(
+            read("bearer scope=one,error=two").scope.as_deref(),
+            Some("one")
+        );
+        assert_eq!(
+            read(r#"Bearer scope="a\"b", error="c""#).scope.as_deref(),
+            Some("a\"b")
+        );
         assert_eq!(read(r#"Bearer scope="never closed"#), Challenge::default());
         assert_eq!(read("Bearer \u{fc}=\"\u{fc}\", =,=,\"").error, None);
     }

@@ -1,4 +1,5 @@
-//! From an MCP server's URL to the authorization server's endpoints: RFC 9728, then RFC 8414 or OpenID discovery.
+//! From an MCP server's URL to the authorization server's endpoints: RFC 9728, then RFC 8414 or
+//! OpenID discovery.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -54,17 +55,29 @@ impl Discovery {
     pub(super) async fn of(server: &Url, challenge: &Challenge) -> Result<Self, LoginError> {
         let resource = resource(server, challenge).await?;
         let named = resource.authorization_servers.first();
-        let issuer = named.ok_or_else(|| LoginError::Unfit(format!("{server} names no authorization server")))?;
+        let issuer = named
+            .ok_or_else(|| LoginError::Unfit(format!("{server} names no authorization server")))?;
         let metadata = metadata(issuer, server).await?;
-        if !metadata.code_challenge_methods_supported.iter().any(|method| method == "S256") {
+        if !metadata
+            .code_challenge_methods_supported
+            .iter()
+            .any(|method| method == "S256")
+        {
             let issuer = plain(issuer);
-            return Err(LoginError::Unfit(format!("{issuer} does not say that it checks PKCE with S256")));
+            return Err(LoginError::Unfit(format!(
+                "{issuer} does not say that it checks PKCE with S256"
+            )));
         }
-        let optional = |what, url: Option<String>| url.map(|url| web::safe(what, &url, server)).transpose();
+        let optional =
+            |what, url: Option<String>| url.map(|url| web::safe(what, &url, server)).transpose();
         Ok(Self {
             scope: Some(resource.scopes_supported.join(" ")).filter(|scopes| !scopes.is_empty()),
             resource: resource.resource,
-            authorization: web::safe("the authorization endpoint", &metadata.authorization_endpoint, server)?,
+            authorization: web::safe(
+                "the authorization endpoint",
+                &metadata.authorization_endpoint,
+                server,
+            )?,
             token: web::safe("the token endpoint", &metadata.token_endpoint, server)?,
             registration: optional("the registration endpoint", metadata.registration_endpoint)?,
             revocation: optional("the revocation endpoint", metadata.revocation_endpoint)?,
@@ -79,7 +92,8 @@ impl Discovery {
         self.scopes.iter().any(|scope| scope == "offline_access")
     }
 
-    /// Holds the `iss` of an authorization response against the issuer that was asked (RFC 9207): text by text.
+    /// Holds the `iss` of an authorization response against the issuer that was asked (RFC 9207):
+    /// text by text.
     pub(super) fn check_issuer(&self, told: Option<&str>) -> Result<(), LoginError> {
         match told {
             Some(told) if told == self.issuer => Ok(()),
@@ -104,7 +118,10 @@ async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, Login
         let named = server_url(&read.resource)?;
         if !covers(&named, server) {
             let why = format!("it is about {}, not about {server}", plain(&read.resource));
-            return Err(LoginError::Web { url: place.to_string(), why });
+            return Err(LoginError::Web {
+                url: place.to_string(),
+                why,
+            });
         }
         return Ok(read);
     }
@@ -123,36 +140,56 @@ fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
 
 /// RFC 9728, 3.1: with the server's path, then at the root.
 fn well_known(server: &Url) -> Vec<Url> {
-    let mut places = vec![at(server, &format!("/.well-known/oauth-protected-resource{}", path(server)))];
+    let mut places = vec![at(
+        server,
+        &format!("/.well-known/oauth-protected-resource{}", path(server)),
+    )];
     if !path(server).is_empty() {
         places.push(at(server, "/.well-known/oauth-protected-resource"));
     }
     places
 }
 
-/// RFC 8414 with the path inserted, OpenID likewise, OpenID appended. Metadata of another issuer is refused.
+/// RFC 8414 with the path inserted, OpenID likewise, OpenID appended. Metadata of another issuer is
+/// refused.
 async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
     let url = web::safe("the authorization server", issuer, server)?;
     let path = path(&url);
     let mut places = vec![
-        at(&url, &format!("/.well-known/oauth-authorization-server{path}")),
+        at(
+            &url,
+            &format!("/.well-known/oauth-authorization-server{path}"),
+        ),
         at(&url, &format!("/.well-known/openid-configuration{path}")),
     ];
     if !path.is_empty() {
-        places.push(at(&url, &format!("{path}/.well-known/openid-configuration")));
+        places.push(at(
+            &url,
+            &format!("{path}/.well-known/openid-configuration"),
+        ));
     }
     for place in &places {
         let answer = web::get(place).await?;
         if answer.status.is_server_error() {
-            return Err(LoginError::Web { url: place.to_string(), why: format!("HTTP {}", answer.status.as_u16()) });
+            return Err(LoginError::Web {
+                url: place.to_string(),
+                why: format!("HTTP {}", answer.status.as_u16()),
+            });
         }
         if !answer.status.is_success() {
             continue;
         }
         let read: Metadata = read(place, answer.body)?;
         if read.issuer != issuer {
-            let why = format!("it is the metadata of {}, not of {}", plain(&read.issuer), plain(issuer));
-            return Err(LoginError::Web { url: place.to_string(), why });
+            let why = format!(
+                "it is the metadata of {}, not of {}",
+                plain(&read.issuer),
+                plain(issuer)
+            );
+            return Err(LoginError::Web {
+                url: place.to_string(),
+                why,
+            });
         }
         return Ok(read);
     }
@@ -160,8 +197,10 @@ async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, LoginError> {
-    serde_json::from_value(body)
-        .map_err(|error| LoginError::Web { url: place.to_string(), why: format!("is no metadata: {error}") })
+    serde_json::from_value(body).map_err(|error| LoginError::Web {
+        url: place.to_string(),
+        why: format!("is no metadata: {error}"),
+    })
 }
 
 fn path(url: &Url) -> &str {
@@ -198,16 +237,28 @@ mod tests {
     fn r260_the_issuer_of_an_answer_is_compared_letter_by_letter() {
         assert!(found(true).check_issuer(Some("https://id.example")).is_ok());
         assert!(found(false).check_issuer(None).is_ok());
-        assert!(found(true).check_issuer(None).is_err(), "advertised and missing");
-        for other in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
+        assert!(
+            found(true).check_issuer(None).is_err(),
+            "advertised and missing"
+        );
+        for other in [
+            "https://id.example/",
+            "https://ID.example",
+            "https://evil.example",
+            "",
+        ] {
             assert!(found(false).check_issuer(Some(other)).is_err(), "{other}");
         }
     }
 
     #[test]
     fn metadata_is_looked_for_at_the_well_known_places() {
-        let places =
-            |server| well_known(&server_url(server).expect("a URL")).iter().map(Url::to_string).collect::<Vec<_>>();
+        let places = |server| {
+            well_known(&server_url(server).expect("a URL"))
+                .iter()
+                .map(Url::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
             places("https://a.example/mcp/team/"),
             [
@@ -215,6 +266,9 @@ mod tests {
                 "https://a.example/.well-known/oauth-protected-resource"
             ]
         );
-        assert_eq!(places("https://a.example"), ["https://a.example/.well-known/oauth-protected-resource"]);
+        assert_eq!(
+            places("https://a.example"),
+            ["https://a.example/.well-known/oauth-protected-resource"]
+        );
     }
 }

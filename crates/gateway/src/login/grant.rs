@@ -1,4 +1,5 @@
-//! Conversations with an authorization server: registering, asking, exchanging, refreshing, revoking.
+//! Conversations with an authorization server: registering, asking, exchanging, refreshing,
+//! revoking.
 
 use std::time::{Duration, SystemTime};
 
@@ -62,7 +63,10 @@ impl Client {
     }
 
     /// Registers this program as a native client (RFC 7591).
-    pub(super) async fn register(found: &Discovery, redirect_uri: &str) -> Result<Self, LoginError> {
+    pub(super) async fn register(
+        found: &Discovery,
+        redirect_uri: &str,
+    ) -> Result<Self, LoginError> {
         let Some(endpoint) = &found.registration else {
             let why = "registers no clients by itself: have one registered, and give its id with --client-id";
             return Err(LoginError::Unfit(format!("{} {why}", plain(&found.issuer))));
@@ -113,10 +117,14 @@ impl Client {
     }
 }
 
-/// Gets an account a new token by its refresh token. `None`: it has none, or the authorization server takes it no more.
+/// Gets an account a new token by its refresh token. `None`: it has none, or the authorization
+/// server takes it no more.
 pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginError> {
-    let Some(refresh_token) = &account.refresh_token else { return Ok(None) };
-    let endpoint = Url::parse(&account.token_endpoint).map_err(|_| LoginError::Url(plain(&account.token_endpoint)))?;
+    let Some(refresh_token) = &account.refresh_token else {
+        return Ok(None);
+    };
+    let endpoint = Url::parse(&account.token_endpoint)
+        .map_err(|_| LoginError::Url(plain(&account.token_endpoint)))?;
     let fields = [
         ("grant_type", "refresh_token"),
         ("refresh_token", refresh_token),
@@ -132,35 +140,63 @@ pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginE
         expires_at: expires_at(&granted),
         access_token: granted.access_token,
         // A server that does not rotate refresh tokens sends none.
-        refresh_token: granted.refresh_token.or_else(|| account.refresh_token.clone()),
+        refresh_token: granted
+            .refresh_token
+            .or_else(|| account.refresh_token.clone()),
         scope: granted.scope.or_else(|| account.scope.clone()),
         ..account.clone()
     }))
 }
 
-/// Tells the authorization server that an account's tokens are not needed any more (RFC 7009), where it can be told.
+/// Tells the authorization server that an account's tokens are not needed any more (RFC 7009),
+/// where it can be told.
 pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
-    let Some(endpoint) = account.revocation_endpoint.as_deref().and_then(|url| Url::parse(url).ok()) else {
+    let Some(endpoint) = account
+        .revocation_endpoint
+        .as_deref()
+        .and_then(|url| Url::parse(url).ok())
+    else {
         return Ok(());
     };
-    let token = account.refresh_token.as_deref().unwrap_or(&account.access_token);
-    let answer = web::post_form(&endpoint, &[("token", token), ("client_id", &account.client_id)]).await?;
-    if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
+    let token = account
+        .refresh_token
+        .as_deref()
+        .unwrap_or(&account.access_token);
+    let answer = web::post_form(
+        &endpoint,
+        &[("token", token), ("client_id", &account.client_id)],
+    )
+    .await?;
+    if answer.status.is_success() {
+        Ok(())
+    } else {
+        Err(refusal(&answer))
+    }
 }
 
 async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, LoginError> {
     let answer = web::post_form(endpoint, fields).await?;
     if answer.status.is_server_error() {
         let why = format!("HTTP {}", answer.status.as_u16());
-        return Err(LoginError::Web { url: endpoint.to_string(), why });
+        return Err(LoginError::Web {
+            url: endpoint.to_string(),
+            why,
+        });
     }
     if !answer.status.is_success() {
         return Err(refusal(&answer));
     }
     // The cause is not shown: it could quote the token.
-    let odd = || LoginError::Web { url: endpoint.to_string(), why: "its answer is no bearer token".to_owned() };
+    let odd = || LoginError::Web {
+        url: endpoint.to_string(),
+        why: "its answer is no bearer token".to_owned(),
+    };
     let granted: Granted = serde_json::from_value(answer.body).map_err(|_| odd())?;
-    if granted.token_type.eq_ignore_ascii_case("bearer") { Ok(granted) } else { Err(odd()) }
+    if granted.token_type.eq_ignore_ascii_case("bearer") {
+        Ok(granted)
+    } else {
+        Err(odd())
+    }
 }
 
 /// The error of RFC 6749, 5.2, in words that cannot steer the terminal.
@@ -176,7 +212,9 @@ fn refusal(answer: &web::Answer) -> LoginError {
 fn expires_at(granted: &Granted) -> Option<u64> {
     let lifetime = Duration::from_secs(granted.expires_in?);
     let end = SystemTime::now().checked_add(lifetime)?;
-    end.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
+    end.duration_since(SystemTime::UNIX_EPOCH)
+        .ok()
+        .map(|since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -189,10 +227,23 @@ mod tests {
     #[test]
     fn c19_a_refusal_cannot_steer_the_terminal() {
         let body = json!({ "error": "invalid\u{1b}[2J_grant", "error_description": "x\u{7}".repeat(4000) });
-        let said = refusal(&web::Answer { status: StatusCode::BAD_REQUEST, body }).to_string();
-        assert!(said.starts_with("the authorization server refused: invalid[2J_grant: x"), "{said}");
+        let said = refusal(&web::Answer {
+            status: StatusCode::BAD_REQUEST,
+            body,
+        })
+        .to_string();
+        assert!(
+            said.starts_with("the authorization server refused: invalid[2J_grant: x"),
+            "{said}"
+        );
         assert!(said.len() < 500, "{said}");
-        let bare = refusal(&web::Answer { status: StatusCode::BAD_GATEWAY, body: Value::Null });
-        assert_eq!(bare.to_string(), "the authorization server refused: HTTP 502");
+        let bare = refusal(&web::Answer {
+            status: StatusCode::BAD_GATEWAY,
+            body: Value::Null,
+        });
+        assert_eq!(
+            bare.to_string(),
+            "the authorization server refused: HTTP 502"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Small JSON documents over HTTP: metadata, registrations, tokens. Bounded in bytes and time; no redirect is followed.
+//! Small JSON documents over HTTP: metadata, registrations, tokens. Bounded in bytes and time; no
+//! redirect is followed.
 
 use std::time::Duration;
 
@@ -24,17 +25,23 @@ pub(super) struct Answer {
     pub(super) body: Value,
 }
 
-/// Refuses an address that a server named and that would carry secrets over an open wire, or point into another
-/// machine's idea of `localhost`: https goes, and http on this machine where the MCP server itself is there.
+/// Refuses an address that a server named and that would carry secrets over an open wire, or point
+/// into another machine's idea of `localhost`: https goes, and http on this machine where the MCP
+/// server itself is there.
 pub(super) fn safe(what: &'static str, text: &str, server: &Url) -> Result<Url, LoginError> {
-    let wrong = || LoginError::Unsafe { what, url: plain(text) };
+    let wrong = || LoginError::Unsafe {
+        what,
+        url: plain(text),
+    };
     let url = Url::parse(text).map_err(|_| wrong())?;
     let fits = match url.scheme() {
         "https" => true,
         "http" => is_loopback(&url) && is_loopback(server),
         _ => false,
     };
-    (fits && url.username().is_empty() && url.password().is_none()).then_some(url).ok_or_else(wrong)
+    (fits && url.username().is_empty() && url.password().is_none())
+        .then_some(url)
+        .ok_or_else(wrong)
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -53,33 +60,65 @@ pub(super) async fn get(url: &Url) -> Result<Answer, LoginError> {
 
 /// Posts a form.
 pub(super) async fn post_form(url: &Url, fields: &[(&str, &str)]) -> Result<Answer, LoginError> {
-    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    send(url, Method::POST, Some(("application/x-www-form-urlencoded", body))).await
+    let body = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(fields)
+        .finish();
+    send(
+        url,
+        Method::POST,
+        Some(("application/x-www-form-urlencoded", body)),
+    )
+    .await
 }
 
 /// Posts a JSON document.
 pub(super) async fn post_json(url: &Url, body: &Value) -> Result<Answer, LoginError> {
-    send(url, Method::POST, Some(("application/json", body.to_string()))).await
+    send(
+        url,
+        Method::POST,
+        Some(("application/json", body.to_string())),
+    )
+    .await
 }
 
-async fn send(url: &Url, method: Method, body: Option<(&str, String)>) -> Result<Answer, LoginError> {
-    let web = |why: String| LoginError::Web { url: url.to_string(), why };
-    let mut request = Request::builder().method(method).uri(url.as_str()).header(header::ACCEPT, "application/json");
+async fn send(
+    url: &Url,
+    method: Method,
+    body: Option<(&str, String)>,
+) -> Result<Answer, LoginError> {
+    let web = |why: String| LoginError::Web {
+        url: url.to_string(),
+        why,
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(url.as_str())
+        .header(header::ACCEPT, "application/json");
     if let Some((kind, _)) = &body {
         request = request.header(header::CONTENT_TYPE, *kind);
     }
     let body = body.map(|(_, text)| text).unwrap_or_default();
-    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| web(error.to_string()))?;
+    let request = request
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| web(error.to_string()))?;
     let uri = request.uri().clone();
     let exchange = async {
-        let response = pool(url.scheme() == "https").map_err(web)?.request(request).await;
+        let response = pool(url.scheme() == "https")
+            .map_err(web)?
+            .request(request)
+            .await;
         let response = response.map_err(|error| web(explain_unreachable(&uri, &error)))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LONGEST).collect().await;
         let body = body.map_err(|error| web(error.to_string()))?.to_bytes();
-        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or_default() })
+        Ok(Answer {
+            status,
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+        })
     };
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(web("no answer".to_owned())))
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .unwrap_or_else(|_| Err(web("no answer".to_owned())))
 }
 
 #[cfg(test)]
@@ -89,7 +128,10 @@ mod tests {
     #[test]
     fn c18_addresses_that_servers_name_are_https_or_local_to_a_local_server() {
         let url = |text| Url::parse(text).expect("a URL");
-        let (local, far) = (url("http://127.0.0.1:8080/mcp"), url("https://tools.example/mcp"));
+        let (local, far) = (
+            url("http://127.0.0.1:8080/mcp"),
+            url("https://tools.example/mcp"),
+        );
         assert!(safe("x", "https://id.example/token", &far).is_ok());
         assert!(safe("x", "http://127.0.0.1:9/token", &local).is_ok());
         assert!(safe("x", "http://[::1]:9/token", &local).is_ok());
@@ -102,7 +144,10 @@ mod tests {
             "no url",
             "",
         ] {
-            assert!(matches!(safe("x", bad, &far), Err(LoginError::Unsafe { .. })), "{bad}");
+            assert!(
+                matches!(safe("x", bad, &far), Err(LoginError::Unsafe { .. })),
+                "{bad}"
+            );
         }
         assert!(safe("x", "http://10.0.0.1/token", &local).is_err());
     }

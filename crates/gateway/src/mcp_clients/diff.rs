@@ -1,6 +1,7 @@
 //! The lines in which two texts differ, for people.
 
-/// The most pairs of lines that are compared. Beyond them all lines between the first and the last difference count as changed.
+/// The most pairs of lines that are compared. Beyond them all lines between the first and the last
+/// difference count as changed.
 const MOST_PAIRS: usize = 1 << 22;
 
 /// A line that only one of the texts has, with its number there, from 1.
@@ -10,16 +11,27 @@ pub(crate) enum ChangedLine<'a> {
     Added(usize, &'a str),
 }
 
-/// The changed lines, in order. A comma at the end of a line is no change: an entry that was the last one gets one.
+/// The changed lines, in order. A comma at the end of a line is no change: an entry that was the
+/// last one gets one.
 pub(crate) fn changed_lines<'a>(before: &'a str, after: &'a str) -> Vec<ChangedLine<'a>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |(one, two): &(&&str, &&str)| bare(one) == bare(two);
     let start = old.iter().zip(&new).take_while(same).count();
     let rest = old.len().min(new.len()) - start;
-    let end = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(same).count();
+    let end = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take(rest)
+        .take_while(same)
+        .count();
     let (old, new) = (&old[start..old.len() - end], &new[start..new.len() - end]);
     let is_small = old.len().saturating_mul(new.len()) <= MOST_PAIRS;
-    let common = if is_small { common(old, new) } else { Vec::new() };
+    let common = if is_small {
+        common(old, new)
+    } else {
+        Vec::new()
+    };
     let mut changed = Vec::new();
     let (mut i, mut j) = (0, 0);
     for (in_old, in_new) in common.into_iter().chain([(old.len(), new.len())]) {

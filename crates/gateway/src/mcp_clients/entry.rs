@@ -1,4 +1,5 @@
-//! The entry of one server in the file of a client, and the client's own command that would write it.
+//! The entry of one server in the file of a client, and the client's own command that would write
+//! it.
 
 use jsonc_parser::cst::CstInputValue;
 use serde_json::Value as Json;
@@ -55,9 +56,11 @@ impl EntryValue {
             Self::Flag(flag) => (*flag).into(),
             Self::Text(text) => text.as_str().into(),
             Self::List(items) => CstInputValue::Array(items.iter().map(Self::to_cst).collect()),
-            Self::Object(keys) => {
-                CstInputValue::Object(keys.iter().map(|(key, value)| (key.clone(), value.to_cst())).collect())
-            }
+            Self::Object(keys) => CstInputValue::Object(
+                keys.iter()
+                    .map(|(key, value)| (key.clone(), value.to_cst()))
+                    .collect(),
+            ),
         }
     }
 
@@ -67,7 +70,10 @@ impl EntryValue {
             Self::Flag(flag) => (*flag).into(),
             Self::Text(text) => text.as_str().into(),
             Self::List(items) => items.iter().map(Self::to_json).collect(),
-            Self::Object(keys) => keys.iter().map(|(key, value)| (key.clone(), value.to_json())).collect(),
+            Self::Object(keys) => keys
+                .iter()
+                .map(|(key, value)| (key.clone(), value.to_json()))
+                .collect(),
         }
     }
 
@@ -77,9 +83,18 @@ impl EntryValue {
             Self::Flag(flag) => flag.to_string(),
             // A text of JSON is one of TOML.
             Self::Text(text) => Json::from(text.as_str()).to_string(),
-            Self::List(items) => format!("[{}]", items.iter().map(Self::to_toml).collect::<Vec<_>>().join(", ")),
+            Self::List(items) => format!(
+                "[{}]",
+                items
+                    .iter()
+                    .map(Self::to_toml)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
             Self::Object(keys) => {
-                let keys = keys.iter().map(|(key, value)| format!("{key} = {}", value.to_toml()));
+                let keys = keys
+                    .iter()
+                    .map(|(key, value)| format!("{key} = {}", value.to_toml()));
                 format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
             }
         }
@@ -87,7 +102,8 @@ impl EntryValue {
 }
 
 impl McpClient {
-    /// Returns true if a file of this client can refer to an environment variable, or to an input that the client asks for.
+    /// Returns true if a file of this client can refer to an environment variable, or to an input
+    /// that the client asks for.
     pub(crate) fn has_variables(self) -> bool {
         !matches!(self, Self::ClaudeDesktop | Self::Zed)
     }
@@ -104,32 +120,43 @@ impl McpClient {
         match self {
             Self::ClaudeDesktop => {
                 keys.push(("command", EntryValue::text(connection.program)));
-                keys.push(("args", EntryValue::List(vec![EntryValue::text("stdio"), url])));
+                keys.push((
+                    "args",
+                    EntryValue::List(vec![EntryValue::text("stdio"), url]),
+                ));
             }
-            Self::ClaudeCode | Self::VsCode => keys.extend([("type", EntryValue::text("http")), ("url", url)]),
+            Self::ClaudeCode | Self::VsCode => {
+                keys.extend([("type", EntryValue::text("http")), ("url", url)])
+            }
             Self::Gemini => keys.push(("httpUrl", url)),
             Self::Windsurf => keys.push(("serverUrl", url)),
             Self::Cursor | Self::Codex | Self::Zed => keys.push(("url", url)),
         }
         keys.extend(self.credential(connection));
-        keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        keys.into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 
     /// The key of the entry that names the credential.
     fn credential(self, connection: &Connection<'_>) -> Option<(&'static str, EntryValue)> {
         match (&connection.credential, self) {
             (Credential::None, _) => None,
-            (Credential::Secret(secret), Self::ClaudeDesktop) => {
-                Some(("env", EntryValue::object([(TOKEN_VARIABLE, EntryValue::text(secret.as_str()))])))
+            (Credential::Secret(secret), Self::ClaudeDesktop) => Some((
+                "env",
+                EntryValue::object([(TOKEN_VARIABLE, EntryValue::text(secret.as_str()))]),
+            )),
+            (Credential::Secret(secret), Self::Codex) => {
+                Some(("http_headers", authorization(secret)))
             }
-            (Credential::Secret(secret), Self::Codex) => Some(("http_headers", authorization(secret))),
             (Credential::Secret(secret), _) => Some(("headers", authorization(secret))),
             (Credential::Variable(variable), Self::Codex) => {
                 Some(("bearer_token_env_var", EntryValue::text(variable.as_str())))
             }
-            (Credential::Variable(variable), _) => {
-                Some(("headers", authorization(&self.reference(variable, connection.name)?)))
-            }
+            (Credential::Variable(variable), _) => Some((
+                "headers",
+                authorization(&self.reference(variable, connection.name)?),
+            )),
         }
     }
 
@@ -149,13 +176,17 @@ impl McpClient {
         let keys = [
             ("type", EntryValue::text("promptString")),
             ("id", EntryValue::Text(input_id(connection.name))),
-            ("description", EntryValue::Text(format!("API key for {}", connection.name))),
+            (
+                "description",
+                EntryValue::Text(format!("API key for {}", connection.name)),
+            ),
             ("password", EntryValue::Flag(true)),
         ];
         asks.then(|| keys.map(|(key, value)| (key.to_owned(), value)).to_vec())
     }
 
-    /// The client's own command that writes the entry; `None` if it has none, or if the command line would show a credential.
+    /// The client's own command that writes the entry; `None` if it has none, or if the command
+    /// line would show a credential.
     pub(crate) fn command(self, connection: &Connection<'_>) -> Option<String> {
         let Connection { name, url, .. } = connection;
         let url = quoted(url);
@@ -168,8 +199,14 @@ impl McpClient {
             Credential::Secret(_) => None,
         };
         Some(match (self, &connection.credential) {
-            (Self::ClaudeCode, _) => format!("claude mcp add --transport http {name} {url}{}", header("--header")?),
-            (Self::Gemini, _) => format!("gemini mcp add --transport http {name} {url}{}", header("--header")?),
+            (Self::ClaudeCode, _) => format!(
+                "claude mcp add --transport http {name} {url}{}",
+                header("--header")?
+            ),
+            (Self::Gemini, _) => format!(
+                "gemini mcp add --transport http {name} {url}{}",
+                header("--header")?
+            ),
             (Self::Codex, Credential::None) => format!("codex mcp add {name} --url {url}"),
             (Self::Codex, Credential::Variable(variable)) => {
                 format!("codex mcp add {name} --url {url} --bearer-token-env-var {variable}")
@@ -177,7 +214,10 @@ impl McpClient {
             (Self::VsCode, Credential::None) => {
                 let mut entry = vec![("name".to_owned(), EntryValue::text(*name))];
                 entry.extend(self.entry(connection));
-                format!("code --add-mcp {}", quoted(&EntryValue::Object(entry).to_line()))
+                format!(
+                    "code --add-mcp {}",
+                    quoted(&EntryValue::Object(entry).to_line())
+                )
             }
             _ => return None,
         })
@@ -189,7 +229,9 @@ impl EntryValue {
     fn to_line(&self) -> String {
         match self {
             Self::Object(keys) => {
-                let keys = keys.iter().map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), value.to_line()));
+                let keys = keys.iter().map(|(key, value)| {
+                    format!("{}:{}", Json::from(key.as_str()), value.to_line())
+                });
                 format!("{{{}}}", keys.collect::<Vec<_>>().join(","))
             }
             other => other.to_json().to_string(),
@@ -198,7 +240,10 @@ impl EntryValue {
 }
 
 fn authorization(credential: &str) -> EntryValue {
-    EntryValue::object([("Authorization", EntryValue::Text(format!("Bearer {credential}")))])
+    EntryValue::object([(
+        "Authorization",
+        EntryValue::Text(format!("Bearer {credential}")),
+    )])
 }
 
 fn input_id(name: &str) -> String {
@@ -207,7 +252,13 @@ fn input_id(name: &str) -> String {
 
 /// A word of a shell's command line. Nothing in single quotes is filled in.
 fn quoted(word: &str) -> String {
-    let is_plain =
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte));
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    let is_plain = !word.is_empty()
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte));
+    if is_plain {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }

@@ -1,4 +1,5 @@
-//! A server put into the text of a client's file. Comments, the order of entries and everything else in the file stay.
+//! A server put into the text of a client's file. Comments, the order of entries and everything
+//! else in the file stay.
 
 use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::{Map, Value as Json};
@@ -39,26 +40,39 @@ impl McpClient {
         }
     }
 
-    /// The text of a file with the server. An entry of the same name is replaced with `force` alone.
+    /// The text of a file with the server. An entry of the same name is replaced with `force`
+    /// alone.
     ///
     /// # Errors
-    /// The text cannot be parsed, has another server of this name, or is written in a way that weir does not edit.
-    pub(crate) fn merged(self, text: &str, connection: &Connection<'_>, force: bool) -> Result<Merged, MergeError> {
+    /// The text cannot be parsed, has another server of this name, or is written in a way that weir
+    /// does not edit.
+    pub(crate) fn merged(
+        self,
+        text: &str,
+        connection: &Connection<'_>,
+        force: bool,
+    ) -> Result<Merged, MergeError> {
         let file_name = match self.format() {
             ClientFormat::Json => "file.json",
             ClientFormat::Toml => "file.toml",
         };
         let tree = |text: &str| match self.is_empty(text) {
             true => Ok(Json::Object(Map::new())),
-            false => json_tree(file_name, text).map_err(|problem| MergeError::Broken(problem.to_string())),
+            false => json_tree(file_name, text)
+                .map_err(|problem| MergeError::Broken(problem.to_string())),
         };
         let before = tree(text)?;
         let entry = self.entry(connection);
-        let wanted = self.wanted(&before, connection, &entry).ok_or(MergeError::Unedited)?;
+        let wanted = self
+            .wanted(&before, connection, &entry)
+            .ok_or(MergeError::Unedited)?;
         if wanted == before {
             return Ok(Merged::Unchanged);
         }
-        let is_taken = before.get(self.container()).and_then(|servers| servers.get(connection.name)).is_some();
+        let is_taken = before
+            .get(self.container())
+            .and_then(|servers| servers.get(connection.name))
+            .is_some();
         let is_same = before[self.container()][connection.name] == object(&entry);
         if is_taken && !is_same && !force {
             return Err(MergeError::Taken(connection.name.to_owned()));
@@ -69,32 +83,54 @@ impl McpClient {
         };
         // Whatever the edit did: the file has to say the same as before, and the entry.
         let is_right = |text: &String| tree(text).is_ok_and(|tree| tree == wanted);
-        edited.filter(is_right).map(Merged::Changed).ok_or(MergeError::Unedited)
+        edited
+            .filter(is_right)
+            .map(Merged::Changed)
+            .ok_or(MergeError::Unedited)
     }
 
     /// Returns true for a text without any value: nothing, or comments alone.
     fn is_empty(self, text: &str) -> bool {
-        let is_bare = || CstRootNode::parse(text, &json_options()).is_ok_and(|root| root.value().is_none());
+        let is_bare =
+            || CstRootNode::parse(text, &json_options()).is_ok_and(|root| root.value().is_none());
         text.trim().is_empty() || self.format() == ClientFormat::Json && is_bare()
     }
 
-    /// The content that has to come out; `None` where something else stands in the place of servers.
-    fn wanted(self, before: &Json, connection: &Connection<'_>, entry: &[(String, EntryValue)]) -> Option<Json> {
+    /// The content that has to come out; `None` where something else stands in the place of
+    /// servers.
+    fn wanted(
+        self,
+        before: &Json,
+        connection: &Connection<'_>,
+        entry: &[(String, EntryValue)],
+    ) -> Option<Json> {
         let mut wanted = before.clone();
         let top = wanted.as_object_mut()?;
         if let Some(input) = self.input(connection) {
-            let inputs = top.entry("inputs").or_insert_with(|| Json::Array(Vec::new())).as_array_mut()?;
+            let inputs = top
+                .entry("inputs")
+                .or_insert_with(|| Json::Array(Vec::new()))
+                .as_array_mut()?;
             let input = object(&input);
             if !inputs.iter().any(|other| other["id"] == input["id"]) {
                 inputs.push(input);
             }
         }
-        let servers = top.entry(self.container()).or_insert_with(|| Json::Object(Map::new()));
-        servers.as_object_mut()?.insert(connection.name.to_owned(), object(entry));
+        let servers = top
+            .entry(self.container())
+            .or_insert_with(|| Json::Object(Map::new()));
+        servers
+            .as_object_mut()?
+            .insert(connection.name.to_owned(), object(entry));
         Some(wanted)
     }
 
-    fn into_json(self, text: &str, connection: &Connection<'_>, entry: &[(String, EntryValue)]) -> Option<String> {
+    fn into_json(
+        self,
+        text: &str,
+        connection: &Connection<'_>,
+        entry: &[(String, EntryValue)],
+    ) -> Option<String> {
         // Windows puts a mark before the text.
         let (mark, text) = match text.strip_prefix('\u{feff}') {
             Some(text) => ("\u{feff}", text),
@@ -104,10 +140,18 @@ impl McpClient {
         let top = root.object_value_or_create()?;
         if let Some(input) = self.input(connection) {
             let inputs = top.array_value_or_create("inputs")?;
-            let is_there = inputs.elements().iter().filter_map(jsonc_parser::cst::CstNode::as_object).any(|other| {
-                let id = other.get("id").and_then(|id| id.value()?.as_string_lit()?.decoded_value().ok());
-                input.iter().any(|(key, value)| key == "id" && id.clone().map(EntryValue::Text).as_ref() == Some(value))
-            });
+            let is_there = inputs
+                .elements()
+                .iter()
+                .filter_map(jsonc_parser::cst::CstNode::as_object)
+                .any(|other| {
+                    let id = other
+                        .get("id")
+                        .and_then(|id| id.value()?.as_string_lit()?.decoded_value().ok());
+                    input.iter().any(|(key, value)| {
+                        key == "id" && id.clone().map(EntryValue::Text).as_ref() == Some(value)
+                    })
+                });
             if !is_there {
                 inputs.append(EntryValue::Object(input).to_cst());
             }
@@ -141,12 +185,19 @@ impl McpClient {
                 kept.push(line);
             }
         }
-        let keys: String = entry.iter().map(|(key, value)| format!("{key} = {}\n", value.to_toml())).collect();
+        let keys: String = entry
+            .iter()
+            .map(|(key, value)| format!("{key} = {}\n", value.to_toml()))
+            .collect();
         let table = format!("{header}\n{keys}");
         match place {
             Some(at) => {
                 let after = if at < kept.len() { "\n" } else { "" };
-                format!("{}{table}{after}{}", kept[..at].concat(), kept[at..].concat())
+                format!(
+                    "{}{table}{after}{}",
+                    kept[..at].concat(),
+                    kept[at..].concat()
+                )
             }
             None if text.trim().is_empty() => format!("{text}{table}"),
             None => {
@@ -168,8 +219,12 @@ mod tests {
     use super::*;
 
     fn merged(client: McpClient, text: &str) -> String {
-        let connection =
-            Connection { name: "weir", url: "http://x/mcp", program: "weir", credential: Credential::None };
+        let connection = Connection {
+            name: "weir",
+            url: "http://x/mcp",
+            program: "weir",
+            credential: Credential::None,
+        };
         match client.merged(text, &connection, false).unwrap() {
             Merged::Changed(text) => text,
             Merged::Unchanged => panic!("nothing was changed in {text}"),
@@ -178,11 +233,19 @@ mod tests {
 
     #[test]
     fn marks_ends_of_lines_and_comments_stay() {
-        let text = "\u{feff}{\r\n  // a\r\n  \"mcpServers\": {\r\n    \"b\": {}, /* c */\r\n  },\r\n}\r\n";
+        let text =
+            "\u{feff}{\r\n  // a\r\n  \"mcpServers\": {\r\n    \"b\": {}, /* c */\r\n  },\r\n}\r\n";
         let now = merged(McpClient::Cursor, text);
         assert!(now.starts_with("\u{feff}{\r\n  // a\r\n"), "{now:?}");
-        assert!(now.contains("\"b\": {}, /* c */\r\n") && now.ends_with("},\r\n}\r\n"), "{now:?}");
-        assert_eq!(now.matches('\n').count(), now.matches("\r\n").count(), "{now:?}");
+        assert!(
+            now.contains("\"b\": {}, /* c */\r\n") && now.ends_with("},\r\n}\r\n"),
+            "{now:?}"
+        );
+        assert_eq!(
+            now.matches('\n').count(),
+            now.matches("\r\n").count(),
+            "{now:?}"
+        );
     }
 
     #[test]
@@ -198,13 +261,28 @@ mod tests {
         ] {
             let now = merged(McpClient::Cursor, text);
             let tree = json_tree("file.json", &now).unwrap();
-            assert_eq!(tree["mcpServers"]["weir"]["url"], "http://x/mcp", "{text}: {now}");
-            assert!(!text.starts_with("//") || now.starts_with("// mine\n"), "{now}");
+            assert_eq!(
+                tree["mcpServers"]["weir"]["url"], "http://x/mcp",
+                "{text}: {now}"
+            );
+            assert!(
+                !text.starts_with("//") || now.starts_with("// mine\n"),
+                "{now}"
+            );
         }
-        for text in ["", "a = 1", "[mcp_servers.b]\nurl = \"c\"\n", "# mine\n", "[[list]]\nx = 1\n"] {
+        for text in [
+            "",
+            "a = 1",
+            "[mcp_servers.b]\nurl = \"c\"\n",
+            "# mine\n",
+            "[[list]]\nx = 1\n",
+        ] {
             let now = merged(McpClient::Codex, text);
             let tree = json_tree("file.toml", &now).unwrap();
-            assert_eq!(tree["mcp_servers"]["weir"]["url"], "http://x/mcp", "{text}: {now}");
+            assert_eq!(
+                tree["mcp_servers"]["weir"]["url"], "http://x/mcp",
+                "{text}: {now}"
+            );
             assert!(now.starts_with(text), "{now}");
         }
     }

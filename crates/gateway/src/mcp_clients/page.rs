@@ -42,30 +42,62 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// The credential that clients of this weir write into their files: none for OAuth, a variable for API keys.
+/// The credential that clients of this weir write into their files: none for OAuth, a variable for
+/// API keys.
 pub(crate) fn usual_credential(config: &Config) -> Credential {
-    if config.wants_keys() { Credential::Variable(super::TOKEN_VARIABLE.to_owned()) } else { Credential::None }
+    if config.wants_keys() {
+        Credential::Variable(super::TOKEN_VARIABLE.to_owned())
+    } else {
+        Credential::None
+    }
 }
 
-/// One part for each client, which a click unfolds: the file, the entry, and the client's own command.
+/// One part for each client, which a click unfolds: the file, the entry, and the client's own
+/// command.
 pub(crate) fn client_sections(url: &str, credential: &Credential) -> String {
     let mut out = String::new();
     for client in McpClient::ALL {
-        let connection = Connection { name: "weir", url, program: "weir", credential: credential.clone() };
+        let connection = Connection {
+            name: "weir",
+            url,
+            program: "weir",
+            credential: credential.clone(),
+        };
         // Writing to a string cannot fail, here and below.
-        let _ = write!(out, "<details><summary>{}</summary>", escape(client.title()));
+        let _ = write!(
+            out,
+            "<details><summary>{}</summary>",
+            escape(client.title())
+        );
         if let Some(command) = client.command(&connection) {
-            let _ = write!(out, "<p>Run</p><pre>{}</pre><p>or add to {}:</p>", escape(&command), files(client));
+            let _ = write!(
+                out,
+                "<p>Run</p><pre>{}</pre><p>or add to {}:</p>",
+                escape(&command),
+                files(client)
+            );
         } else {
             let _ = write!(out, "<p>Add to {}:</p>", files(client));
         }
-        let _ = write!(out, "<pre>{}</pre>", escape(client.snippet(&connection).trim_end()));
+        let _ = write!(
+            out,
+            "<pre>{}</pre>",
+            escape(client.snippet(&connection).trim_end())
+        );
         match credential {
             Credential::Variable(variable) if client == McpClient::VsCode => {
-                let _ = write!(out, "<p>It asks for the key once. {} is not needed.</p>", escape(variable));
+                let _ = write!(
+                    out,
+                    "<p>It asks for the key once. {} is not needed.</p>",
+                    escape(variable)
+                );
             }
             Credential::Variable(variable) if client.has_variables() => {
-                let _ = write!(out, "<p>Set <code>{}</code> to the key where it starts.</p>", escape(variable));
+                let _ = write!(
+                    out,
+                    "<p>Set <code>{}</code> to the key where it starts.</p>",
+                    escape(variable)
+                );
             }
             Credential::Variable(_) => {
                 let name = client.name();
@@ -84,25 +116,46 @@ pub(crate) fn client_sections(url: &str, credential: &Credential) -> String {
 
 /// The names of a client's file on Linux, on macOS where it is another one, and in projects.
 fn files(client: McpClient) -> String {
-    let folders = |is_macos| ClientFolders { is_macos, ..ClientFolders::at("~".into(), "".into()) };
-    let shown =
-        |is_macos| format!("<code>{}</code>", escape(&client.usual_file(&folders(is_macos)).display().to_string()));
+    let folders = |is_macos| ClientFolders {
+        is_macos,
+        ..ClientFolders::at("~".into(), "".into())
+    };
+    let shown = |is_macos| {
+        format!(
+            "<code>{}</code>",
+            escape(&client.usual_file(&folders(is_macos)).display().to_string())
+        )
+    };
     let (linux, macos) = (shown(false), shown(true));
-    let mut out = if linux == macos { linux } else { format!("{linux}, on macOS {macos}") };
+    let mut out = if linux == macos {
+        linux
+    } else {
+        format!("{linux}, on macOS {macos}")
+    };
     if let Some(project) = client.project_file(&folders(false)) {
-        let _ = write!(out, ", or in a project <code>{}</code>", escape(&project.display().to_string()));
+        let _ = write!(
+            out,
+            ", or in a project <code>{}</code>",
+            escape(&project.display().to_string())
+        );
     }
     out
 }
 
-/// The page for a person who opens an endpoint in a browser. It has the endpoint's URL, and no name of an upstream or a tool.
+/// The page for a person who opens an endpoint in a browser. It has the endpoint's URL, and no name
+/// of an upstream or a tool.
 pub(crate) fn help_page(config: &Config, listener: SocketAddr) -> HelpPage {
     let is_known = config.front.public_url.is_some() || !listener.ip().is_unspecified();
     let base = match is_known {
         true => config.public_base(listener),
-        // Which of its addresses the reader used is not for this page to say: `Host` is the reader's word.
+        // Which of its addresses the reader used is not for this page to say: `Host` is the
+        // reader's word.
         false => {
-            let scheme = if config.front.tls.is_some() { "https" } else { "http" };
+            let scheme = if config.front.tls.is_some() {
+                "https"
+            } else {
+                "http"
+            };
             format!("{scheme}://ADDRESS:{}", listener.port())
         }
     };
@@ -114,7 +167,10 @@ pub(crate) fn help_page(config: &Config, listener: SocketAddr) -> HelpPage {
          initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>MCP endpoint - weir</title><style>{STYLE}</style></head>\
          <body><main>{parts}</main></body></html>\n"
     );
-    HelpPage { parts: html.split(PATH).map(str::to_owned).collect(), policy: HeaderValue::from_static(POLICY.as_str()) }
+    HelpPage {
+        parts: html.split(PATH).map(str::to_owned).collect(),
+        policy: HeaderValue::from_static(POLICY.as_str()),
+    }
 }
 
 fn body(config: &Config, url: &str, is_known: bool, credential: &Credential) -> String {
@@ -128,7 +184,9 @@ fn body(config: &Config, url: &str, is_known: bool, credential: &Credential) -> 
     }
     out.push_str(match (config.auth.required, credential) {
         (false, _) => "<p>No login is needed.</p>",
-        (true, Credential::Variable(_)) => "<p>It wants an API key, which its operators give out.</p>",
+        (true, Credential::Variable(_)) => {
+            "<p>It wants an API key, which its operators give out.</p>"
+        }
         (true, _) if !config.auth.issuers.is_empty() => {
             "<p>It wants a login: a client opens a browser for that by itself when it connects.</p>"
         }
@@ -160,7 +218,13 @@ mod tests {
         assert!(!hostile.contains(['<', '>', '"', '\'']), "{hostile}");
         let sections = client_sections("http://x/mcp", &Credential::None);
         assert_eq!(sections.matches("<details>").count(), McpClient::ALL.len());
-        assert!(sections.contains("&quot;url&quot;: &quot;http://x/mcp&quot;"), "{sections}");
-        assert!(sections.contains("on macOS <code>~/Library/Application Support/Claude/"), "{sections}");
+        assert!(
+            sections.contains("&quot;url&quot;: &quot;http://x/mcp&quot;"),
+            "{sections}"
+        );
+        assert!(
+            sections.contains("on macOS <code>~/Library/Application Support/Claude/"),
+            "{sections}"
+        );
     }
 }

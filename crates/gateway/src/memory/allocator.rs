@@ -1,10 +1,11 @@
 //! Has the allocator give back what a wave of work left behind.
 //!
-//! mimalloc has a heap for each thread. A block that another thread frees is only noted; its own thread looks at the notes when it
-//! allocates much. Connections are freed by whichever worker sees their end, so after a wave of them most of its memory stays
-//! with the process: nobody allocates any more. mimalloc's own call for that moment is not safe to make from Rust. What every
-//! thread can do is allocate: one that has made [`SLOW`] allocations beyond the fast path goes through all of its heap, and what
-//! is free in it goes back to the system.
+//! mimalloc has a heap for each thread. A block that another thread frees is only noted; its own
+//! thread looks at the notes when it allocates much. Connections are freed by whichever worker sees
+//! their end, so after a wave of them most of its memory stays with the process: nobody allocates
+//! any more. mimalloc's own call for that moment is not safe to make from Rust. What every thread
+//! can do is allocate: one that has made [`SLOW`] allocations beyond the fast path goes through all
+//! of its heap, and what is free in it goes back to the system.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -16,13 +17,14 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-/// As many allocations as mimalloc counts before a thread goes through its heap (`MIMALLOC_GENERIC_COLLECT`), and some more: the
-/// count goes by thousands.
+/// As many allocations as mimalloc counts before a thread goes through its heap
+/// (`MIMALLOC_GENERIC_COLLECT`), and some more: the count goes by thousands.
 const SLOW: usize = 11_000;
 /// A size that is beyond the fast path, which ends at 1 KiB.
 const SIZE: usize = 2 << 10;
 
-/// Between two rounds. What one round has freed the next gives back: mimalloc waits a second with that.
+/// Between two rounds. What one round has freed the next gives back: mimalloc waits a second with
+/// that.
 const EVERY: Duration = Duration::from_secs(3);
 /// Rounds after the last change.
 const ROUNDS: usize = 4;
@@ -47,13 +49,24 @@ pub(super) struct HeapTrimmer {
 
 impl HeapTrimmer {
     pub(super) fn new() -> Self {
-        Self { before: [0; 2], rounds: 0, next: Instant::now(), round: 0, done: Arc::default() }
+        Self {
+            before: [0; 2],
+            rounds: 0,
+            next: Instant::now(),
+            round: 0,
+            done: Arc::default(),
+        }
     }
 
     /// Called at each look at the memory.
     pub(super) fn look(&mut self, used: u64, reserved: u64, tasks: &TaskTracker) {
         let now = [used, reserved];
-        if self.before.iter().zip(now).any(|(before, now)| before.abs_diff(now) >= CHANGE) {
+        if self
+            .before
+            .iter()
+            .zip(now)
+            .any(|(before, now)| before.abs_diff(now) >= CHANGE)
+        {
             self.rounds = ROUNDS;
         }
         if self.rounds > 0 && Instant::now() >= self.next {
@@ -69,7 +82,8 @@ impl HeapTrimmer {
         if is_over || self.done.load(Ordering::Relaxed) >= workers {
             return;
         }
-        // A worker takes what it finds, so some find more than one of these, and some none until the next look.
+        // A worker takes what it finds, so some find more than one of these, and some none until
+        // the next look.
         for _ in 0..workers {
             let (round, done) = (self.round, self.done.clone());
             tasks.spawn(async move {
@@ -107,8 +121,16 @@ mod tests {
         let mut trimmer = HeapTrimmer::new();
         assert_eq!(rounds(&mut trimmer, 100 << 20, 60).await, ROUNDS);
         assert_eq!(rounds(&mut trimmer, (100 << 20) + 1000, 60).await, 0);
-        assert_eq!(rounds(&mut trimmer, 200 << 20, 6).await, 2, "no more often while it grows");
+        assert_eq!(
+            rounds(&mut trimmer, 200 << 20, 6).await,
+            2,
+            "no more often while it grows"
+        );
         assert_eq!(rounds(&mut trimmer, 150 << 20, 60).await, ROUNDS);
-        assert_eq!(trimmer.done.load(Ordering::Relaxed), 1, "the one worker there is");
+        assert_eq!(
+            trimmer.done.load(Ordering::Relaxed),
+            1,
+            "the one worker there is"
+        );
     }
 }

@@ -29,7 +29,11 @@ struct AnsiColors(bool);
 
 impl AnsiColors {
     fn paint(self, code: &str, text: &str) -> String {
-        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.0 {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     fn bold(self, text: &str) -> String {
@@ -69,29 +73,61 @@ impl StartBanner {
     pub(super) fn show(weir: &Weir, config: &Config, colors: bool) -> Self {
         let colors = AnsiColors(colors);
         let upstreams = count(config.upstreams.len(), "upstream");
-        let mut lines = vec![colors.bold(&format!("weir {} serves {upstreams}", env!("CARGO_PKG_VERSION")))];
+        let mut lines = vec![colors.bold(&format!(
+            "weir {} serves {upstreams}",
+            env!("CARGO_PKG_VERSION")
+        ))];
         let base = config.public_base(weir.address());
         let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
-        let mut urls: Vec<(String, String)> =
-            listed.map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config))).collect();
+        let mut urls: Vec<(String, String)> = listed
+            .map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config)))
+            .collect();
         if let Some(admin) = weir.admin_address() {
-            urls.push((format!("http://{}/", on_this_machine(admin)), "status page, for operators".to_owned()));
+            urls.push((
+                format!("http://{}/", on_this_machine(admin)),
+                "status page, for operators".to_owned(),
+            ));
         }
-        let width = urls.iter().map(|(url, _)| url.len()).max().unwrap_or_default();
-        lines.extend(urls.iter().map(|(url, what)| format!("  {url:<width$}  {}", colors.dim(&one_line(what)))));
-        if let Some(more) = config.endpoints.len().checked_sub(MOST_ENDPOINTS).filter(|more| *more > 0) {
+        let width = urls
+            .iter()
+            .map(|(url, _)| url.len())
+            .max()
+            .unwrap_or_default();
+        lines.extend(
+            urls.iter()
+                .map(|(url, what)| format!("  {url:<width$}  {}", colors.dim(&one_line(what)))),
+        );
+        if let Some(more) = config
+            .endpoints
+            .len()
+            .checked_sub(MOST_ENDPOINTS)
+            .filter(|more| *more > 0)
+        {
             lines.push(colors.dim(&format!("  and {} more", count(more, "endpoint"))));
         }
-        let first = config.endpoints.first().map(|endpoint| format!("{base}{}", endpoint.id));
-        let try_it = first.map(|url| format!("weir tools {url}   ")).unwrap_or_default();
+        let first = config
+            .endpoints
+            .first()
+            .map(|endpoint| format!("{base}{}", endpoint.id));
+        let try_it = first
+            .map(|url| format!("weir tools {url}   "))
+            .unwrap_or_default();
         lines.push(colors.dim(&format!("  {try_it}Ctrl-C ends it")));
         print_error(lines.join("\n"));
-        Self { colors, zone: TimeZone::own(), known: Vec::new(), looks: interval(LOOK) }
+        Self {
+            colors,
+            zone: TimeZone::own(),
+            known: Vec::new(),
+            looks: interval(LOOK),
+        }
     }
 
-    /// Waits for the next look at the upstreams, and takes it; for ever without a banner. Cancel safe.
+    /// Waits for the next look at the upstreams, and takes it; for ever without a banner. Cancel
+    /// safe.
     pub(super) async fn follow(banner: &mut Option<Self>, weir: &Weir) {
-        let Some(banner) = banner else { return std::future::pending().await };
+        let Some(banner) = banner else {
+            return std::future::pending().await;
+        };
         banner.looks.tick().await;
         banner.look(weir);
     }
@@ -100,8 +136,13 @@ impl StartBanner {
     fn look(&mut self, weir: &Weir) {
         let now = SystemTime::now();
         let status = weir.catalog().status();
-        self.known.retain(|(id, _)| status.iter().any(|upstream| upstream.id.as_str() == id));
-        let width = status.iter().map(|upstream| upstream.id.as_str().len()).max().unwrap_or_default();
+        self.known
+            .retain(|(id, _)| status.iter().any(|upstream| upstream.id.as_str() == id));
+        let width = status
+            .iter()
+            .map(|upstream| upstream.id.as_str().len())
+            .max()
+            .unwrap_or_default();
         for upstream in &status {
             let id = upstream.id.as_str();
             let at = self.known.iter().position(|(known, _)| known == id);
@@ -127,10 +168,22 @@ impl StartBanner {
     fn line(&self, shown: &ShownState, upstream: &UpstreamStatus) -> Option<String> {
         Some(match shown {
             ShownState::Starting(_) => return None,
-            ShownState::Slow => format!("{} for {} s already", self.colors.paint("33", "starting"), SLOW.as_secs()),
+            ShownState::Slow => format!(
+                "{} for {} s already",
+                self.colors.paint("33", "starting"),
+                SLOW.as_secs()
+            ),
             ShownState::Up { tools } => {
-                let revision = upstream.health.revision.map(|revision| format!(", {revision}")).unwrap_or_default();
-                format!("{} with {}{revision}", self.colors.paint("32", "up"), count(*tools, "tool"))
+                let revision = upstream
+                    .health
+                    .revision
+                    .map(|revision| format!(", {revision}"))
+                    .unwrap_or_default();
+                format!(
+                    "{} with {}{revision}",
+                    self.colors.paint("32", "up"),
+                    count(*tools, "tool")
+                )
             }
             ShownState::Down(why) => format!("{}: {why}", self.colors.paint("31", "down")),
             ShownState::Disabled => self.colors.paint("33", "disabled by an operator"),
@@ -141,7 +194,9 @@ impl StartBanner {
 /// The upstreams of an endpoint, in words.
 fn shows(endpoint: &Endpoint, config: &Config) -> String {
     match &endpoint.mode {
-        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => "all of them".to_owned(),
+        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
+            "all of them".to_owned()
+        }
         Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
         Mode::Transparent(one) => one.to_string(),
     }
@@ -152,10 +207,15 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
     let base = upstream.lists.first();
     match (upstream.reach(), before) {
         _ if upstream.closed.is_some() => ShownState::Disabled,
-        (Reach::Up, _) => ShownState::Up { tools: base.map_or(0, |list| list.tools) },
+        (Reach::Up, _) => ShownState::Up {
+            tools: base.map_or(0, |list| list.tools),
+        },
         (Reach::Unknown, None) => ShownState::Starting(now),
         (Reach::Unknown, Some(ShownState::Starting(since))) => {
-            match now.duration_since(*since).is_ok_and(|waited| waited >= SLOW) {
+            match now
+                .duration_since(*since)
+                .is_ok_and(|waited| waited >= SLOW)
+            {
                 true => ShownState::Slow,
                 false => ShownState::Starting(*since),
             }

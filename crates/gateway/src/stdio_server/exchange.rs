@@ -37,12 +37,17 @@ struct WrittenMessages {
 impl Exchange {
     /// Answers the request, unless the host takes it back.
     pub(super) async fn run(self) {
-        let (withdrawn, abandoned) = (self.in_flight.withdrawn.clone(), self.shared.abandoned.clone());
+        let (withdrawn, abandoned) = (
+            self.in_flight.withdrawn.clone(),
+            self.shared.abandoned.clone(),
+        );
         let answered = async {
             match &self.era {
                 // Dropping the response cancels the request. No message may follow.
                 RequestEra::Modern(params) => {
-                    let _withdrawn = withdrawn.run_until_cancelled(self.answer_modern(params)).await;
+                    let _withdrawn = withdrawn
+                        .run_until_cancelled(self.answer_modern(params))
+                        .await;
                 }
                 // The client side has the host's `notifications/cancelled`, and ends the response.
                 RequestEra::Legacy => self.answer_legacy().await,
@@ -53,7 +58,11 @@ impl Exchange {
 
     /// Begins a session by `initialize`, in the place of the one before.
     pub(super) async fn initialize(self) {
-        let begun = self.shared.abandoned.run_until_cancelled(self.begin_session()).await;
+        let begun = self
+            .shared
+            .abandoned
+            .run_until_cancelled(self.begin_session())
+            .await;
         if let Some(Err(text)) = begun {
             self.refuse(code::INTERNAL_ERROR, text).await;
         }
@@ -63,14 +72,21 @@ impl Exchange {
         self.shared.begin_session(None).await;
         self.reach_remote().await?;
         let post = self.shared.requests.post(None, self.request.raw.clone());
-        let response = self.shared.channel.send(post).await.map_err(|stopped| stopped.to_string())?;
+        let response = self
+            .shared
+            .channel
+            .send(post)
+            .await
+            .map_err(|stopped| stopped.to_string())?;
         let id = response.headers().get("mcp-session-id").cloned();
         let mut messages = ResponseMessages::new(response, &self.shared.room);
         let Some(answer) = messages.next().await.map_err(|error| error.to_string())? else {
             return Err(refusal(messages.status(), &messages.text().await));
         };
         if let (Some(id), Some(revision)) = (id, revision(&answer)) {
-            self.shared.begin_session(Some(HostSession { id, revision })).await;
+            self.shared
+                .begin_session(Some(HostSession { id, revision }))
+                .await;
         }
         let mut written = WrittenMessages::default();
         self.pass_on(&answer, &mut written).await;
@@ -82,20 +98,32 @@ impl Exchange {
             return self.refuse(code::INTERNAL_ERROR, text).await;
         }
         let mut written = WrittenMessages::default();
-        let outcome = self.pass_all(self.shared.requests.post_modern(&self.request, params), &mut written).await;
+        let outcome = self
+            .pass_all(
+                self.shared.requests.post_modern(&self.request, params),
+                &mut written,
+            )
+            .await;
         if let Err(text) = outcome {
             self.refuse(code::INTERNAL_ERROR, text).await;
         }
         let is_listen = self.request.method.known() == Some(Method::SubscriptionsListen);
-        // 2026-07-28, cancellation: a server that tears a subscription down sends this. Over HTTP the end of the stream stands for it.
+        // 2026-07-28, cancellation: a server that tears a subscription down sends this. Over HTTP
+        // the end of the stream stands for it.
         if is_listen && (written.others || written.answer == Some(true)) {
-            self.shared.stdout.write(&torn_down(self.request.id.as_json())).await;
+            self.shared
+                .stdout
+                .write(&torn_down(self.request.id.as_json()))
+                .await;
         }
     }
 
     async fn answer_legacy(&self) {
         let session = self.shared.session();
-        let post = self.shared.requests.post(session.as_ref(), self.request.raw.clone());
+        let post = self
+            .shared
+            .requests
+            .post(session.as_ref(), self.request.raw.clone());
         let outcome = self.pass_all(post, &mut WrittenMessages::default()).await;
         if let Err(text) = outcome
             && !self.in_flight.withdrawn.is_cancelled()
@@ -116,15 +144,26 @@ impl Exchange {
     ///
     /// # Errors
     /// In words: no message was the answer.
-    async fn pass_all(&self, post: http::Request<Bytes>, written: &mut WrittenMessages) -> Result<(), String> {
-        let response = self.shared.channel.send(post).await.map_err(|stopped| stopped.to_string())?;
+    async fn pass_all(
+        &self,
+        post: http::Request<Bytes>,
+        written: &mut WrittenMessages,
+    ) -> Result<(), String> {
+        let response = self
+            .shared
+            .channel
+            .send(post)
+            .await
+            .map_err(|stopped| stopped.to_string())?;
         let mut messages = ResponseMessages::new(response, &self.shared.room);
         loop {
             match messages.next().await {
                 Ok(Some(message)) => self.pass_on(&message, written).await,
                 Ok(None) => break,
                 Err(_) if written.answer.is_some() => break,
-                Err(error @ (BrokenResponse::TooLarge | BrokenResponse::Lost(_))) => return Err(error.to_string()),
+                Err(error @ (BrokenResponse::TooLarge | BrokenResponse::Lost(_))) => {
+                    return Err(error.to_string());
+                }
             }
         }
         match written.answer {
@@ -138,7 +177,8 @@ impl Exchange {
         match Message::parse(message.clone(), &Limits::upstream()) {
             Ok(Message::Response(answer)) => {
                 written.answer = Some(answer.outcome.is_ok());
-                // Only an error to a request that could not be read has no id, and the id of this one is known.
+                // Only an error to a request that could not be read has no id, and the id of this
+                // one is known.
                 if let (None, Some(Ok(error))) = (&answer.id, answer.error()) {
                     let answer = write::error_response(Some(&self.request.id), false, &error);
                     return self.shared.stdout.write(&answer).await;
@@ -163,7 +203,14 @@ impl Exchange {
 
     async fn refuse(&self, code: i64, text: String) {
         let error = ErrorObject::new(code, text);
-        self.shared.stdout.write(&write::error_response(Some(&self.request.id), false, &error)).await;
+        self.shared
+            .stdout
+            .write(&write::error_response(
+                Some(&self.request.id),
+                false,
+                &error,
+            ))
+            .await;
     }
 }
 
@@ -180,7 +227,10 @@ fn refusal(status: StatusCode, text: &str) -> String {
 
 /// The revision in the result of `initialize`.
 fn revision(answer: &Bytes) -> Option<Revision> {
-    let Ok(Message::Response(response)) = Message::parse(answer.clone(), &Limits::upstream()) else { return None };
+    let Ok(Message::Response(response)) = Message::parse(answer.clone(), &Limits::upstream())
+    else {
+        return None;
+    };
     let result = Params::parse(Some(&response.outcome.ok()?)).ok()?;
     Revision::parse(&result.protocol_version().ok().flatten()?)
 }
@@ -188,6 +238,9 @@ fn revision(answer: &Bytes) -> Option<Revision> {
 /// The notification that a subscription has ended.
 fn torn_down(id: &[u8]) -> Bytes {
     let mut params = bytes::BytesMut::new();
-    ObjectWriter::new(&mut params).raw("requestId", id).string("reason", "The server ended the subscription").end();
+    ObjectWriter::new(&mut params)
+        .raw("requestId", id)
+        .string("reason", "The server ended the subscription")
+        .end();
     write::notification(Method::Cancelled.as_str(), Some(&params))
 }

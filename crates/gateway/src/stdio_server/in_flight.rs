@@ -32,16 +32,24 @@ pub(super) struct InFlightRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotBegun {
     /// [`MOST`] are in flight.
-    #[error("{MOST} requests wait for their answers already: send this one again after one of them")]
+    #[error(
+        "{MOST} requests wait for their answers already: send this one again after one of them"
+    )]
     TooMany,
     /// The id is taken.
-    #[error("A request with this id waits for its answer already: give each request an id of its own")]
+    #[error(
+        "A request with this id waits for its answer already: give each request an id of its own"
+    )]
     SameId,
 }
 
 impl InFlightRequests {
     /// Begins a request.
-    pub(super) fn begin(&self, id: &RequestId, is_modern: bool) -> Result<InFlightRequest, NotBegun> {
+    pub(super) fn begin(
+        &self,
+        id: &RequestId,
+        is_modern: bool,
+    ) -> Result<InFlightRequest, NotBegun> {
         let (id, withdrawn): (Box<[u8]>, _) = (id.as_json().into(), CancellationToken::new());
         let mut all = self.lock();
         if all.contains_key(&id) {
@@ -50,14 +58,26 @@ impl InFlightRequests {
         if all.len() >= MOST {
             return Err(NotBegun::TooMany);
         }
-        all.insert(id.clone(), Entry { withdrawn: withdrawn.clone(), is_modern });
-        Ok(InFlightRequest { all: self.clone(), id, withdrawn })
+        all.insert(
+            id.clone(),
+            Entry {
+                withdrawn: withdrawn.clone(),
+                is_modern,
+            },
+        );
+        Ok(InFlightRequest {
+            all: self.clone(),
+            id,
+            withdrawn,
+        })
     }
 
     /// Cancels a request. True if it is a modern one: those are cancelled by dropping them alone.
     pub(super) fn withdraw(&self, id: &RequestId) -> bool {
         let all = self.lock();
-        let Some(entry) = all.get(id.as_json()) else { return false };
+        let Some(entry) = all.get(id.as_json()) else {
+            return false;
+        };
         entry.withdrawn.cancel();
         entry.is_modern
     }
@@ -81,7 +101,9 @@ mod tests {
     #[test]
     fn requests_are_bounded_and_an_id_is_taken_until_its_answer() {
         let all = InFlightRequests::default();
-        let begun: Vec<_> = (0..MOST as u64).map(|n| all.begin(&RequestId::from(n), false).unwrap()).collect();
+        let begun: Vec<_> = (0..MOST as u64)
+            .map(|n| all.begin(&RequestId::from(n), false).unwrap())
+            .collect();
         let [old, new] = [3, 5000].map(|n: u64| RequestId::from(n));
         assert_eq!(all.begin(&old, false).unwrap_err(), NotBegun::SameId);
         assert_eq!(all.begin(&new, false).unwrap_err(), NotBegun::TooMany);
@@ -93,7 +115,10 @@ mod tests {
     fn only_a_modern_request_is_taken_back_here_alone() {
         let all = InFlightRequests::default();
         let [legacy, modern] = [1, 2].map(|n: u64| RequestId::from(n));
-        let (one, two) = (all.begin(&legacy, false).unwrap(), all.begin(&modern, true).unwrap());
+        let (one, two) = (
+            all.begin(&legacy, false).unwrap(),
+            all.begin(&modern, true).unwrap(),
+        );
         assert!(!all.withdraw(&legacy) && all.withdraw(&modern));
         assert!(one.withdrawn.is_cancelled() && two.withdrawn.is_cancelled());
         assert!(!all.withdraw(&RequestId::from(3_u64)));

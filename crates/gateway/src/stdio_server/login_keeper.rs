@@ -38,12 +38,17 @@ impl LoginKeeper {
     pub(super) fn new(url: &str, given: Option<HeaderValue>) -> Self {
         let source = match (given, Accounts::of_this_user(), login::server_url(url)) {
             (Some(given), _, _) => Source::Given(given),
-            (None, Ok(accounts), Ok(server)) => {
-                Source::Login(Box::new(UserLogin { accounts, server, last: Mutex::default() }))
-            }
+            (None, Ok(accounts), Ok(server)) => Source::Login(Box::new(UserLogin {
+                accounts,
+                server,
+                last: Mutex::default(),
+            })),
             (None, _, _) => Source::Nothing,
         };
-        Self { url: one_line(url), source }
+        Self {
+            url: one_line(url),
+            source,
+        }
     }
 }
 
@@ -51,7 +56,10 @@ impl KeepsTokens for LoginKeeper {
     fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>> {
         Box::pin(async move {
             match &self.source {
-                Source::Given(header) => Some(KeptToken { header: header.clone(), lifetime: None }),
+                Source::Given(header) => Some(KeptToken {
+                    header: header.clone(),
+                    lifetime: None,
+                }),
                 Source::Login(login) => login.token(is_refused).await,
                 Source::Nothing => None,
             }
@@ -65,7 +73,9 @@ impl KeepsTokens for LoginKeeper {
                 "the token of --token or WEIR_TOKEN is not taken; start `weir stdio` with another, or without one after `weir login {url}`"
             ),
             Source::Login(_) | Source::Nothing => {
-                format!("log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN")
+                format!(
+                    "log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN"
+                )
             }
         }
     }
@@ -74,15 +84,22 @@ impl KeepsTokens for LoginKeeper {
 impl UserLogin {
     async fn token(&self, is_refused: bool) -> Option<KeptToken> {
         let refused = self.last().clone().filter(|_| is_refused);
-        let account = self.accounts.token(&self.server, refused.as_ref()).await.unwrap_or_else(|error| {
-            // The server may not want a token.
-            tracing::warn!(%error, "going on without the login");
-            None
-        });
+        let account = self
+            .accounts
+            .token(&self.server, refused.as_ref())
+            .await
+            .unwrap_or_else(|error| {
+                // The server may not want a token.
+                tracing::warn!(%error, "going on without the login");
+                None
+            });
         self.last().clone_from(&account);
         let account = account?;
         let lifetime = account.lifetime(SystemTime::now());
-        Some(KeptToken { header: bearer(account.access_token())?, lifetime })
+        Some(KeptToken {
+            header: bearer(account.access_token())?,
+            lifetime,
+        })
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Account>> {

@@ -1,4 +1,5 @@
-//! A remote server behind the gateway of `weir stdio URL`: its config, and the wait until it is reached.
+//! A remote server behind the gateway of `weir stdio URL`: its config, and the wait until it is
+//! reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,22 +20,29 @@ const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// The time between two looks at its state.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards, so that `${NAME}` in it stays a text.
-const TEXT: &str =
-    r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
+/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards, so that `${NAME}`
+/// in it stays a text.
+const TEXT: &str = r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
 
-/// The config of a gateway in front of the server at `url`, with the credential that was given, or else with the person's login.
+/// The config of a gateway in front of the server at `url`, with the credential that was given, or
+/// else with the person's login.
 ///
 /// # Errors
 /// In words: the URL is none.
-pub(crate) fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
+pub(crate) fn remote_config(
+    url: &str,
+    authorization: Option<HeaderValue>,
+) -> Result<Config, String> {
     let wrong = || format!("`{url}` is no http or https URL, such as http://127.0.0.1:8080/mcp");
     let keeper = TokenKeeper(Arc::new(LoginKeeper::new(url, authorization)));
     let url: Uri = url.parse().map_err(|_| wrong())?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         return Err(wrong());
     }
-    let source = Source::Text { name: "the URL".to_owned(), text: TEXT.to_owned() };
+    let source = Source::Text {
+        name: "the URL".to_owned(),
+        text: TEXT.to_owned(),
+    };
     let outcome = Loader::new(source, &|_| None).load();
     let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
     for plan in &mut config.upstreams {
@@ -46,7 +54,8 @@ pub(crate) fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Re
     Ok(config)
 }
 
-/// The wait for the remote server. Before its first answer requests of the host fail with the cause, instead of showing a server without tools.
+/// The wait for the remote server. Before its first answer requests of the host fail with the
+/// cause, instead of showing a server without tools.
 pub(crate) struct RemoteGate {
     catalog: Arc<Catalog>,
     url: String,
@@ -55,7 +64,11 @@ pub(crate) struct RemoteGate {
 
 impl RemoteGate {
     pub(crate) fn new(catalog: Arc<Catalog>, url: &str) -> Self {
-        Self { catalog, url: one_line(url), was_up: AtomicBool::new(false) }
+        Self {
+            catalog,
+            url: one_line(url),
+            was_up: AtomicBool::new(false),
+        }
     }
 
     /// Waits until the server was reached for the first time.
@@ -85,12 +98,19 @@ impl RemoteGate {
             }
             Err(_) => {
                 let seconds = FIRST_ANSWER.as_secs();
-                Err(format!("{} gives no answer within {seconds} s: try again, or ask who runs the server", self.url))
+                Err(format!(
+                    "{} gives no answer within {seconds} s: try again, or ask who runs the server",
+                    self.url
+                ))
             }
         }
     }
 
     fn cause(&self, remote: &UpstreamStatus) -> String {
-        format!("{}: {}", self.url, one_line(remote.cause().unwrap_or("it cannot be reached")))
+        format!(
+            "{}: {}",
+            self.url,
+            one_line(remote.cause().unwrap_or("it cannot be reached"))
+        )
     }
 }

@@ -21,10 +21,13 @@ pub(super) enum RequestEra {
 }
 
 impl RequestEra {
-    /// Reads the era. A malformed request counts as a legacy one: the client side answers it with the error.
+    /// Reads the era. A malformed request counts as a legacy one: the client side answers it with
+    /// the error.
     pub(super) fn of(request: &HostRequest) -> Self {
         match Params::of(&request.method, request.params.as_ref()) {
-            Ok(params) if params.has_meta_protocol_version().unwrap_or(false) => Self::Modern(params),
+            Ok(params) if params.has_meta_protocol_version().unwrap_or(false) => {
+                Self::Modern(params)
+            }
             _ => Self::Legacy,
         }
     }
@@ -54,20 +57,32 @@ impl RequestMaker {
         request
     }
 
-    /// A modern request, whose headers repeat its body. A value that no header can have is left out, and the client side refuses the request.
+    /// A modern request, whose headers repeat its body. A value that no header can have is left
+    /// out, and the client side refuses the request.
     pub(super) fn post_modern(&self, request: &HostRequest, params: &Params) -> Request<Bytes> {
         let mut post = self.post(None, request.raw.clone());
-        let version = params.meta().ok().flatten().and_then(|meta| meta.protocol_version().ok().flatten());
+        let version = params
+            .meta()
+            .ok()
+            .flatten()
+            .and_then(|meta| meta.protocol_version().ok().flatten());
         let name = match request.method.known().map(Method::name_header) {
             Some(NameSource::Name) => params.name(),
             Some(NameSource::Uri) => params.uri(),
             Some(NameSource::TaskId) => params.task_id(),
             Some(NameSource::None) | None => Ok(None),
         };
-        let name = name.ok().flatten().map(|name| weir_wire::header::encode(&name).into_owned());
+        let name = name
+            .ok()
+            .flatten()
+            .map(|name| weir_wire::header::encode(&name).into_owned());
         let method = Some(request.method.as_str().to_owned());
         let version = version.map(std::borrow::Cow::into_owned);
-        let named = [("mcp-protocol-version", version), ("mcp-method", method), ("mcp-name", name)];
+        let named = [
+            ("mcp-protocol-version", version),
+            ("mcp-method", method),
+            ("mcp-name", name),
+        ];
         for (header, value) in named {
             if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
                 post.headers_mut().insert(header, value);
@@ -88,7 +103,12 @@ impl RequestMaker {
         self.request(HttpMethod::DELETE, Some(session), Bytes::new())
     }
 
-    fn request(&self, method: HttpMethod, session: Option<&HostSession>, body: Bytes) -> Request<Bytes> {
+    fn request(
+        &self,
+        method: HttpMethod,
+        session: Option<&HostSession>,
+        body: Bytes,
+    ) -> Request<Bytes> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.endpoint.clone();
@@ -99,7 +119,10 @@ impl RequestMaker {
         if let Some(session) = session {
             headers.insert("mcp-session-id", session.id.clone());
             if session.revision.has_version_header() {
-                headers.insert("mcp-protocol-version", HeaderValue::from_static(session.revision.as_str()));
+                headers.insert(
+                    "mcp-protocol-version",
+                    HeaderValue::from_static(session.revision.as_str()),
+                );
             }
         }
         request

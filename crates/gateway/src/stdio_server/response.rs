@@ -49,16 +49,30 @@ enum Kind {
 impl<'a> ResponseMessages<'a> {
     pub(super) fn new(response: Response<InMemoryBody>, room: &'a Semaphore) -> Self {
         let (head, body) = response.into_parts();
-        let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        let media = head
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|media| media.to_str().ok())
+            .unwrap_or_default();
         let kind = match media.split(';').next().unwrap_or_default().trim() {
             "text/event-stream" => Kind::Events {
-                decoder: Box::new(EventDecoder::new(Caps { max_event: LONGEST as u64, ..Caps::default() })),
+                decoder: Box::new(EventDecoder::new(Caps {
+                    max_event: LONGEST as u64,
+                    ..Caps::default()
+                })),
                 unread: Bytes::new(),
             },
             "application/json" => Kind::Json,
             _ => Kind::Text,
         };
-        Self { body, status: head.status, kind, room, held: None, size: 0 }
+        Self {
+            body,
+            status: head.status,
+            kind,
+            room,
+            held: None,
+            size: 0,
+        }
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -74,8 +88,9 @@ impl<'a> ResponseMessages<'a> {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// The next message; `None` at the end, and for a response without messages. The room of a large one is given back with the
-    /// next call, so that one waits for a slow host, and not one of each request.
+    /// The next message; `None` at the end, and for a response without messages. The room of a
+    /// large one is given back with the next call, so that one waits for a slow host, and not one
+    /// of each request.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
         self.held = None;
         match &mut self.kind {
@@ -91,7 +106,9 @@ impl<'a> ResponseMessages<'a> {
 
     async fn next_event(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
         loop {
-            let Kind::Events { decoder, unread } = &mut self.kind else { return Ok(None) };
+            let Kind::Events { decoder, unread } = &mut self.kind else {
+                return Ok(None);
+            };
             let decoded = decoder.feed(unread).map_err(|_| BrokenResponse::TooLarge)?;
             match decoded {
                 Some(Event::Message { data, .. }) => {
@@ -129,14 +146,20 @@ impl<'a> ResponseMessages<'a> {
             joined.extend_from_slice(&std::mem::take(&mut first));
             joined.extend_from_slice(&data);
         }
-        Ok(if joined.is_empty() { first } else { joined.freeze() })
+        Ok(if joined.is_empty() {
+            first
+        } else {
+            joined.freeze()
+        })
     }
 
     /// The next bytes; `None` at the end.
     async fn frame(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| BrokenResponse::Lost(error.to_string()))?;
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
             self.size += data.len();
             if self.size > LONGEST {
                 return Err(BrokenResponse::TooLarge);

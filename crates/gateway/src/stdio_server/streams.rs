@@ -1,5 +1,5 @@
-//! Standard input and output as lines. A thread each: a read of standard input cannot be taken back, and must not hold the end of
-//! the process.
+//! Standard input and output as lines. A thread each: a read of standard input cannot be taken
+//! back, and must not hold the end of the process.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -40,15 +40,17 @@ impl StdinLines {
 
     fn read(file: impl io::Read + Send + 'static, longest: usize) -> io::Result<Self> {
         let (sender, lines) = mpsc::channel(READ_AHEAD);
-        std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-            let mut input = BufReader::new(file);
-            // An input that cannot be read has ended.
-            while let Ok(Some(line)) = next_line(&mut input, longest) {
-                if sender.blocking_send(line).is_err() {
-                    break;
+        std::thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(move || {
+                let mut input = BufReader::new(file);
+                // An input that cannot be read has ended.
+                while let Ok(Some(line)) = next_line(&mut input, longest) {
+                    if sender.blocking_send(line).is_err() {
+                        break;
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self(lines))
     }
 
@@ -58,7 +60,8 @@ impl StdinLines {
     }
 }
 
-/// A descriptor of its own: the standard library's lock would be held while a read or a write waits.
+/// A descriptor of its own: the standard library's lock would be held while a read or a write
+/// waits.
 fn own(stream: impl AsFd) -> io::Result<OwnedFd> {
     stream.as_fd().try_clone_to_owned()
 }
@@ -112,20 +115,27 @@ impl StdoutWriter {
     fn write_to(mut file: impl io::Write + Send + 'static) -> io::Result<(Self, StdoutEnd)> {
         let (sender, mut messages) = mpsc::channel::<Bytes>(WAITING);
         let (ended, end) = oneshot::channel();
-        std::thread::Builder::new().name("stdout".to_owned()).spawn(move || {
-            while let Some(message) = messages.blocking_recv() {
-                if file.write_all(&message).and_then(|()| file.flush()).is_err() {
-                    break;
+        std::thread::Builder::new()
+            .name("stdout".to_owned())
+            .spawn(move || {
+                while let Some(message) = messages.blocking_recv() {
+                    if file
+                        .write_all(&message)
+                        .and_then(|()| file.flush())
+                        .is_err()
+                    {
+                        break;
+                    }
                 }
-            }
-            // Closed first, so that a writer that waits returns.
-            drop(messages);
-            let _ = ended.send(());
-        })?;
+                // Closed first, so that a writer that waits returns.
+                drop(messages);
+                let _ = ended.send(());
+            })?;
         Ok((Self(sender), StdoutEnd(end)))
     }
 
-    /// Writes a message as one line; waits while the host reads slowly. Messages after the host closed its end are dropped.
+    /// Writes a message as one line; waits while the host reads slowly. Messages after the host
+    /// closed its end are dropped.
     pub(super) async fn write(&self, message: &[u8]) {
         let _closed = self.0.send(weir_wire::write::line(message)).await;
     }
@@ -137,7 +147,8 @@ impl StdoutWriter {
 }
 
 impl StdoutEnd {
-    /// Waits until all messages are written, at most [`LAST_MESSAGES`]. All writers must be dropped.
+    /// Waits until all messages are written, at most [`LAST_MESSAGES`]. All writers must be
+    /// dropped.
     pub(super) async fn finish(self) {
         let _ = tokio::time::timeout(LAST_MESSAGES, self.0).await;
     }
@@ -159,7 +170,15 @@ mod tests {
             read.push(line);
         }
         let whole = |text: &'static [u8]| Line::Whole(Bytes::from_static(text));
-        assert_eq!(read, [whole(b"{}"), whole(b"0123456789"), Line::TooLong, whole(b"{\"a\":1}")]);
+        assert_eq!(
+            read,
+            [
+                whole(b"{}"),
+                whole(b"0123456789"),
+                Line::TooLong,
+                whole(b"{\"a\":1}")
+            ]
+        );
     }
 
     #[derive(Clone, Default)]
@@ -184,7 +203,10 @@ mod tests {
         writer.write(b"{}").await;
         drop(writer);
         end.finish().await;
-        assert_eq!(written.0.lock().unwrap().as_slice(), b"{   \"a\": \"\\n\"  }\n{}\n");
+        assert_eq!(
+            written.0.lock().unwrap().as_slice(),
+            b"{   \"a\": \"\\n\"  }\n{}\n"
+        );
     }
 
     #[tokio::test]

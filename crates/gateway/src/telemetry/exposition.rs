@@ -1,4 +1,5 @@
-//! Series as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0, which has exemplars.
+//! Series as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0, which has
+//! exemplars.
 
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,19 +23,31 @@ impl Format {
     /// The one that an `Accept` header prefers; the plain one where it does not say.
     pub(crate) fn accepted(accept: &str) -> Self {
         let weight = |wanted: &[&str]| {
-            let entries = accept.split(',').map(|entry| entry.split(';').map(str::trim));
+            let entries = accept
+                .split(',')
+                .map(|entry| entry.split(';').map(str::trim));
             let fitting = entries.filter_map(|mut parts| {
                 let media = parts.next()?.to_ascii_lowercase();
                 let parts: Vec<&str> = parts.collect();
                 // The draft before 1.0 is another format.
                 let known = !parts.iter().any(|part| part.starts_with("version=0.0.1"));
-                let q = parts.iter().find_map(|part| part.strip_prefix("q=")?.parse::<f64>().ok()).unwrap_or(1.0);
+                let q = parts
+                    .iter()
+                    .find_map(|part| part.strip_prefix("q=")?.parse::<f64>().ok())
+                    .unwrap_or(1.0);
                 (wanted.contains(&media.as_str()) && known).then_some(q)
             });
             fitting.fold(0.0, f64::max)
         };
-        let (open, plain) = (weight(&["application/openmetrics-text"]), weight(&["text/plain", "text/*", "*/*"]));
-        if open > 0.0 && open >= plain { Self::Open } else { Self::Plain }
+        let (open, plain) = (
+            weight(&["application/openmetrics-text"]),
+            weight(&["text/plain", "text/*", "*/*"]),
+        );
+        if open > 0.0 && open >= plain {
+            Self::Open
+        } else {
+            Self::Plain
+        }
     }
 
     /// Its media type.
@@ -48,7 +61,10 @@ impl Format {
 
 /// All series as text. `resource` is what is said of the process.
 pub(super) fn write(families: &[Family], resource: &[(String, String)], format: Format) -> String {
-    let mut page = Page { out: String::with_capacity(64 << 10), format };
+    let mut page = Page {
+        out: String::with_capacity(64 << 10),
+        format,
+    };
     page.target(resource);
     for family in families {
         page.family(family);
@@ -71,7 +87,10 @@ impl Page {
             Format::Open => ("target", "info"),
         };
         self.head(name, kind, "", "What is known of the process");
-        let labels: Vec<_> = resource.iter().map(|(name, text)| (label(name), text.as_str())).collect();
+        let labels: Vec<_> = resource
+            .iter()
+            .map(|(name, text)| (label(name), text.as_str()))
+            .collect();
         self.out.push_str("target_info");
         self.labels(labels.iter().map(|(name, text)| (name.as_str(), *text)));
         self.out.push_str(" 1\n");
@@ -85,7 +104,9 @@ impl Page {
             Kind::Histogram => "histogram",
         };
         // OpenMetrics names a counter's family without what its samples end in.
-        let stem = full.strip_suffix("_total").filter(|_| kind == "counter" && self.format == Format::Open);
+        let stem = full
+            .strip_suffix("_total")
+            .filter(|_| kind == "counter" && self.format == Format::Open);
         self.head(stem.unwrap_or(&full), kind, &family.unit, &family.about);
         for point in &family.points {
             self.point(&full, point);
@@ -94,8 +115,13 @@ impl Page {
 
     fn head(&mut self, name: &str, kind: &str, unit: &str, about: &str) {
         // In OpenMetrics as in a label; the plain format would show the stroke.
-        let about = Escaped { text: about, quotes: self.format == Format::Open };
-        self.put(format_args!("# HELP {name} {about}\n# TYPE {name} {kind}\n"));
+        let about = Escaped {
+            text: about,
+            quotes: self.format == Format::Open,
+        };
+        self.put(format_args!(
+            "# HELP {name} {about}\n# TYPE {name} {kind}\n"
+        ));
         let unit = match unit {
             "s" => "seconds",
             "By" => "bytes",
@@ -117,7 +143,8 @@ impl Page {
     fn histogram(&mut self, name: &str, point: &Point, histogram: &Histogram) {
         let mut count = 0;
         let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
-        for ((bound, bucket), exemplar) in bounds.zip(&histogram.buckets).zip(&histogram.exemplars) {
+        for ((bound, bucket), exemplar) in bounds.zip(&histogram.buckets).zip(&histogram.exemplars)
+        {
             count += bucket;
             self.begin((name, "_bucket"), point, Some(bound));
             self.put(format_args!(" {count}"));
@@ -133,10 +160,18 @@ impl Page {
     fn exemplar(&mut self, Exemplar { span, seconds, at }: &Exemplar) {
         let (trace, span) = (HEXLOWER.encode(&span.trace), HEXLOWER.encode(&span.span));
         let (value, at) = (Number(*seconds), Number(millis(*at)));
-        self.put(format_args!(" # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {at}"));
+        self.put(format_args!(
+            " # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {at}"
+        ));
     }
 
-    fn sample(&mut self, name: (&str, &str), point: &Point, bound: Option<f64>, value: &dyn Display) {
+    fn sample(
+        &mut self,
+        name: (&str, &str),
+        point: &Point,
+        bound: Option<f64>,
+        value: &dyn Display,
+    ) {
         self.begin(name, point, bound);
         self.put(format_args!(" {value}\n"));
     }
@@ -152,14 +187,24 @@ impl Page {
         });
         let bound = bound.map(|bound| ("le".to_owned(), Number(bound).to_string()));
         let all: Vec<_> = own.chain(bound).collect();
-        self.labels(all.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        self.labels(
+            all.iter()
+                .map(|(name, text)| (name.as_str(), text.as_str())),
+        );
     }
 
     fn labels<'a>(&mut self, labels: impl Iterator<Item = (&'a str, &'a str)>) {
         let mut opened = false;
         for (name, text) in labels {
-            self.out.push(if std::mem::replace(&mut opened, true) { ',' } else { '{' });
-            self.put(format_args!("{name}=\"{}\"", Escaped { text, quotes: true }));
+            self.out.push(if std::mem::replace(&mut opened, true) {
+                ','
+            } else {
+                '{'
+            });
+            self.put(format_args!(
+                "{name}=\"{}\"",
+                Escaped { text, quotes: true }
+            ));
         }
         if opened {
             self.out.push('}');
@@ -175,10 +220,16 @@ impl Page {
 /// Exemplars' times as seconds, in whole milliseconds.
 fn millis(at: SystemTime) -> f64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    unix_seconds(UNIX_EPOCH + std::time::Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default()))
+    unix_seconds(
+        UNIX_EPOCH
+            + std::time::Duration::from_millis(
+                u64::try_from(since.as_millis()).unwrap_or_default(),
+            ),
+    )
 }
 
-/// A number as both formats write it: whole ones with a point, so that a bucket is the same series in both.
+/// A number as both formats write it: whole ones with a point, so that a bucket is the same series
+/// in both.
 struct Number(f64);
 
 impl Display for Number {
@@ -218,14 +269,31 @@ mod tests {
     use super::*;
 
     fn family(kind: Kind, unit: &'static str, figure: Figure) -> Family {
-        let labels = vec![("mcp.method.name".into(), Text::Word("a\"b\\c\nd".to_owned()))];
-        let points = vec![Point { labels, since: None, figure }];
-        Family { name: "weir.x".into(), about: "What\n\"it\" is".into(), unit: unit.into(), kind, points }
+        let labels = vec![(
+            "mcp.method.name".into(),
+            Text::Word("a\"b\\c\nd".to_owned()),
+        )];
+        let points = vec![Point {
+            labels,
+            since: None,
+            figure,
+        }];
+        Family {
+            name: "weir.x".into(),
+            about: "What\n\"it\" is".into(),
+            unit: unit.into(),
+            kind,
+            points,
+        }
     }
 
     #[test]
     fn f14_what_others_named_stays_inside_its_quotes() {
-        let page = write(&[family(Kind::Gauge, "", Figure::Whole(3))], &[], Format::Plain);
+        let page = write(
+            &[family(Kind::Gauge, "", Figure::Whole(3))],
+            &[],
+            Format::Plain,
+        );
         assert!(
             page.ends_with(
                 "# HELP weir_x What\\n\"it\" is\n# TYPE weir_x gauge\nweir_x{mcp_method_name=\"a\\\"b\\\\c\\nd\"} 3\n"
@@ -236,8 +304,15 @@ mod tests {
 
     #[test]
     fn a_histogram_names_a_trace_in_openmetrics_and_a_counter_is_named_by_its_family() {
-        let span = SpanContext { trace: [10; 16], span: [11; 8] };
-        let exemplar = Exemplar { span, seconds: 0.25, at: UNIX_EPOCH + std::time::Duration::from_millis(1500) };
+        let span = SpanContext {
+            trace: [10; 16],
+            span: [11; 8],
+        };
+        let exemplar = Exemplar {
+            span,
+            seconds: 0.25,
+            at: UNIX_EPOCH + std::time::Duration::from_millis(1500),
+        };
         let histogram = Histogram {
             bounds: vec![0.2, 1.0],
             buckets: vec![1, 2, 0],
@@ -248,7 +323,11 @@ mod tests {
             family(Kind::Counter, "By", Figure::Whole(7)),
             family(Kind::Histogram, "s", Figure::Histogram(Box::new(histogram))),
         ];
-        let open = write(&all, &[("service.name".to_owned(), "weir".to_owned())], Format::Open);
+        let open = write(
+            &all,
+            &[("service.name".to_owned(), "weir".to_owned())],
+            Format::Open,
+        );
         let (trace, span) = ("0a".repeat(16), "0b".repeat(8));
         for line in [
             "# TYPE target info".to_owned(),
@@ -259,12 +338,24 @@ mod tests {
             format!("le=\"1.0\"}} 3 # {{trace_id=\"{trace}\",span_id=\"{span}\"}} 0.25 1.5"),
             "le=\"+Inf\"} 3".to_owned(),
         ] {
-            assert!(open.lines().any(|own| own.ends_with(&line)), "{line} in {open}");
+            assert!(
+                open.lines().any(|own| own.ends_with(&line)),
+                "{line} in {open}"
+            );
         }
-        assert!(open.contains("weir_x_bytes_total{") && open.ends_with("# EOF\n"), "{open}");
+        assert!(
+            open.contains("weir_x_bytes_total{") && open.ends_with("# EOF\n"),
+            "{open}"
+        );
         let plain = write(&all, &[], Format::Plain);
-        assert!(plain.contains("# TYPE weir_x_bytes_total counter\n") && !plain.contains("trace_id"), "{plain}");
-        assert!(plain.contains("weir_x_seconds_sum{mcp_method_name=") && !plain.contains("EOF"), "{plain}");
+        assert!(
+            plain.contains("# TYPE weir_x_bytes_total counter\n") && !plain.contains("trace_id"),
+            "{plain}"
+        );
+        assert!(
+            plain.contains("weir_x_seconds_sum{mcp_method_name=") && !plain.contains("EOF"),
+            "{plain}"
+        );
     }
 
     #[test]
@@ -273,9 +364,18 @@ mod tests {
             ("", Format::Plain),
             ("*/*", Format::Plain),
             ("text/plain;version=0.0.4", Format::Plain),
-            ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Format::Open),
-            ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5", Format::Plain),
-            ("application/openmetrics-text; version=1.0.0; q=0.2, text/plain", Format::Plain),
+            (
+                "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                Format::Open,
+            ),
+            (
+                "application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5",
+                Format::Plain,
+            ),
+            (
+                "application/openmetrics-text; version=1.0.0; q=0.2, text/plain",
+                Format::Plain,
+            ),
             ("application/openmetrics-text;q=0", Format::Plain),
         ] {
             assert_eq!(Format::accepted(accept), format, "{accept}");

@@ -76,7 +76,9 @@ fn is_shown(point: &Point, alive: &HashSet<String>) -> bool {
 fn of_timing(timing: &Timing) -> Family {
     let point = |series: std::sync::Arc<weir_core::telemetry::Series>| {
         let counted = series.counted();
-        let label = |(name, text): &(&'static str, std::sync::Arc<str>)| ((*name).into(), Text::Word(text.to_string()));
+        let label = |(name, text): &(&'static str, std::sync::Arc<str>)| {
+            ((*name).into(), Text::Word(text.to_string()))
+        };
         Point {
             labels: series.labels().iter().map(label).collect(),
             since: Some(series.since()),
@@ -101,12 +103,20 @@ fn of_metric(metric: &Metric) -> Option<Family> {
     let (kind, points) = match metric.data() {
         AggregatedMetrics::F64(data) => of_data(data, Figure::Real, |sum| sum)?,
         // Nothing weir counts comes near the half of it.
-        AggregatedMetrics::U64(data) => of_data(data, |n| Figure::Whole(n.cast_signed()), |sum| sum as f64)?,
+        AggregatedMetrics::U64(data) => {
+            of_data(data, |n| Figure::Whole(n.cast_signed()), |sum| sum as f64)?
+        }
         AggregatedMetrics::I64(data) => of_data(data, Figure::Whole, |sum| sum as f64)?,
     };
     let (name, about, unit) = (metric.name(), metric.description(), metric.unit());
     let own = |text: &str| Cow::Owned(text.to_owned());
-    Some(Family { name: own(name), about: own(about), unit: own(unit), kind, points })
+    Some(Family {
+        name: own(name),
+        about: own(about),
+        unit: own(unit),
+        kind,
+        points,
+    })
 }
 
 fn of_data<T: Copy>(
@@ -116,16 +126,30 @@ fn of_data<T: Copy>(
 ) -> Option<(Kind, Vec<Point>)> {
     Some(match data {
         MetricData::Gauge(gauge) => {
-            let point =
-                |(labels, value): (Vec<_>, T)| Point { labels, since: gauge.start_time(), figure: figure(value) };
-            let points = gauge.data_points().map(|point| (labels(point.attributes()), point.value()));
+            let point = |(labels, value): (Vec<_>, T)| Point {
+                labels,
+                since: gauge.start_time(),
+                figure: figure(value),
+            };
+            let points = gauge
+                .data_points()
+                .map(|point| (labels(point.attributes()), point.value()));
             (Kind::Gauge, points.map(point).collect())
         }
         MetricData::Sum(sum) => {
-            let point =
-                |(labels, value): (Vec<_>, T)| Point { labels, since: Some(sum.start_time()), figure: figure(value) };
-            let points = sum.data_points().map(|point| (labels(point.attributes()), point.value()));
-            let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::UpDownCounter };
+            let point = |(labels, value): (Vec<_>, T)| Point {
+                labels,
+                since: Some(sum.start_time()),
+                figure: figure(value),
+            };
+            let points = sum
+                .data_points()
+                .map(|point| (labels(point.attributes()), point.value()));
+            let kind = if sum.is_monotonic() {
+                Kind::Counter
+            } else {
+                Kind::UpDownCounter
+            };
             (kind, points.map(point).collect())
         }
         MetricData::Histogram(histogram) => {
@@ -138,7 +162,11 @@ fn of_data<T: Copy>(
                     sum: real(point.sum()),
                 };
                 let figure = Figure::Histogram(Box::new(figure));
-                Point { labels: labels(point.attributes()), since: Some(histogram.start_time()), figure }
+                Point {
+                    labels: labels(point.attributes()),
+                    since: Some(histogram.start_time()),
+                    figure,
+                }
             });
             (Kind::Histogram, points.collect())
         }
@@ -152,7 +180,9 @@ fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> Vec<(Cow<'stati
         Value::I64(number) => Text::Number(*number),
         other => Text::Word(other.to_string()),
     };
-    let mut all: Vec<_> = attributes.map(|pair| (Cow::Owned(pair.key.to_string()), text(&pair.value))).collect();
+    let mut all: Vec<_> = attributes
+        .map(|pair| (Cow::Owned(pair.key.to_string()), text(&pair.value)))
+        .collect();
     // Whoever recorded a series first gave them in its own order.
     all.sort_by(|(one, _): &(Cow<'static, str>, Text), (other, _)| one.cmp(other));
     all

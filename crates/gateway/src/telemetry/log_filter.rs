@@ -1,4 +1,5 @@
-//! The filter of the log, from text. A misspelt level is an error; the library takes it for the name of a part, and logs nothing.
+//! The filter of the log, from text. A misspelt level is an error; the library takes it for the
+//! name of a part, and logs nothing.
 
 use tracing_subscriber::EnvFilter;
 
@@ -14,7 +15,8 @@ const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "off"];
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     // Spaces beside a comma would be part of a name.
     let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
-    // Names of spans and fields may hold commas and signs of equality; the library knows their grammar.
+    // Names of spans and fields may hold commas and signs of equality; the library knows their
+    // grammar.
     if !text.contains(['[', '{']) {
         text.split(',').try_for_each(check)?;
     }
@@ -31,10 +33,18 @@ fn check(directive: &str) -> Result<(), String> {
     if LEVELS.contains(&lower.as_str()) || matches!(level.as_bytes(), [b'0'..=b'5']) {
         return Ok(());
     }
-    let near = nearest(&lower, LEVELS).map_or(".".to_owned(), |near| format!(", did you mean `{near}`?"));
+    let near =
+        nearest(&lower, LEVELS).map_or(".".to_owned(), |near| format!(", did you mean `{near}`?"));
     let named = alone && directive.contains(['_', ':']);
-    let part = if named { format!("; for one part write {directive}=debug") } else { String::new() };
-    Err(format!("`{level}` is no log level{near} Levels are {}{part}", LEVELS.join(", ")))
+    let part = if named {
+        format!("; for one part write {directive}=debug")
+    } else {
+        String::new()
+    };
+    Err(format!(
+        "`{level}` is no log level{near} Levels are {}{part}",
+        LEVELS.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -61,7 +71,10 @@ mod tests {
         for (bad, words) in [
             ("inof", "`inof` is no log level, did you mean `info`?"),
             ("dbug", "did you mean `debug`?"),
-            ("info,weir_upstream=debgu", "`debgu` is no log level, did you mean `debug`?"),
+            (
+                "info,weir_upstream=debgu",
+                "`debgu` is no log level, did you mean `debug`?",
+            ),
             ("loud", "Levels are trace, debug, info, warn, error, off"),
             ("weir_upstream", "for one part write weir_upstream=debug"),
             ("weir=", "`` is no log level"),

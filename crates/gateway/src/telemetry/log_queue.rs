@@ -1,5 +1,5 @@
-//! The queue between the log and standard error. A disk that is full, or a pipe that is not read, holds up the one thread that
-//! writes; lines that find no room are dropped and counted.
+//! The queue between the log and standard error. A disk that is full, or a pipe that is not read,
+//! holds up the one thread that writes; lines that find no room are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -60,7 +60,9 @@ impl LogQueue {
     pub(super) fn drain(&self, within: Duration) {
         let waiting = |state: &mut QueueState| state.bytes > 0;
         // A poisoned lock has nothing to wait for.
-        let _ended = self.emptied.wait_timeout_while(self.state(), within, waiting);
+        let _ended = self
+            .emptied
+            .wait_timeout_while(self.state(), within, waiting);
     }
 
     /// Waits for lines, at most so long, and takes them all.
@@ -69,9 +71,15 @@ impl LogQueue {
         let state = self.state();
         let mut state = match within {
             Some(within) => {
-                self.filled.wait_timeout_while(state, within, idle).unwrap_or_else(PoisonError::into_inner).0
+                self.filled
+                    .wait_timeout_while(state, within, idle)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
             }
-            None => self.filled.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            None => self
+                .filled
+                .wait_while(state, idle)
+                .unwrap_or_else(PoisonError::into_inner),
         };
         state.woken = false;
         std::mem::take(&mut state.lines)
@@ -104,7 +112,9 @@ impl LogQueue {
 
 /// Counts lines that are not written.
 pub(super) fn count_dropped(reason: &'static str, lines: u64) {
-    instruments().log_dropped.add(lines, &[KeyValue::new("reason", reason)]);
+    instruments()
+        .log_dropped
+        .add(lines, &[KeyValue::new("reason", reason)]);
 }
 
 /// The end of the queue that writes.
@@ -118,10 +128,15 @@ pub(super) struct LineWriter<W> {
 
 impl<W: Write> LineWriter<W> {
     pub(super) fn new(queue: Arc<LogQueue>, out: W) -> Self {
-        Self { queue, out, torn: false }
+        Self {
+            queue,
+            out,
+            torn: false,
+        }
     }
 
-    /// Waits for lines, at most so long, and writes them. Returns `false` where the last one could not be written.
+    /// Waits for lines, at most so long, and writes them. Returns `false` where the last one could
+    /// not be written.
     pub(super) fn write_next(&mut self, within: Option<Duration>) -> bool {
         let mut well = true;
         for line in self.queue.take(within) {
@@ -153,8 +168,11 @@ impl<W: Write> LineWriter<W> {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Another process made the descriptor non-blocking: this thread has nothing else to do.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::park_timeout(BLOCKED),
+                // Another process made the descriptor non-blocking: this thread has nothing else to
+                // do.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::park_timeout(BLOCKED)
+                }
                 Err(_) => break,
             }
         }
@@ -207,7 +225,11 @@ mod tests {
         for _ in 0..10 {
             queue.push(&line);
         }
-        assert_eq!(queue.take_dropped(), 10, "lines that are being written count");
+        assert_eq!(
+            queue.take_dropped(),
+            10,
+            "lines that are being written count"
+        );
         let queue = LogQueue::default();
         for _ in 0..20_000 {
             queue.push(b"x");
@@ -218,7 +240,10 @@ mod tests {
     #[test]
     fn f13_a_full_disk_costs_the_lines_that_it_does_not_take_and_tears_no_other() {
         let queue = Arc::new(LogQueue::default());
-        let disk = Mutex::new(Disk { room: 8, ..Disk::default() });
+        let disk = Mutex::new(Disk {
+            room: 8,
+            ..Disk::default()
+        });
         let mut writer = LineWriter::new(queue.clone(), Filling(&disk));
         for _ in 0..3 {
             queue.push(b"first\n");

@@ -1,6 +1,7 @@
 //! The bound of the log: of one kind of line 100 a second, then one line with the count.
 //!
-//! A kind is a place in the code, and there the upstream, where the line names one: a noisy upstream does not hide the others.
+//! A kind is a place in the code, and there the upstream, where the line names one: a noisy
+//! upstream does not hide the others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +22,8 @@ use super::log_queue::{LogQueue, count_dropped};
 const MOST_KINDS: usize = 4096;
 /// The most characters of a kind's message that its count repeats.
 const MESSAGE: usize = 120;
-/// Where lines with counts come from. They have no bound themselves: there is one a second of each kind.
+/// Where lines with counts come from. They have no bound themselves: there is one a second of each
+/// kind.
 const COUNTS: &str = "weir_gateway::log";
 
 /// The layer that leaves lines out.
@@ -57,16 +59,28 @@ impl LogRateLimit {
         }))
     }
 
-    /// Logs how many lines were left out of each kind, where a second is over, or `now`. Returns the time until that is to be done again.
+    /// Logs how many lines were left out of each kind, where a second is over, or `now`. Returns
+    /// the time until that is to be done again.
     pub(super) fn report(&self, now: bool) -> Option<Duration> {
         if !self.0.owing.swap(false, Ordering::AcqRel) {
             return None;
         }
         let at = self.0.began.elapsed();
         // Not under the lock: the lines logged here come back to it.
-        let kinds: Vec<_> = self.0.rates.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let kinds: Vec<_> = self
+            .0
+            .rates
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect();
         for kind in kinds {
-            let lines = if now { Some(kind.rate.take_all_left_out()) } else { kind.rate.take_left_out(at) };
+            let lines = if now {
+                Some(kind.rate.take_all_left_out())
+            } else {
+                kind.rate.take_left_out(at)
+            };
             if let Some(lines) = lines.filter(|lines| *lines > 0) {
                 kind.log_count(lines);
             }
@@ -106,7 +120,11 @@ impl Kinds {
         if metadata.fields().field("upstream").is_some() {
             event.record(&mut upstream);
         }
-        let tell = |upstream: &Option<String>| upstream.as_ref().map_or(0, |name| self.hasher.hash_one(name));
+        let tell = |upstream: &Option<String>| {
+            upstream
+                .as_ref()
+                .map_or(0, |name| self.hasher.hash_one(name))
+        };
         let mut key = (metadata.callsite(), tell(&upstream.0));
         {
             let rates = self.rates.read().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +137,12 @@ impl Kinds {
         }
         let mut message = Message(String::new());
         event.record(&mut message);
-        let kind = Kind { metadata, message: message.0, upstream: upstream.0, rate: LineRate::default() };
+        let kind = Kind {
+            metadata,
+            message: message.0,
+            upstream: upstream.0,
+            rate: LineRate::default(),
+        };
         let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
         rates.entry(key).or_insert(Arc::new(kind)).clone()
     }
@@ -127,7 +150,11 @@ impl Kinds {
 
 impl Kind {
     fn log_count(&self, lines: u64) {
-        let (source, message, upstream) = (self.metadata.target(), &*self.message, self.upstream.as_deref());
+        let (source, message, upstream) = (
+            self.metadata.target(),
+            &*self.message,
+            self.upstream.as_deref(),
+        );
         macro_rules! say {
             ($level:expr) => {
                 tracing::event!(target: COUNTS, $level, lines, source, line = message, upstream, "log lines left out: more than 100 a second of one kind")
@@ -191,9 +218,17 @@ mod tests {
     fn logged(work: impl FnOnce(&LogRateLimit)) -> Vec<String> {
         let queue = Arc::new(LogQueue::default());
         let limit = LogRateLimit::new(queue.clone());
-        let log = fmt().json().flatten_event(true).with_writer(QueueWriter(queue.clone())).finish();
+        let log = fmt()
+            .json()
+            .flatten_event(true)
+            .with_writer(QueueWriter(queue.clone()))
+            .finish();
         tracing::subscriber::with_default(log.with(limit.clone()), || work(&limit));
-        queue.take(Some(Duration::ZERO)).into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
+        queue
+            .take(Some(Duration::ZERO))
+            .into_iter()
+            .map(|line| String::from_utf8(line).unwrap())
+            .collect()
     }
 
     #[test]
@@ -203,20 +238,37 @@ mod tests {
                 tracing::warn!(n, upstream = "noisy", "it says something");
             }
             tracing::warn!(n = 1, upstream = "quiet", "another kind");
-            assert!(limit.report(false).is_none_or(|again| again <= Duration::from_secs(1)));
+            assert!(
+                limit
+                    .report(false)
+                    .is_none_or(|again| again <= Duration::from_secs(1))
+            );
             limit.report(true);
             assert_eq!(limit.report(true), None, "a count is said once");
         });
         let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
         let written = of("\"message\":\"it says something\"");
         // The seconds that pass meanwhile are the machine's.
-        assert!((100..5000).contains(&written) && written.is_multiple_of(100), "{written}");
+        assert!(
+            (100..5000).contains(&written) && written.is_multiple_of(100),
+            "{written}"
+        );
         assert_eq!(of("another kind"), 1);
-        let counts = lines.iter().filter(|line| line.contains("log lines left out"));
-        let counts: Vec<serde_json::Value> = counts.map(|line| serde_json::from_str(line).unwrap()).collect();
-        let left_out: u64 = counts.iter().map(|count| count["lines"].as_u64().unwrap()).sum();
+        let counts = lines
+            .iter()
+            .filter(|line| line.contains("log lines left out"));
+        let counts: Vec<serde_json::Value> = counts
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let left_out: u64 = counts
+            .iter()
+            .map(|count| count["lines"].as_u64().unwrap())
+            .sum();
         assert_eq!(left_out + written as u64, 5000, "{counts:?}");
-        assert_eq!((&counts[0]["level"], &counts[0]["upstream"]), (&"WARN".into(), &"noisy".into()));
+        assert_eq!(
+            (&counts[0]["level"], &counts[0]["upstream"]),
+            (&"WARN".into(), &"noisy".into())
+        );
         assert_eq!(counts[0]["line"], "it says something");
     }
 
@@ -229,7 +281,10 @@ mod tests {
             }
         });
         for upstream in ["one", "two"] {
-            let written = lines.iter().filter(|line| line.contains(&format!("\"upstream\":\"{upstream}\""))).count();
+            let written = lines
+                .iter()
+                .filter(|line| line.contains(&format!("\"upstream\":\"{upstream}\"")))
+                .count();
             assert!(written >= 100, "{upstream}: {written}");
         }
     }

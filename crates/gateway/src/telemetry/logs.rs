@@ -1,6 +1,8 @@
-//! The log: for people on a terminal, with the local time of day and in color, JSON otherwise. A thread of its own writes it; see [`super::log_queue`].
+//! The log: for people on a terminal, with the local time of day and in color, JSON otherwise. A
+//! thread of its own writes it; see [`super::log_queue`].
 //!
-//! What a client or an upstream said is always a field, never part of a message, so that one event is one line.
+//! What a client or an upstream said is always a field, never part of a message, so that one event
+//! is one line.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -39,9 +41,14 @@ fn log() -> &'static (Arc<LogQueue>, LogRateLimit) {
         let limit = LogRateLimit::new(queue.clone());
         // A descriptor of its own: the standard library's lock would be held while a write hangs.
         if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
-            let (writer, limit) = (LineWriter::new(queue.clone(), File::from(stderr)), limit.clone());
+            let (writer, limit) = (
+                LineWriter::new(queue.clone(), File::from(stderr)),
+                limit.clone(),
+            );
             // Without a thread all lines are dropped and counted: the queue is full soon.
-            let _thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || write_log(writer, &limit));
+            let _thread = std::thread::Builder::new()
+                .name("log".to_owned())
+                .spawn(move || write_log(writer, &limit));
         }
         (queue, limit)
     })
@@ -54,13 +61,17 @@ fn write_log(mut writer: LineWriter<File>, limit: &LogRateLimit) {
         if writer.write_next(again) {
             let lines = writer.take_dropped();
             if lines > 0 {
-                tracing::warn!(lines, "log lines were dropped: standard error did not take them");
+                tracing::warn!(
+                    lines,
+                    "log lines were dropped: standard error did not take them"
+                );
             }
         }
     }
 }
 
-/// Writes a text and a line's end to standard error, as the log does: without waiting, and without a panic where it cannot be written.
+/// Writes a text and a line's end to standard error, as the log does: without waiting, and without
+/// a panic where it cannot be written.
 pub(crate) fn print_error(text: impl std::fmt::Display) {
     log().0.push(format!("{text}\n").as_bytes());
 }
@@ -102,14 +113,23 @@ impl Write for QueueWriter {
     }
 }
 
-/// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over the config.
+/// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over
+/// the config.
 ///
 /// # Errors
 /// The filter is none, or a log was started before.
 pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, String> {
-    let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let given = [("--log", wanted), ("RUST_LOG", from_environment.as_deref()), ("log.level", plan.filter.as_deref())];
-    let given = given.into_iter().find_map(|(place, text)| Some((place, text?)));
+    let from_environment = std::env::var("RUST_LOG")
+        .ok()
+        .filter(|filter| !filter.is_empty());
+    let given = [
+        ("--log", wanted),
+        ("RUST_LOG", from_environment.as_deref()),
+        ("log.level", plan.filter.as_deref()),
+    ];
+    let given = given
+        .into_iter()
+        .find_map(|(place, text)| Some((place, text?)));
     let (place, text) = given.unwrap_or(("the default filter", DEFAULT));
     let filter = log_filter::parse(text).map_err(|why| format!("{place}: {why}"))?;
     let terminal = std::io::stderr().is_terminal();
@@ -118,22 +138,44 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let person = (terminal && human).then(|| LogTerminal { colors: wants_colors() });
+    let person = (terminal && human).then(|| LogTerminal {
+        colors: wants_colors(),
+    });
     let (queue, limit) = log().clone();
     let ansi = person.is_some_and(|person| person.colors);
-    let log = fmt().with_env_filter(filter).with_writer(QueueWriter(queue)).with_ansi(ansi);
-    // Its formatter would print what it cannot log to standard error itself, and panic where that is full.
+    let log = fmt()
+        .with_env_filter(filter)
+        .with_writer(QueueWriter(queue))
+        .with_ansi(ansi);
+    // Its formatter would print what it cannot log to standard error itself, and panic where that
+    // is full.
     let log = log.log_internal_errors(false);
     let (control, started) = if person.is_some() {
         // A person has a watch and knows the day.
-        let log = log.compact().with_timer(LocalTimer(TimeZone::own())).with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
+        let log = log
+            .compact()
+            .with_timer(LocalTimer(TimeZone::own()))
+            .with_filter_reloading();
+        (
+            LogControl::new(log.reload_handle(), text, person),
+            log.finish().with(limit).try_init(),
+        )
     } else if human {
         let log = log.compact().with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
+        (
+            LogControl::new(log.reload_handle(), text, person),
+            log.finish().with(limit).try_init(),
+        )
     } else {
-        let log = log.json().flatten_event(true).with_span_list(false).with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
+        let log = log
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .with_filter_reloading();
+        (
+            LogControl::new(log.reload_handle(), text, person),
+            log.finish().with(limit).try_init(),
+        )
     };
     started.map(|()| control).map_err(|error| error.to_string())
 }
@@ -171,9 +213,17 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str, person: Option<LogTerminal>) -> Self {
+    fn new<S: 'static>(
+        handle: Handle<EnvFilter, S>,
+        usual: &str,
+        person: Option<LogTerminal>,
+    ) -> Self {
         let take = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-        Self { take: Arc::new(take), usual: usual.into(), person }
+        Self {
+            take: Arc::new(take),
+            usual: usual.into(),
+            person,
+        }
     }
 
     /// The person who reads the log at a terminal; `None` where programs do.
@@ -209,7 +259,10 @@ pub fn hook_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let payload = info.payload();
-        let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or(payload.downcast_ref::<String>().map(String::as_str));
         let message = text.unwrap_or("a panic without a text");
         tracing::error!(place, message, "panic: this is a bug of weir's");
     }));

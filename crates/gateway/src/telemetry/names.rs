@@ -1,4 +1,5 @@
-//! How an instrument is called in Prometheus' formats (OpenTelemetry specification, compatibility, Prometheus and OpenMetrics).
+//! How an instrument is called in Prometheus' formats (OpenTelemetry specification, compatibility,
+//! Prometheus and OpenMetrics).
 
 use weir_core::telemetry::Kind;
 
@@ -25,7 +26,15 @@ pub(crate) fn exposed(name: &str, kind: Kind, unit: &str) -> String {
 
 /// The name of an attribute as a label.
 pub(crate) fn label(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -35,11 +44,31 @@ mod tests {
     #[test]
     fn names_have_their_unit_and_what_is_counted_says_so() {
         for (name, kind, unit, expected) in [
-            ("mcp.server.operation.duration", Kind::Histogram, "s", "mcp_server_operation_duration_seconds"),
-            ("weir.upstream.io", Kind::Counter, "By", "weir_upstream_io_bytes_total"),
-            ("weir.replay.bytes", Kind::UpDownCounter, "By", "weir_replay_bytes"),
+            (
+                "mcp.server.operation.duration",
+                Kind::Histogram,
+                "s",
+                "mcp_server_operation_duration_seconds",
+            ),
+            (
+                "weir.upstream.io",
+                Kind::Counter,
+                "By",
+                "weir_upstream_io_bytes_total",
+            ),
+            (
+                "weir.replay.bytes",
+                Kind::UpDownCounter,
+                "By",
+                "weir_replay_bytes",
+            ),
             ("weir.panics", Kind::Counter, "{panic}", "weir_panics_total"),
-            ("http.server.active_requests", Kind::UpDownCounter, "{request}", "http_server_active_requests"),
+            (
+                "http.server.active_requests",
+                Kind::UpDownCounter,
+                "{request}",
+                "http_server_active_requests",
+            ),
         ] {
             assert_eq!(exposed(name, kind, unit), expected);
         }

@@ -1,7 +1,8 @@
 //! Spans and metrics to an OpenTelemetry collector, by OTLP over HTTP or gRPC.
 //!
-//! Nothing here is on the way of a request: spans wait in a bounded queue, or are lost and counted, and both tasks give a collector
-//! that does not answer its time and no more. The records of the audit go their own way (`audit::otlp`): of them none may be lost.
+//! Nothing here is on the way of a request: spans wait in a bounded queue, or are lost and counted,
+//! and both tasks give a collector that does not answer its time and no more. The records of the
+//! audit go their own way (`audit::otlp`): of them none may be lost.
 
 mod encode;
 mod proto;
@@ -28,7 +29,8 @@ const QUEUE: usize = 2048;
 const BATCH: usize = 512;
 /// A request waits this long for company.
 const GATHER: Duration = Duration::from_secs(1);
-/// Between two attempts at the same spans; after the last they are lost. Metrics are not sent again: the next ones say it all.
+/// Between two attempts at the same spans; after the last they are lost. Metrics are not sent
+/// again: the next ones say it all.
 const AGAIN: [u64; 3] = [1, 2, 4];
 /// How long the last request may take when weir stops.
 const AT_LAST: Duration = Duration::from_secs(2);
@@ -62,13 +64,30 @@ impl SpanSink for Spans {
 impl Lines {
     /// # Errors
     /// The certificate file in the settings is not usable.
-    pub(super) fn new(plan: &OtlpPlan, metrics: &Metrics, factory: &Factory) -> Result<Self, TlsError> {
+    pub(super) fn new(
+        plan: &OtlpPlan,
+        metrics: &Metrics,
+        factory: &Factory,
+    ) -> Result<Self, TlsError> {
         let line = |signal, settings| {
             let post = factory.poster(settings)?;
-            Ok(Line { signal, post, form: plan.form(), within: plan.timeout, metrics: metrics.clone() })
+            Ok(Line {
+                signal,
+                post,
+                form: plan.form(),
+                within: plan.timeout,
+                metrics: metrics.clone(),
+            })
         };
-        let (metrics, traces) = (line("metrics", &plan.metrics)?, line("traces", &plan.traces)?);
-        Ok(Self { metrics, traces, interval: plan.interval })
+        let (metrics, traces) = (
+            line("metrics", &plan.metrics)?,
+            line("traces", &plan.traces)?,
+        );
+        Ok(Self {
+            metrics,
+            traces,
+            interval: plan.interval,
+        })
     }
 
     /// Begins to send. Must be called inside a tokio runtime.
@@ -78,7 +97,13 @@ impl Lines {
         tasks.spawn(self.traces.spans(receiver, stop.clone()));
         tasks.spawn(self.metrics.series(self.interval, stop.clone()));
         tasks.close();
-        (Pushing { stop: stop.drop_guard(), tasks }, Arc::new(Spans(sender)))
+        (
+            Pushing {
+                stop: stop.drop_guard(),
+                tasks,
+            },
+            Arc::new(Spans(sender)),
+        )
     }
 }
 
@@ -134,7 +159,9 @@ impl Line {
                 }
             }
             let waiting = |spans: &mpsc::Receiver<Span>| {
-                instruments().telemetry_queue.record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
+                instruments()
+                    .telemetry_queue
+                    .record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
             };
             waiting(&spans);
             let body = Bytes::from(encode::traces(self.metrics.resource(), &batch));
@@ -167,7 +194,10 @@ impl Line {
                 () = stop.cancelled() => true,
             };
             let families = self.metrics.families();
-            let count = families.iter().map(|family| family.points.len() as u64).sum();
+            let count = families
+                .iter()
+                .map(|family| family.points.len() as u64)
+                .sum();
             let body = encode::metrics(self.metrics.resource(), &families, SystemTime::now());
             if self.send(body.into(), count).await == Sent::Later {
                 dropped(self.signal, "lost", count);
@@ -177,33 +207,59 @@ impl Line {
 
     /// Sends one document, and counts what became of it.
     async fn send(&self, body: Bytes, count: u64) -> Sent {
-        let framed = if self.form == Form::Grpc { framed(&body) } else { body };
+        let framed = if self.form == Form::Grpc {
+            framed(&body)
+        } else {
+            body
+        };
         let (sent, result, why) = match self.post.post(self.form, framed, self.within).await {
             Ok(posted) => {
                 let sent = judged(self.form, &posted);
                 let result = if sent == Sent::Taken { "ok" } else { "refused" };
                 if sent == Sent::Taken {
-                    let own = if self.form == Form::Grpc { posted.body.get(5..) } else { Some(&posted.body[..]) };
-                    dropped(self.signal, "refused", proto::rejected(own.unwrap_or_default()).min(count));
+                    let own = if self.form == Form::Grpc {
+                        posted.body.get(5..)
+                    } else {
+                        Some(&posted.body[..])
+                    };
+                    dropped(
+                        self.signal,
+                        "refused",
+                        proto::rejected(own.unwrap_or_default()).min(count),
+                    );
                 }
-                (sent, result, format!("it answers {}{}", posted.status, Code(posted.code)))
+                (
+                    sent,
+                    result,
+                    format!("it answers {}{}", posted.status, Code(posted.code)),
+                )
             }
-            Err(failure) if failure.reason() == "timed_out" => (Sent::Later, "late", failure.to_string()),
+            Err(failure) if failure.reason() == "timed_out" => {
+                (Sent::Later, "late", failure.to_string())
+            }
             Err(failure) => (Sent::Later, "failed", failure.to_string()),
         };
         if sent == Sent::Never {
             dropped(self.signal, "refused", count);
         }
         if sent != Sent::Taken {
-            tracing::warn!(signal = self.signal, why, "the collector did not take telemetry");
+            tracing::warn!(
+                signal = self.signal,
+                why,
+                "the collector did not take telemetry"
+            );
         }
-        let labels = [KeyValue::new("signal", self.signal), KeyValue::new("result", result)];
+        let labels = [
+            KeyValue::new("signal", self.signal),
+            KeyValue::new("result", result),
+        ];
         instruments().telemetry_exports.add(1, &labels);
         sent
     }
 }
 
-/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code, without which nothing is known.
+/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code,
+/// without which nothing is known.
 fn judged(form: Form, posted: &Posted) -> Sent {
     match (posted.status, posted.code) {
         (200..=299, None) if form == Form::Grpc => Sent::Never,
@@ -233,7 +289,10 @@ impl std::fmt::Display for Code {
 
 fn dropped(signal: &'static str, reason: &'static str, count: u64) {
     if count > 0 {
-        let labels = [KeyValue::new("signal", signal), KeyValue::new("reason", reason)];
+        let labels = [
+            KeyValue::new("signal", signal),
+            KeyValue::new("reason", reason),
+        ];
         instruments().telemetry_dropped.add(count, &labels);
     }
 }
@@ -244,14 +303,45 @@ mod tests {
 
     #[test]
     fn answers_are_judged_as_the_protocol_says() {
-        let of = |form, status, code: Option<u16>| judged(form, &Posted { status, code, body: Bytes::new() });
-        let posted =
-            |status, code: Option<u16>| of(if code.is_some() { Form::Grpc } else { Form::Protobuf }, status, code);
-        assert_eq!((posted(200, None), posted(200, Some(0))), (Sent::Taken, Sent::Taken));
-        for later in [posted(429, None), posted(503, None), posted(200, Some(14)), posted(200, Some(8))] {
+        let of = |form, status, code: Option<u16>| {
+            judged(
+                form,
+                &Posted {
+                    status,
+                    code,
+                    body: Bytes::new(),
+                },
+            )
+        };
+        let posted = |status, code: Option<u16>| {
+            of(
+                if code.is_some() {
+                    Form::Grpc
+                } else {
+                    Form::Protobuf
+                },
+                status,
+                code,
+            )
+        };
+        assert_eq!(
+            (posted(200, None), posted(200, Some(0))),
+            (Sent::Taken, Sent::Taken)
+        );
+        for later in [
+            posted(429, None),
+            posted(503, None),
+            posted(200, Some(14)),
+            posted(200, Some(8)),
+        ] {
             assert_eq!(later, Sent::Later);
         }
-        for never in [posted(400, None), posted(404, Some(12)), posted(200, Some(12)), posted(301, None)] {
+        for never in [
+            posted(400, None),
+            posted(404, Some(12)),
+            posted(200, Some(12)),
+            posted(301, None),
+        ] {
             assert_eq!(never, Sent::Never);
         }
         assert_eq!(

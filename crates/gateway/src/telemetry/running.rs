@@ -33,8 +33,16 @@ impl Telemetry {
     ///
     /// # Errors
     /// The collector's certificate file is not usable.
-    pub(crate) fn start(plan: &TelemetryPlan, metrics: Metrics, factory: Arc<Factory>) -> Result<Self, TlsError> {
-        let telemetry = Self { metrics, factory, pushing: Mutex::new(None) };
+    pub(crate) fn start(
+        plan: &TelemetryPlan,
+        metrics: Metrics,
+        factory: Arc<Factory>,
+    ) -> Result<Self, TlsError> {
+        let telemetry = Self {
+            metrics,
+            factory,
+            pushing: Mutex::new(None),
+        };
         telemetry.take(telemetry.prepare(plan)?, plan);
         Ok(telemetry)
     }
@@ -44,12 +52,22 @@ impl Telemetry {
     /// # Errors
     /// As [`Self::start`].
     pub(crate) fn prepare(&self, plan: &TelemetryPlan) -> Result<Prepared, TlsError> {
-        let now = self.pushing.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|push| push.plan.clone());
+        let now = self
+            .pushing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|push| push.plan.clone());
         if now == plan.otlp {
             // A collector that stays the same misses nothing.
             return Ok(Prepared(None));
         }
-        let ready = plan.otlp.as_ref().map(|otlp| Ok((otlp.clone(), Lines::new(otlp, &self.metrics, &self.factory)?)));
+        let ready = plan.otlp.as_ref().map(|otlp| {
+            Ok((
+                otlp.clone(),
+                Lines::new(otlp, &self.metrics, &self.factory)?,
+            ))
+        });
         Ok(Prepared(Some(ready.transpose()?)))
     }
 
@@ -65,7 +83,10 @@ impl Telemetry {
             std::mem::replace(&mut *pushing, push)
         });
         limit_names(plan.names);
-        trace::tell(pushing.as_ref().map(|push| push.spans.clone()), plan.sampling);
+        trace::tell(
+            pushing.as_ref().map(|push| push.spans.clone()),
+            plan.sampling,
+        );
         // Only now, when nobody offers it spans any more.
         drop(before);
     }
@@ -73,7 +94,10 @@ impl Telemetry {
     /// Sends what is there, if that is done soon.
     pub(crate) async fn shutdown(self) {
         trace::tell(None, TelemetryPlan::SAMPLING);
-        let pushing = self.pushing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let pushing = self
+            .pushing
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(Push { tasks, spans, .. }) = pushing {
             drop(spans);
             tasks.shutdown().await;
@@ -108,16 +132,31 @@ mod tests {
         };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", "0")));
         let none = TelemetryPlan::default();
-        let telemetry = Telemetry::start(&none, Metrics::install(true), factory).expect("there is nothing to send to");
+        let telemetry = Telemetry::start(&none, Metrics::install(true), factory)
+            .expect("there is nothing to send to");
         let text = "telemetry: { otlp: { endpoint: 'http://127.0.0.1:9' } }\nupstreams: { a: { command: x } }\n";
-        let source = Source::Text { name: "test".to_owned(), text: text.to_owned() };
-        let plan = Loader::new(source, &|_| None).load().config.expect("a good config").telemetry;
-        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let source = Source::Text {
+            name: "test".to_owned(),
+            text: text.to_owned(),
+        };
+        let plan = Loader::new(source, &|_| None)
+            .load()
+            .config
+            .expect("a good config")
+            .telemetry;
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
         let before = tasks();
         // A reload that another part of weir refuses.
         drop(telemetry.prepare(&plan).expect("no certificates are named"));
         assert_eq!(tasks(), before);
-        telemetry.take(telemetry.prepare(&plan).expect("no certificates are named"), &plan);
+        telemetry.take(
+            telemetry.prepare(&plan).expect("no certificates are named"),
+            &plan,
+        );
         assert_eq!(tasks(), before + 2, "one for spans, one for metrics");
         telemetry.shutdown().await;
     }

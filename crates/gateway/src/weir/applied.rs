@@ -20,7 +20,11 @@ pub(super) struct Applied {
 pub(super) type Built = (UpstreamPlan, Arc<dyn Upstream>);
 
 /// The upstreams of a config; one whose settings did not change comes as the same object again.
-pub(super) fn build(config: &Config, before: &[Built], factory: &Factory) -> Result<Vec<Built>, BuildError> {
+pub(super) fn build(
+    config: &Config,
+    before: &[Built],
+    factory: &Factory,
+) -> Result<Vec<Built>, BuildError> {
     let one = |plan: &UpstreamPlan| {
         let same = before.iter().find(|(old, _)| old.settings == plan.settings);
         let upstream = match same {
@@ -36,7 +40,10 @@ pub(super) fn build(config: &Config, before: &[Built], factory: &Factory) -> Res
 pub(super) fn topology(config: &Config, upstreams: &[Built]) -> Topology {
     Topology {
         endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
-        upstreams: upstreams.iter().map(|(plan, upstream)| (upstream.clone(), plan.rules.clone())).collect(),
+        upstreams: upstreams
+            .iter()
+            .map(|(plan, upstream)| (upstream.clone(), plan.rules.clone()))
+            .collect(),
     }
 }
 
@@ -46,14 +53,31 @@ pub(super) fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
     let place = |config: &Config| config.admin.as_ref().map(|plan| plan.listen);
     [
         ("listen", old.front.listen != new.front.listen),
-        ("limits.backlog", old.front.limits.backlog != new.front.limits.backlog),
-        ("tls (on or off)", old.front.tls.is_some() != new.front.tls.is_some()),
+        (
+            "limits.backlog",
+            old.front.limits.backlog != new.front.limits.backlog,
+        ),
+        (
+            "tls (on or off)",
+            old.front.tls.is_some() != new.front.tls.is_some(),
+        ),
         ("admin.listen", place(old) != place(new)),
         ("keys", old.keys != new.keys),
         ("log", old.log != new.log),
-        ("telemetry.metrics.enabled", old.telemetry.measured != new.telemetry.measured),
-        ("audit.queue", queue(old).zip(queue(new)).is_some_and(|(old, new)| old != new)),
-        ("first_list_wait or change_window", old.catalog != new.catalog),
+        (
+            "telemetry.metrics.enabled",
+            old.telemetry.measured != new.telemetry.measured,
+        ),
+        (
+            "audit.queue",
+            queue(old)
+                .zip(queue(new))
+                .is_some_and(|(old, new)| old != new),
+        ),
+        (
+            "first_list_wait or change_window",
+            old.catalog != new.catalog,
+        ),
     ]
     .into_iter()
     .filter_map(|(name, changed)| changed.then_some(name))

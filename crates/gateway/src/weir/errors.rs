@@ -69,13 +69,16 @@ pub enum ReloadError {
 }
 
 impl ReloadError {
-    /// The reasons as metrics name them: the protections that would be lost, or what is wrong with the config.
+    /// The reasons as metrics name them: the protections that would be lost, or what is wrong with
+    /// the config.
     pub(super) fn reasons(&self) -> Vec<&'static str> {
         match self {
             Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
             Self::Exposed(_) => vec![EXPOSED],
             Self::Config(_) => vec![INVALID],
-            Self::Upstream(_) | Self::Audit(_) | Self::Telemetry(_) | Self::Front(_) => vec![UNUSABLE],
+            Self::Upstream(_) | Self::Audit(_) | Self::Telemetry(_) | Self::Front(_) => {
+                vec![UNUSABLE]
+            }
         }
     }
 
@@ -94,11 +97,16 @@ const UNUSABLE: &str = "unusable";
 
 /// Every reason for which a config is refused, as metrics name it.
 pub(super) fn refusal_reasons() -> impl Iterator<Item = &'static str> {
-    [INVALID, UNUSABLE, EXPOSED].into_iter().chain(Protection::ALL.map(Protection::label))
+    [INVALID, UNUSABLE, EXPOSED]
+        .into_iter()
+        .chain(Protection::ALL.map(Protection::label))
 }
 
 fn lines(lost: &[Weakening]) -> String {
-    lost.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    lost.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A wrapper without words of its own hides its cause's type.

@@ -1,7 +1,8 @@
 //! The rules about the address that a listener is bound to, as the system gives it (`getsockname`).
 //!
-//! The config is checked against its own `listen`, which is what a start would bind. A socket that was inherited from systemd
-//! or from the process before, and the listener of a process that reloads, may be bound elsewhere: the bound address decides.
+//! The config is checked against its own `listen`, which is what a start would bind. A socket that
+//! was inherited from systemd or from the process before, and the listener of a process that
+//! reloads, may be bound elsewhere: the bound address decides.
 
 use std::net::SocketAddr;
 
@@ -30,7 +31,11 @@ pub enum Exposure {
 /// It asks for no credentials, and other machines can reach the address.
 pub(super) fn check_clients(bound: SocketAddr, config: &Config) -> Result<(), Exposure> {
     let is_open = !config.auth.required && !config.waivers.gives_up(&Path::at("auth.mode"));
-    if is_open && !is_local(bound) { Err(Exposure::Clients(bound)) } else { Ok(()) }
+    if is_open && !is_local(bound) {
+        Err(Exposure::Clients(bound))
+    } else {
+        Ok(())
+    }
 }
 
 /// Checks the plan against the bound address of the operators' listener.
@@ -38,5 +43,9 @@ pub(super) fn check_clients(bound: SocketAddr, config: &Config) -> Result<(), Ex
 /// # Errors
 /// It names no operators, and other machines can reach the address.
 pub(super) fn check_operators(bound: SocketAddr, plan: &AdminPlan) -> Result<(), Exposure> {
-    if !plan.is_guarded() && !is_local(bound) { Err(Exposure::Operators(bound)) } else { Ok(()) }
+    if !plan.is_guarded() && !is_local(bound) {
+        Err(Exposure::Operators(bound))
+    } else {
+        Ok(())
+    }
 }

@@ -72,8 +72,23 @@ impl Base {
             keeper: keeper.clone(),
             budgets: budgets.clone(),
         };
-        let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
-        Self { metrics, clock, random, sealing, sealer, bells, session_lists, budgets, factory, keeper, arrival }
+        let factory = Arc::new(Factory::new(
+            ports,
+            Identity::new("weir", env!("CARGO_PKG_VERSION")),
+        ));
+        Self {
+            metrics,
+            clock,
+            random,
+            sealing,
+            sealer,
+            bells,
+            session_lists,
+            budgets,
+            factory,
+            keeper,
+            arrival,
+        }
     }
 }
 
@@ -81,7 +96,13 @@ fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
     if config.keys.is_empty() {
         sealing.sealer()
     } else {
-        Sealer::new(config.keys.iter().map(|key| Key::new(key.id, &key.secret)).collect())
+        Sealer::new(
+            config
+                .keys
+                .iter()
+                .map(|key| Key::new(key.id, &key.secret))
+                .collect(),
+        )
     }
 }
 
@@ -96,19 +117,49 @@ pub(super) struct Deciders {
 }
 
 impl Deciders {
-    /// The audit goes on after `left`, the last records of a process before. Returns when the beginning is on record. Must be called inside a tokio runtime.
-    pub(super) async fn start(config: &Config, base: &Base, left: Heads) -> Result<Self, StartError> {
-        let Base { clock, random, factory, .. } = base;
+    /// The audit goes on after `left`, the last records of a process before. Returns when the
+    /// beginning is on record. Must be called inside a tokio runtime.
+    pub(super) async fn start(
+        config: &Config,
+        base: &Base,
+        left: Heads,
+    ) -> Result<Self, StartError> {
+        let Base {
+            clock,
+            random,
+            factory,
+            ..
+        } = base;
         let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
-        let limits = Arc::new(Limits::new(crate::limits::rates(config), clock.clone(), counters));
+        let limits = Arc::new(Limits::new(
+            crate::limits::rates(config),
+            clock.clone(),
+            counters,
+        ));
         limits.start_at_zero();
         let rules = Arc::new(Rules::new(config.rules.clone()));
         let blocked = Arc::new(Blocked::new(rules.clone()));
-        let auditing = Arc::new(Auditing::start(config.audit.as_ref(), left, clock.clone(), factory)?);
+        let auditing = Arc::new(Auditing::start(
+            config.audit.as_ref(),
+            left,
+            clock.clone(),
+            factory,
+        )?);
         auditing.begun().await;
-        let gates = Gates { authorizer: blocked.clone(), limiter: limits.clone(), audit: auditing.port() };
-        Ok(Self { clients, limits, rules, blocked, auditing, gates })
+        let gates = Gates {
+            authorizer: blocked.clone(),
+            limiter: limits.clone(),
+            audit: auditing.port(),
+        };
+        Ok(Self {
+            clients,
+            limits,
+            rules,
+            blocked,
+            auditing,
+            gates,
+        })
     }
 }
 
@@ -121,13 +172,25 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    fn new(config: &Config, Base { clock, random, arrival, .. }: &Base) -> Self {
+    fn new(
+        config: &Config,
+        Base {
+            clock,
+            random,
+            arrival,
+            ..
+        }: &Base,
+    ) -> Self {
         let records = MemoryRecords::new(clock.clone(), config.sessions);
         let replays = MemoryReplays::new(clock.clone(), crate::memory::replays(config));
         Self {
             records: Arc::new(MovableRecords::new(records, arrival.clone())),
             replays: Arc::new(MovableReplays::new(replays)),
-            parking: Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked)),
+            parking: Arc::new(MemoryParking::new(
+                clock.clone(),
+                random.clone(),
+                config.parked,
+            )),
             bus: Arc::default(),
         }
     }
@@ -153,7 +216,8 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Puts them together over these upstreams, which it begins to follow, with what the process before left.
+    /// Puts them together over these upstreams, which it begins to follow, with what the process
+    /// before left.
     pub(super) fn new(
         config: &Arc<Config>,
         base: Base,
@@ -171,8 +235,21 @@ impl Inside {
         let asked = ready.clone();
         base.metrics.ask_ready(move || asked.is());
         let limited = (&deciders.rules, &deciders.limits);
-        let explainer = Arc::new(Explainer::live(config.clone(), limited, (&catalog, &book), &base.clock));
-        Self { base, deciders, kept, catalog, ready, explainer, book }
+        let explainer = Arc::new(Explainer::live(
+            config.clone(),
+            limited,
+            (&catalog, &book),
+            &base.clock,
+        ));
+        Self {
+            base,
+            deciders,
+            kept,
+            catalog,
+            ready,
+            explainer,
+            book,
+        }
     }
 
     pub(super) fn router(&self) -> Router {
@@ -181,7 +258,9 @@ impl Inside {
 
     /// Takes what of a config needs nobody's consent.
     pub(super) fn replace(&self, config: &Arc<Config>) {
-        let Deciders { clients, limits, .. } = &self.deciders;
+        let Deciders {
+            clients, limits, ..
+        } = &self.deciders;
         clients.replace(config.auth.clone());
         self.kept.limit(config);
         limits.replace(crate::limits::rates(config));
@@ -205,7 +284,11 @@ fn catalog(config: &Config, base: &Base, gates: &Gates) -> Arc<Catalog> {
         ..CatalogSettings::default()
     };
     let (clock, random) = (base.clock.clone(), base.random.clone());
-    let ports =
-        CatalogPorts { clock, random, authorizer: gates.authorizer.clone(), session_lists: base.session_lists.clone() };
+    let ports = CatalogPorts {
+        clock,
+        random,
+        authorizer: gates.authorizer.clone(),
+        session_lists: base.session_lists.clone(),
+    };
     Catalog::new(settings, ports, base.sealer.clone())
 }

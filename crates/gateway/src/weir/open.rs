@@ -32,7 +32,8 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Serves at the clients' socket, and at the operators', both of which are bound and checked. Must be called inside a tokio runtime.
+    /// Serves at the clients' socket, and at the operators', both of which are bound and checked.
+    /// Must be called inside a tokio runtime.
     pub(super) async fn new(
         config: &Arc<Config>,
         inside: &Inside,
@@ -43,9 +44,14 @@ impl Open {
         let front = front(config, inside, router, clients).await?;
         let desk = Arc::new(desk(config, inside, &front, live));
         let admin = operators.map(|(listener, address)| {
-            Admin::start(listener, desk.clone()).map_err(|error| cannot_listen(address, true, reason(&error)))
+            Admin::start(listener, desk.clone())
+                .map_err(|error| cannot_listen(address, true, reason(&error)))
         });
-        Ok(Self { front, desk, admin: admin.transpose()? })
+        Ok(Self {
+            front,
+            desk,
+            admin: admin.transpose()?,
+        })
     }
 
     /// Gives up the operators' listener, once what was asked there is answered.
@@ -59,7 +65,13 @@ impl Open {
 /// The client side, with everything it asks of others behind core's ports.
 async fn front(
     config: &Config,
-    Inside { base, deciders, kept, catalog, .. }: &Inside,
+    Inside {
+        base,
+        deciders,
+        kept,
+        catalog,
+        ..
+    }: &Inside,
     router: Router,
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
@@ -84,20 +96,26 @@ async fn front(
     let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
     let served = (router, catalog.clone());
     let bound = match &listener {
-        Some(listener) => {
-            listener.local_addr().map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?
-        }
+        Some(listener) => listener
+            .local_addr()
+            .map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?,
         None => config.front.listen,
     };
     let (settings, sealer) = (outbound::front(config, bound), base.sealer.clone());
     match listener {
-        Some(listener) => Front::bind(settings, Some(listener), ports, served, sealer).await.map_err(failed),
+        Some(listener) => Front::bind(settings, Some(listener), ports, served, sealer)
+            .await
+            .map_err(failed),
         None => Front::in_memory(settings, ports, served, sealer).map_err(failed),
     }
 }
 
 fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {
-    StartError::Listen { address, operators, why }
+    StartError::Listen {
+        address,
+        operators,
+        why,
+    }
 }
 
 /// The clients' listener, bound where the config may be served.
@@ -108,19 +126,24 @@ pub(super) fn clients_listener(
     let listen = config.front.listen;
     let listener = Front::listener(&config.front, inherited)
         .map_err(|error| cannot_listen(listen, false, front_reason(&error)))?;
-    let bound = listener.local_addr().map_err(|error| cannot_listen(listen, false, reason(&error)))?;
+    let bound = listener
+        .local_addr()
+        .map_err(|error| cannot_listen(listen, false, reason(&error)))?;
     exposure::check_clients(bound, config)?;
     Ok((listener, bound))
 }
 
-/// The operators' listener, bound where the plan may be served, and the plan's address for messages; `None` where the config has none.
+/// The operators' listener, bound where the plan may be served, and the plan's address for
+/// messages; `None` where the config has none.
 pub(super) async fn operators_listener(
     plan: Option<&AdminPlan>,
     inherited: Option<TcpListener>,
 ) -> Result<Option<(tokio::net::TcpListener, SocketAddr)>, StartError> {
     let Some(plan) = plan else { return Ok(None) };
     let failed = |error: std::io::Error| cannot_listen(plan.listen, true, reason(&error));
-    let listener = Admin::listener(plan.listen, inherited).await.map_err(failed)?;
+    let listener = Admin::listener(plan.listen, inherited)
+        .await
+        .map_err(failed)?;
     exposure::check_operators(listener.local_addr().map_err(failed)?, plan)?;
     Ok(Some((listener, plan.listen)))
 }
@@ -128,7 +151,15 @@ pub(super) async fn operators_listener(
 /// What operators see and change.
 fn desk(
     config: &Arc<Config>,
-    Inside { base, deciders, kept, catalog, ready, explainer, book }: &Inside,
+    Inside {
+        base,
+        deciders,
+        kept,
+        catalog,
+        ready,
+        explainer,
+        book,
+    }: &Inside,
     front: &Front,
     live: Arc<LiveCalls>,
 ) -> Desk {

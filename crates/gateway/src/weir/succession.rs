@@ -12,7 +12,8 @@ use crate::audit::Auditing;
 use crate::handover::{Estate, SessionState, Successor, Will};
 
 impl Weir {
-    /// What another process needs to go on in this one's place, and nothing that it could read in the config.
+    /// What another process needs to go on in this one's place, and nothing that it could read in
+    /// the config.
     ///
     /// # Errors
     /// The system has no file left, or weir is stopping.
@@ -27,28 +28,44 @@ impl Weir {
         })
     }
 
-    /// Leaves the audit's chain and path, and the operators' changes, to the successor, which may then begin. No operator changes
-    /// anything here from now on.
+    /// Leaves the audit's chain and path, and the operators' changes, to the successor, which may
+    /// then begin. No operator changes anything here from now on.
     pub(crate) async fn make_room(&self) -> Will {
         let changes = self.open.desk.leave();
         let audit = self.inside.deciders.auditing.step_aside().await;
         let text = |head: Option<Head>| head.map(|head| head.to_string());
-        Will { audit: text(audit.calls), refusals: text(audit.refusals), changes, sessions_move: true }
+        Will {
+            audit: text(audit.calls),
+            refusals: text(audit.refusals),
+            changes,
+            sessions_move: true,
+        }
     }
 
     /// The sessions, for the process before or after this one.
     pub(crate) fn session_state(&self) -> SessionState {
-        let Kept { records, replays, bus, .. } = &self.inside.kept;
+        let Kept {
+            records,
+            replays,
+            bus,
+            ..
+        } = &self.inside.kept;
         SessionState {
             records: records.clone(),
             replays: replays.clone(),
             bus: bus.clone(),
             front: self.open.front.moving_sessions(),
-            upstreams: self.applied().upstreams.iter().map(|(_, upstream)| upstream.clone()).collect(),
+            upstreams: self
+                .applied()
+                .upstreams
+                .iter()
+                .map(|(_, upstream)| upstream.clone())
+                .collect(),
         }
     }
 
-    /// This process takes the place of another one, which has ended once the token is cancelled. It ends after that one.
+    /// This process takes the place of another one, which has ended once the token is cancelled. It
+    /// ends after that one.
     pub(crate) fn follows(&mut self, predecessor_ended: CancellationToken) {
         self.predecessor_ended = Some(predecessor_ended);
     }
@@ -58,12 +75,15 @@ impl Weir {
         self.inside.kept.records.complete();
     }
 
-    /// Records how a hand-over went: the successor's process id. After a good one [`Self::shutdown`] gives up the operators' listener
-    /// first.
+    /// Records how a hand-over went: the successor's process id. After a good one
+    /// [`Self::shutdown`] gives up the operators' listener first.
     ///
     /// # Errors
     /// As it went.
-    pub(crate) fn handed_over(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
+    pub(crate) fn handed_over(
+        &mut self,
+        outcome: Result<Successor, String>,
+    ) -> Result<u32, String> {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
             self.open.desk.stay();

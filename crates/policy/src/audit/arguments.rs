@@ -1,4 +1,5 @@
-//! What a record says of a call's arguments: their digest, and in the clear only what the operator lists.
+//! What a record says of a call's arguments: their digest, and in the clear only what the operator
+//! lists.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -25,7 +26,10 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { digest: true, show: Vec::new() }
+        Self {
+            digest: true,
+            show: Vec::new(),
+        }
     }
 }
 
@@ -34,8 +38,8 @@ impl Default for Shape {
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
-    /// Reads a pointer: `/a/b`, with `~1` for `/` and `~0` for `~`. The empty one, all of the arguments, is none: what is
-    /// shown has to be named. `None`: it is no pointer.
+    /// Reads a pointer: `/a/b`, with `~1` for `/` and `~0` for `~`. The empty one, all of the
+    /// arguments, is none: what is shown has to be named. `None`: it is no pointer.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let tokens = text.strip_prefix('/')?.split('/').map(|token| {
@@ -58,7 +62,8 @@ pub(super) enum Arguments {
 }
 
 impl Arguments {
-    /// What is kept until the record is written: few bytes as they are, many as the little that is said of them.
+    /// What is kept until the record is written: few bytes as they are, many as the little that is
+    /// said of them.
     pub(super) fn keep(raw: &[u8], shape: &Shape, most: usize) -> Self {
         if !shape.digest && shape.show.is_empty() {
             Self::Unsaid
@@ -93,7 +98,8 @@ fn written(raw: &[u8], shape: &Shape) -> String {
     if !shape.show.is_empty() {
         let pointers: Vec<&[String]> = shape.show.iter().map(|pointer| &pointer.0[..]).collect();
         let mut shown = String::new();
-        let fits = serde_json::from_slice(raw).is_ok_and(|value| redact(value, &pointers, &mut shown).is_some());
+        let fits = serde_json::from_slice(raw)
+            .is_ok_and(|value| redact(value, &pointers, &mut shown).is_some());
         about.raw("shown", if fits { &shown } else { HIDDEN });
     }
     about.end();
@@ -114,8 +120,12 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
     }
     let below = |name: &str| -> Vec<&[String]> {
         let through = pointers.iter().filter_map(|pointer| pointer.split_first());
-        // A server without regard to case takes `Path` for `path`: then that is what was called with.
-        through.filter(|(token, _)| *token == "*" || fold::equal(token, name)).map(|(_, rest)| rest).collect()
+        // A server without regard to case takes `Path` for `path`: then that is what was called
+        // with.
+        through
+            .filter(|(token, _)| *token == "*" || fold::equal(token, name))
+            .map(|(_, rest)| rest)
+            .collect()
     };
     match value.get().as_bytes().first()? {
         b'{' => each(out, ['{', '}'], members(value)?, |(key, value), out| {
@@ -126,7 +136,9 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
         b'[' => {
             let items: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
             let items: Vec<_> = items.into_iter().enumerate().collect();
-            each(out, ['[', ']'], items, |(n, value), out| redact(value, &below(&n.to_string()), out))
+            each(out, ['[', ']'], items, |(n, value), out| {
+                redact(value, &below(&n.to_string()), out)
+            })
         }
         _ => {
             out.push_str(HIDDEN);
@@ -146,8 +158,17 @@ fn show(value: &RawValue, out: &mut String) -> Option<()> {
             out.push(':');
             show(value, out)
         })?,
-        b'[' => each(out, ['[', ']'], serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?, show)?,
-        b'"' => push_text(out, &serde_json::from_str::<String>(value.get()).ok()?, LONGEST),
+        b'[' => each(
+            out,
+            ['[', ']'],
+            serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?,
+            show,
+        )?,
+        b'"' => push_text(
+            out,
+            &serde_json::from_str::<String>(value.get()).ok()?,
+            LONGEST,
+        ),
         _ => out.push_str(value.get()),
     }
     (out.len() <= MOST_SHOWN).then_some(())
@@ -176,8 +197,17 @@ mod tests {
     use super::*;
 
     fn shown(raw: &str, pointers: &[&str]) -> String {
-        let show = pointers.iter().map(|text| Pointer::parse(text).unwrap()).collect();
-        written(raw.as_bytes(), &Shape { digest: false, show })
+        let show = pointers
+            .iter()
+            .map(|text| Pointer::parse(text).unwrap())
+            .collect();
+        written(
+            raw.as_bytes(),
+            &Shape {
+                digest: false,
+                show,
+            },
+        )
     }
 
     #[test]
@@ -188,16 +218,26 @@ mod tests {
             shown(raw, &["/none"]),
             r#"{"shown":{"path":"***","token":"***","deep":"***","list":"***","line":"***"}}"#
         );
-        let some = shown(raw, &["/path", "/deep/n", "/list/*/id", "/line", "/token/too/deep"]);
+        let some = shown(
+            raw,
+            &["/path", "/deep/n", "/list/*/id", "/line", "/token/too/deep"],
+        );
         let expected = concat!(
             r#"{"shown":{"path":"/a","token":"***","deep":{"n":1,"secret":"***"},"#,
             r#""list":[{"id":7,"s":"***"},{"id":8}],"line":"a\u000ab"}}"#
         );
         assert_eq!(some, expected);
         assert_eq!(shown(r#"["a","b"]"#, &["/1"]), r#"{"shown":["***","b"]}"#);
-        assert_eq!(shown("{\"a\":{\n\"b\" : [ 1,\r\n2.0]}}", &["/a"]), r#"{"shown":{"a":{"b":[1,2.0]}}}"#, "f14");
+        assert_eq!(
+            shown("{\"a\":{\n\"b\" : [ 1,\r\n2.0]}}", &["/a"]),
+            r#"{"shown":{"a":{"b":[1,2.0]}}}"#,
+            "f14"
+        );
         let digest = written(raw.as_bytes(), &Shape::default());
-        assert!(digest.starts_with(r#"{"sha256":""#) && digest.len() == 77, "{digest}");
+        assert!(
+            digest.starts_with(r#"{"sha256":""#) && digest.len() == 77,
+            "{digest}"
+        );
     }
 
     #[test]
@@ -209,17 +249,29 @@ mod tests {
 
     #[test]
     fn f18_what_is_shown_is_bounded() {
-        let long = format!(r#"{{"a":"{}","b":[{}1]}}"#, "x".repeat(1 << 20), "1,".repeat(1 << 20));
+        let long = format!(
+            r#"{{"a":"{}","b":[{}1]}}"#,
+            "x".repeat(1 << 20),
+            "1,".repeat(1 << 20)
+        );
         assert!(shown(&long, &["/a"]).len() < 2 * LONGEST);
         assert_eq!(shown(&long, &["/b"]), r#"{"shown":"***"}"#);
         assert_eq!(shown("not json", &["/b"]), r#"{"shown":"***"}"#);
-        let wide = format!("{{{}\"z\":1}}", (0..10_000).map(|n| format!("\"k{n}\":1,")).collect::<String>());
+        let wide = format!(
+            "{{{}\"z\":1}}",
+            (0..10_000)
+                .map(|n| format!("\"k{n}\":1,"))
+                .collect::<String>()
+        );
         assert_eq!(shown(&wide, &["/z"]), r#"{"shown":"***"}"#);
     }
 
     #[test]
     fn pointers_follow_their_grammar() {
-        assert_eq!(Pointer::parse("/a~1b/~0c/"), Some(Pointer(vec!["a/b".into(), "~c".into(), String::new()])));
+        assert_eq!(
+            Pointer::parse("/a~1b/~0c/"),
+            Some(Pointer(vec!["a/b".into(), "~c".into(), String::new()]))
+        );
         for bad in ["", "a", "a/b", "/~", "/~2", "/a~"] {
             assert_eq!(Pointer::parse(bad), None, "{bad}");
         }

@@ -1,7 +1,9 @@
-//! One spelling for arguments of one value, and its digest, so that two records can be compared without showing either.
+//! One spelling for arguments of one value, and its digest, so that two records can be compared
+//! without showing either.
 //!
-//! The spelling is RFC 8785's: members sorted, no white space, shortest strings, numbers as ECMAScript writes them. One
-//! thing differs: a number that no double holds keeps its digits, so that two large ids never have one digest.
+//! The spelling is RFC 8785's: members sorted, no white space, shortest strings, numbers as
+//! ECMAScript writes them. One thing differs: a number that no double holds keeps its digits, so
+//! that two large ids never have one digest.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,7 +12,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-/// The digest of a JSON value, in hexadecimal. Bytes that are no JSON (they do not get this far) count as they stand.
+/// The digest of a JSON value, in hexadecimal. Bytes that are no JSON (they do not get this far)
+/// count as they stand.
 pub(super) fn digest(raw: &[u8]) -> String {
     let hash = match canonical(raw) {
         Some(text) => Sha256::digest(text),
@@ -43,7 +46,9 @@ pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>
             Ok(members)
         }
     }
-    serde_json::Deserializer::from_str(value.get()).deserialize_map(Members).ok()
+    serde_json::Deserializer::from_str(value.get())
+        .deserialize_map(Members)
+        .ok()
 }
 
 /// The depth is bounded: front refuses bodies that nest deeper than its limits.
@@ -154,7 +159,12 @@ mod tests {
         ] {
             assert_eq!(same(written), expected, "{written}");
         }
-        for kept in ["9007199254740993", "12345678901234567890", "1e400", "-1e400"] {
+        for kept in [
+            "9007199254740993",
+            "12345678901234567890",
+            "1e400",
+            "-1e400",
+        ] {
             assert_eq!(same(kept), kept);
         }
     }
@@ -165,8 +175,14 @@ mod tests {
             r#"{"b":[1,2.50,"\u00e9\n/"],"a":{"y":null,"x":true}}"#,
             "{ \"a\" : {\"x\":true, \"y\": null}, \"b\":[1.0, 25e-1,\"é\\u000a\\/\"] }",
         ];
-        assert_eq!(same(spellings[0]), r#"{"a":{"x":true,"y":null},"b":[1,2.5,"é\n/"]}"#);
-        assert_eq!(digest(spellings[0].as_bytes()), digest(spellings[1].as_bytes()));
+        assert_eq!(
+            same(spellings[0]),
+            r#"{"a":{"x":true,"y":null},"b":[1,2.5,"é\n/"]}"#
+        );
+        assert_eq!(
+            digest(spellings[0].as_bytes()),
+            digest(spellings[1].as_bytes())
+        );
         let others = [
             r#"{"a":1}"#,
             r#"{"a":"1"}"#,
@@ -176,15 +192,25 @@ mod tests {
         ];
         for (n, one) in others.iter().enumerate() {
             for other in &others[n + 1..] {
-                assert_ne!(digest(one.as_bytes()), digest(other.as_bytes()), "{one} {other}");
+                assert_ne!(
+                    digest(one.as_bytes()),
+                    digest(other.as_bytes()),
+                    "{one} {other}"
+                );
             }
         }
-        assert_eq!(digest(b"{}"), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+        assert_eq!(
+            digest(b"{}"),
+            "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+        );
     }
 
     #[test]
     fn f18_members_are_sorted_by_their_utf16_units() {
         // RFC 8785, 3.2.3: U+FB33 comes after a surrogate pair.
-        assert_eq!(same("{\"\u{fb33}\":1,\"\u{1f600}\":2}"), "{\"\u{1f600}\":2,\"\u{fb33}\":1}");
+        assert_eq!(
+            same("{\"\u{fb33}\":1,\"\u{1f600}\":2}"),
+            "{\"\u{1f600}\":2,\"\u{fb33}\":1}"
+        );
     }
 }

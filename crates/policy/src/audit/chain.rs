@@ -1,8 +1,9 @@
-//! The chain: each record carries a hash over itself and the hash of the one before, so that nobody changes, drops,
-//! inserts or swaps one without breaking what follows.
+//! The chain: each record carries a hash over itself and the hash of the one before, so that nobody
+//! changes, drops, inserts or swaps one without breaking what follows.
 //!
-//! The hash is `SHA-256(prev || record)`: `prev` as its 64 characters, `record` the line's bytes without the member
-//! `hash`, which stands last. With a key it is HMAC-SHA256 under that key, and the record names the key.
+//! The hash is `SHA-256(prev || record)`: `prev` as its 64 characters, `record` the line's bytes
+//! without the member `hash`, which stands last. With a key it is HMAC-SHA256 under that key, and
+//! the record names the key.
 
 use std::time::SystemTime;
 
@@ -30,15 +31,23 @@ impl Head {
     /// Before the first record.
     #[must_use]
     pub fn genesis() -> Self {
-        Self { seq: 0, hash: "0".repeat(64) }
+        Self {
+            seq: 0,
+            hash: "0".repeat(64),
+        }
     }
 
     /// Reads what [`std::fmt::Display`] wrote: the number, a colon and the hash.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (seq, hash) = text.split_once(':')?;
-        let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        Some(Self { seq: seq.parse().ok()?, hash: hash.to_owned() }).filter(|_| is_hash)
+        let is_hash =
+            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        Some(Self {
+            seq: seq.parse().ok()?,
+            hash: hash.to_owned(),
+        })
+        .filter(|_| is_hash)
     }
 }
 
@@ -78,7 +87,11 @@ impl Chain {
     /// Goes on after `head`.
     #[must_use]
     pub fn after(head: Head, key: Option<Key>) -> Self {
-        Self { head, key, name: None }
+        Self {
+            head,
+            key,
+            name: None,
+        }
     }
 
     /// The same with a name, which stands in every record.
@@ -93,7 +106,8 @@ impl Chain {
         &self.head
     }
 
-    /// Makes an event the next record. It is part of the chain from here on: it must be kept before the next one is.
+    /// Makes an event the next record. It is part of the chain from here on: it must be kept before
+    /// the next one is.
     pub fn seal(&mut self, event: &Event) -> Sealed {
         let mut line = String::with_capacity(768);
         let mut record = Object::begin(&mut line);
@@ -127,7 +141,11 @@ impl Chain {
 pub(super) fn hash(key: Option<&Key>, prev: &str, record: &[u8]) -> String {
     let digest: [u8; 32] = match key {
         Some(key) => key.sign(&[prev.as_bytes(), record]),
-        None => Sha256::new().chain_update(prev).chain_update(record).finalize().into(),
+        None => Sha256::new()
+            .chain_update(prev)
+            .chain_update(record)
+            .finalize()
+            .into(),
     };
     HEXLOWER.encode(&digest)
 }

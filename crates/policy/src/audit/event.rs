@@ -1,7 +1,7 @@
 //! What happened, as it travels from the request that it happened to towards its record.
 //!
-//! An event holds what core said by reference counts and small copies, so that a request pays little for it; it becomes
-//! text where it is kept.
+//! An event holds what core said by reference counts and small copies, so that a request pays
+//! little for it; it becomes text where it is kept.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -39,7 +39,12 @@ pub(super) enum What {
     /// Refusals that are only counted.
     Refusals(Box<RefusalCount>),
     /// An operator's action.
-    Admin { who: String, what: String, detail: String, done: bool },
+    Admin {
+        who: String,
+        what: String,
+        detail: String,
+        done: bool,
+    },
     /// Something in the life of the record itself.
     Life(Life),
 }
@@ -104,8 +109,8 @@ pub enum Life {
     },
     /// weir ends in order; nothing is missing before this.
     Stopped,
-    /// Another process goes on with the chain after this record, in a new file. What follows here is a branch: the last records of a
-    /// process that drains.
+    /// Another process goes on with the chain after this record, in a new file. What follows here
+    /// is a branch: the last records of a process that drains.
     Left,
     /// The process before, from which this chain was taken over, has ended.
     Predecessor {
@@ -119,7 +124,8 @@ pub enum Life {
         /// How many.
         events: u64,
     },
-    /// The bytes between the record before this one and this one are what a sudden end left of records under way.
+    /// The bytes between the record before this one and this one are what a sudden end left of
+    /// records under way.
     Recovered {
         /// How many bytes.
         bytes: u64,
@@ -132,7 +138,10 @@ impl Event {
     /// An event of the record's own life.
     #[must_use]
     pub fn life(time: SystemTime, life: Life) -> Self {
-        Self { time, what: What::Life(life) }
+        Self {
+            time,
+            what: What::Life(life),
+        }
     }
 
     /// When it happened.
@@ -165,9 +174,13 @@ impl Event {
         match &self.what {
             What::Entry(entry) => entry.refused.is_some(),
             What::Refusals(_) => true,
-            What::Call(call) => {
-                !matches!(call.end, Ending::Ended { outcome: "complete" | "input_required" | "task", .. })
-            }
+            What::Call(call) => !matches!(
+                call.end,
+                Ending::Ended {
+                    outcome: "complete" | "input_required" | "task",
+                    ..
+                }
+            ),
             What::Admin { done, .. } => !done,
             What::Life(life) => !matches!(
                 life,
@@ -180,7 +193,8 @@ impl Event {
         }
     }
 
-    /// Returns `true` for a call, a sender or an operator's login that was refused: others can cause as many of these as they like.
+    /// Returns `true` for a call, a sender or an operator's login that was refused: others can
+    /// cause as many of these as they like.
     #[must_use]
     pub fn is_denial(&self) -> bool {
         match &self.what {
@@ -203,7 +217,9 @@ impl Event {
 
     /// Writes its members, time and kind first.
     pub(super) fn write(&self, record: &mut Object<'_>) {
-        record.text("time", &rfc3339(self.time)).text("kind", self.kind());
+        record
+            .text("time", &rfc3339(self.time))
+            .text("kind", self.kind());
         match &self.what {
             What::Entry(entry) => entry.write(record),
             What::Refusals(count) => count.write(record),
@@ -211,8 +227,17 @@ impl Event {
                 call.write(record);
                 record.maybe("trace", self.trace());
             }
-            What::Admin { who, what, detail, done } => {
-                record.text("who", who).text("what", what).text("detail", detail).yes("done", *done);
+            What::Admin {
+                who,
+                what,
+                detail,
+                done,
+            } => {
+                record
+                    .text("who", who)
+                    .text("what", what)
+                    .text("detail", detail)
+                    .yes("done", *done);
             }
             What::Life(life) => life.write(record),
         }
@@ -239,18 +264,36 @@ impl Made {
     fn write(&self, record: &mut Object<'_>) {
         principal(&self.principal, record);
         self.client_software(record);
-        record.text("endpoint", self.endpoint.as_str()).text("method", &self.method);
+        record
+            .text("endpoint", self.endpoint.as_str())
+            .text("method", &self.method);
         record.maybe("tool", self.tool.as_deref());
         if let Some((upstream, native)) = &self.native {
-            record.text("upstream", upstream.as_str()).text("native", native);
+            record
+                .text("upstream", upstream.as_str())
+                .text("native", native);
         }
         self.arguments.write(&self.shape, record);
         match &self.end {
-            Ending::Refused { reason, because, rule } => {
-                record.text("decision", "refused").text("reason", reason).text("because", because);
+            Ending::Refused {
+                reason,
+                because,
+                rule,
+            } => {
+                record
+                    .text("decision", "refused")
+                    .text("reason", reason)
+                    .text("because", because);
                 record.maybe("rule", rule.as_deref());
             }
-            Ending::Ended { outcome, took, bytes, changes, revision, verdict } => {
+            Ending::Ended {
+                outcome,
+                took,
+                bytes,
+                changes,
+                revision,
+                verdict,
+            } => {
                 record
                     .text("decision", "allowed")
                     .list("policies", verdict.rules.iter().map(|rule| &**rule))
@@ -258,7 +301,11 @@ impl Made {
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
                     .maybe("protocol", *revision);
-                let Changes { cleaned, secrets, cut } = *changes;
+                let Changes {
+                    cleaned,
+                    secrets,
+                    cut,
+                } = *changes;
                 for (name, number) in [("cleaned", cleaned), ("secrets", secrets), ("cut", cut)] {
                     if number > 0 {
                         record.number(name, number);
@@ -278,10 +325,15 @@ impl Made {
             #[serde(borrow, default)]
             version: std::borrow::Cow<'a, str>,
         }
-        let info: Option<Info<'_>> = self.client_info.as_deref().and_then(|raw| serde_json::from_slice(raw).ok());
+        let info: Option<Info<'_>> = self
+            .client_info
+            .as_deref()
+            .and_then(|raw| serde_json::from_slice(raw).ok());
         if let Some(info) = info {
             record.object("software", |software| {
-                software.text("name", &info.name).text("version", &info.version);
+                software
+                    .text("name", &info.name)
+                    .text("version", &info.version);
             });
         }
     }
@@ -292,7 +344,10 @@ impl Life {
     #[must_use]
     pub fn recovered(torn: &[u8]) -> Self {
         let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(torn));
-        Self::Recovered { bytes: torn.len() as u64, sha256 }
+        Self::Recovered {
+            bytes: torn.len() as u64,
+            sha256,
+        }
     }
 
     fn write(&self, record: &mut Object<'_>) {
@@ -314,11 +369,17 @@ impl Life {
     }
 }
 
-/// Who it is, for whom it acts, and through which client. Nothing stands there for the anonymous principal.
+/// Who it is, for whom it acts, and through which client. Nothing stands there for the anonymous
+/// principal.
 pub(super) fn principal(principal: &Principal, record: &mut Object<'_>) {
-    let Some(subject) = principal.subject() else { return };
+    let Some(subject) = principal.subject() else {
+        return;
+    };
     record.object("principal", |who| {
-        who.text("issuer", subject.issuer()).text("subject", subject.subject());
+        who.text("issuer", subject.issuer())
+            .text("subject", subject.subject());
     });
-    record.maybe("actor", subject.actor.as_deref()).maybe("client", subject.client.as_deref());
+    record
+        .maybe("actor", subject.actor.as_deref())
+        .maybe("client", subject.client.as_deref());
 }

@@ -1,9 +1,10 @@
-//! Writes the members of a record. One record is one line, whatever others wrote into its texts (fault F14).
+//! Writes the members of a record. One record is one line, whatever others wrote into its texts
+//! (fault F14).
 
 use std::fmt::Write as _;
 
-/// Characters of a text that a record keeps. Names and ids are shorter; what is longer is somebody's attempt at filling
-/// the disk, and is cut with a mark.
+/// Characters of a text that a record keeps. Names and ids are shorter; what is longer is
+/// somebody's attempt at filling the disk, and is cut with a mark.
 const LONGEST: usize = 512;
 
 /// An object under way, written at the end of a string.
@@ -52,7 +53,11 @@ impl<'a> Object<'a> {
         self
     }
 
-    pub(super) fn list<'t>(&mut self, key: &str, values: impl Iterator<Item = &'t str>) -> &mut Self {
+    pub(super) fn list<'t>(
+        &mut self,
+        key: &str,
+        values: impl Iterator<Item = &'t str>,
+    ) -> &mut Self {
         self.key(key);
         self.out.push('[');
         for (n, value) in values.enumerate() {
@@ -88,15 +93,22 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A text as a JSON string of at most `longest` characters and a mark that it was cut. Nothing in it can end a line,
-/// move a terminal's cursor, or turn the direction of what stands beside it.
+/// A text as a JSON string of at most `longest` characters and a mark that it was cut. Nothing in
+/// it can end a line, move a terminal's cursor, or turn the direction of what stands beside it.
 pub(super) fn push_text(out: &mut String, text: &str, longest: usize) {
     out.push('"');
     // Nearly every text is a name of plain letters: bytes are characters then.
     let first = &text.as_bytes()[..text.len().min(longest)];
-    if first.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+    if first
+        .iter()
+        .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+    {
         out.push_str(&text[..first.len()]);
-        out.push_str(if first.len() < text.len() { "…\"" } else { "\"" });
+        out.push_str(if first.len() < text.len() {
+            "…\""
+        } else {
+            "\""
+        });
         return;
     }
     for (n, c) in text.chars().enumerate() {
@@ -118,7 +130,8 @@ pub(super) fn push_text(out: &mut String, text: &str, longest: usize) {
     out.push('"');
 }
 
-/// Control characters (C0, DEL, C1), line and paragraph separators, marks of direction, invisible characters and tags.
+/// Control characters (C0, DEL, C1), line and paragraph separators, marks of direction, invisible
+/// characters and tags.
 pub(crate) fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
@@ -141,9 +154,18 @@ mod tests {
     #[test]
     fn f14_texts_cannot_break_lines_or_terminals() {
         assert_eq!(text("a\r\nb"), r#""a\u000d\u000ab""#);
-        assert_eq!(text("\u{1b}[2J\u{9b}31m\u{7f}"), r#""\u001b[2J\u009b31m\u007f""#);
-        assert_eq!(text("\u{2028}\u{202e}\u{e0041}"), r#""\u2028\u202e\udb40\udc41""#);
-        assert_eq!(text(r#"","admin":true,"x":""#), r#""\",\"admin\":true,\"x\":\"""#);
+        assert_eq!(
+            text("\u{1b}[2J\u{9b}31m\u{7f}"),
+            r#""\u001b[2J\u009b31m\u007f""#
+        );
+        assert_eq!(
+            text("\u{2028}\u{202e}\u{e0041}"),
+            r#""\u2028\u202e\udb40\udc41""#
+        );
+        assert_eq!(
+            text(r#"","admin":true,"x":""#),
+            r#""\",\"admin\":true,\"x\":\"""#
+        );
         assert_eq!(text(&"x".repeat(1_000_000)).chars().count(), LONGEST + 3);
     }
 

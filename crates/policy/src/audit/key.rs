@@ -38,7 +38,10 @@ impl Key {
         for part in parts {
             inner.update(part);
         }
-        Sha256::new_with_prefix(pads[1]).chain_update(inner.finalize()).finalize().into()
+        Sha256::new_with_prefix(pads[1])
+            .chain_update(inner.finalize())
+            .finalize()
+            .into()
     }
 }
 
@@ -54,12 +57,17 @@ mod tests {
 
     #[test]
     fn f18_signatures_are_hmac_sha256() {
-        // RFC 4231 has no key of 32 bytes; zeros after a shorter key do not change it. This is its case 2, "Jefe".
+        // RFC 4231 has no key of 32 bytes; zeros after a shorter key do not change it. This is its
+        // case 2, "Jefe".
         let mut secret = [0; 32];
         secret[..4].copy_from_slice(b"Jefe");
         let signed = Key::new(1, secret).sign(&[b"what do ya want ", b"for nothing?"]);
         let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
         assert_eq!(data_encoding::HEXLOWER.encode(&signed), expected);
-        assert_eq!(format!("{:?}", Key::new(1, secret)), "Key(1, <secret>)", "f15");
+        assert_eq!(
+            format!("{:?}", Key::new(1, secret)),
+            "Key(1, <secret>)",
+            "f15"
+        );
     }
 }

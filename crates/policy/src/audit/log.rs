@@ -1,7 +1,8 @@
 //! Audit to the log: one line for each call, when it is refused or when it ends.
 //!
-//! This is what weir does where no audit is configured: the operator's trace of who called what, by the same way as the
-//! rest of the log. It is not the tamper-evident file; arguments and results never appear in it.
+//! This is what weir does where no audit is configured: the operator's trace of who called what, by
+//! the same way as the rest of the log. It is not the tamper-evident file; arguments and results
+//! never appear in it.
 
 use weir_core::failure::Failure;
 use weir_core::port::{Action, Attempt, Audit, Decision, Ended, Entrance, Rejection};
@@ -22,16 +23,23 @@ impl Audit for Silent {
     fn operated(&self, _action: &Action<'_>) {}
 }
 
-/// Records through `tracing`, target `audit`: refusals, and calls that ended otherwise than well, at `info`; what went well
-/// at `debug`: a line for each costs as much as the call.
+/// Records through `tracing`, target `audit`: refusals, and calls that ended otherwise than well,
+/// at `info`; what went well at `debug`: a line for each costs as much as the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogAudit;
 
 impl Audit for LogAudit {
     fn entered(&self, entrance: &Entrance<'_>) {
-        let Entrance { peer, endpoint, request, outcome } = entrance;
+        let Entrance {
+            peer,
+            endpoint,
+            request,
+            outcome,
+        } = entrance;
         match outcome {
-            Ok(principal) => tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "let in"),
+            Ok(principal) => {
+                tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "let in")
+            }
             Err(Rejection { reason, .. }) => {
                 tracing::info!(target: "audit", reason, %peer, %endpoint, request, "not let in")
             }
@@ -39,10 +47,15 @@ impl Audit for LogAudit {
     }
 
     fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
-        let Attempt { principal, call, .. } = attempt;
-        let (endpoint, method, request) = (&call.endpoint, call.method_name(), call.request.as_str());
+        let Attempt {
+            principal, call, ..
+        } = attempt;
+        let (endpoint, method, request) =
+            (&call.endpoint, call.method_name(), call.request.as_str());
         match decision {
-            Decision::Allowed(_) => tracing::debug!(target: "audit", %principal, %endpoint, method, request, "allowed"),
+            Decision::Allowed(_) => {
+                tracing::debug!(target: "audit", %principal, %endpoint, method, request, "allowed")
+            }
             Decision::Refused(failure) => {
                 let reason = failure.reason();
                 tracing::info!(target: "audit", %principal, %endpoint, method, request, reason, "refused");
@@ -52,8 +65,11 @@ impl Audit for LogAudit {
     }
 
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Attempt { principal, call, .. } = attempt;
-        let (endpoint, method, request) = (&call.endpoint, call.method_name(), call.request.as_str());
+        let Attempt {
+            principal, call, ..
+        } = attempt;
+        let (endpoint, method, request) =
+            (&call.endpoint, call.method_name(), call.request.as_str());
         let (outcome, took_ms) = (ended.outcome, ended.took.as_secs_f64() * 1e3);
         if outcome == "complete" {
             tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "ended");
@@ -63,7 +79,12 @@ impl Audit for LogAudit {
     }
 
     fn operated(&self, action: &Action<'_>) {
-        let Action { who, what, detail, done } = action;
+        let Action {
+            who,
+            what,
+            detail,
+            done,
+        } = action;
         tracing::info!(target: "audit", who, what, detail, done, "operated");
     }
 }

@@ -15,8 +15,8 @@ use super::event::{Ending, Entry, Event, LOGIN, Made, What};
 use super::refusal_counter::RefusalCounter;
 use super::seen::{LetIn, Seen};
 
-/// Arguments up to this many bytes wait for their record as they are, so that their digest costs the request nothing.
-/// It bounds what a full queue holds.
+/// Arguments up to this many bytes wait for their record as they are, so that their digest costs
+/// the request nothing. It bounds what a full queue holds.
 const SMALL: usize = 2048;
 /// What a client says of itself is a name and a version; more is not read.
 const CLIENT_INFO: usize = 1024;
@@ -58,8 +58,19 @@ pub struct Recorder {
 impl Recorder {
     /// Records into `keeper`, and counts with `refusals` what is only counted.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, keeper: Arc<dyn Keeper>, shape: Shape, refusals: Arc<RefusalCounter>) -> Self {
-        Self { clock, keeper, shape: ArcSwap::from_pointee(shape), seen: Seen::new(), refusals }
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        keeper: Arc<dyn Keeper>,
+        shape: Shape,
+        refusals: Arc<RefusalCounter>,
+    ) -> Self {
+        Self {
+            clock,
+            keeper,
+            shape: ArcSwap::from_pointee(shape),
+            seen: Seen::new(),
+            refusals,
+        }
     }
 
     /// Says otherwise what records say of arguments, from the next call on.
@@ -68,16 +79,30 @@ impl Recorder {
     }
 
     fn event(&self, what: What) -> Event {
-        Event { time: self.clock.wall(), what }
+        Event {
+            time: self.clock.wall(),
+            what,
+        }
     }
 
     fn call(&self, attempt: &Attempt<'_>, end: Ending) -> Event {
-        let Attempt { principal, call, item } = *attempt;
+        let Attempt {
+            principal,
+            call,
+            item,
+        } = *attempt;
         let shape = self.shape.load_full();
         let given = call.params.arguments().ok().flatten();
-        let arguments = given.map_or(Arguments::Unsaid, |raw| Arguments::keep(&raw, &shape, SMALL));
-        let asked =
-            || call.params.name().ok().flatten().map(|name| name.chars().take(CLIENT_INFO).collect::<String>().into());
+        let arguments = given.map_or(Arguments::Unsaid, |raw| {
+            Arguments::keep(&raw, &shape, SMALL)
+        });
+        let asked = || {
+            call.params
+                .name()
+                .ok()
+                .flatten()
+                .map(|name| name.chars().take(CLIENT_INFO).collect::<String>().into())
+        };
         self.event(What::Call(Box::new(Made {
             principal: principal.clone(),
             endpoint: call.endpoint.clone(),
@@ -102,7 +127,12 @@ impl Recorder {
 
 impl Audit for Recorder {
     fn entered(&self, entrance: &Entrance<'_>) {
-        let Entrance { peer, endpoint, request, outcome } = *entrance;
+        let Entrance {
+            peer,
+            endpoint,
+            request,
+            outcome,
+        } = *entrance;
         let (principal, refused) = match outcome {
             Ok(principal) => (Some(principal), None),
             Err(Rejection { reason, principal }) => (principal, Some(reason)),
@@ -110,8 +140,11 @@ impl Audit for Recorder {
         let identified = principal.filter(|principal| !principal.is_anonymous());
         let kept = match (identified, refused) {
             (Some(principal), None) => {
-                let client = principal.subject().and_then(|subject| subject.client.clone());
-                self.seen.is_first(LetIn(*principal.digest(), client), self.clock.monotonic())
+                let client = principal
+                    .subject()
+                    .and_then(|subject| subject.client.clone());
+                self.seen
+                    .is_first(LetIn(*principal.digest(), client), self.clock.monotonic())
             }
             (Some(principal), Some(_)) => self.refusals.admit_denial(principal),
             (None, Some(reason)) => {
@@ -125,8 +158,15 @@ impl Audit for Recorder {
             return;
         }
         let principal = identified.cloned();
-        let entry = Entry { endpoint: endpoint.clone(), peer, request: request.into(), principal, refused };
-        // A sender at the door has done nothing yet; its calls are refused where they cannot be recorded.
+        let entry = Entry {
+            endpoint: endpoint.clone(),
+            peer,
+            request: request.into(),
+            principal,
+            refused,
+        };
+        // A sender at the door has done nothing yet; its calls are refused where they cannot be
+        // recorded.
         let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
     }
 
@@ -136,7 +176,11 @@ impl Audit for Recorder {
             Decision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
             Decision::Refused(failure) => {
                 let (because, rule) = (failure.message().to_owned(), failure.rule().cloned());
-                let end = Ending::Refused { reason: failure.reason(), because, rule };
+                let end = Ending::Refused {
+                    reason: failure.reason(),
+                    because,
+                    rule,
+                };
                 self.keeper.keep(self.call(attempt, end))
             }
         };
@@ -151,30 +195,67 @@ impl Audit for Recorder {
     }
 
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Ended { outcome, took, bytes, changes, revision, ref verdict } = *ended;
+        let Ended {
+            outcome,
+            took,
+            bytes,
+            changes,
+            revision,
+            ref verdict,
+        } = *ended;
         let verdict = verdict.clone();
-        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, changes, revision, verdict }));
+        self.keeper.fulfil(self.call(
+            attempt,
+            Ending::Ended {
+                outcome,
+                took,
+                bytes,
+                changes,
+                revision,
+                verdict,
+            },
+        ));
     }
 
     fn operated(&self, action: &Action<'_>) {
-        let Action { who, what, detail, done } = *action;
+        let Action {
+            who,
+            what,
+            detail,
+            done,
+        } = *action;
         if what == LOGIN && !done && !self.refusals.admit_login() {
             return;
         }
-        let what = What::Admin { who: who.to_owned(), what: what.to_owned(), detail: detail.to_owned(), done };
+        let what = What::Admin {
+            who: who.to_owned(),
+            what: what.to_owned(),
+            detail: detail.to_owned(),
+            done,
+        };
         let _ = self.keeper.keep(self.event(what));
     }
 }
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
     }
 }
 
-/// What a modern client says of itself with the call. A copy, so that the request's whole body does not wait with it.
+/// What a modern client says of itself with the call. A copy, so that the request's whole body does
+/// not wait with it.
 fn client_info(call: &weir_core::Call) -> Option<Bytes> {
-    let info = call.params.meta().ok().flatten()?.client_info().ok().flatten()?;
+    let info = call
+        .params
+        .meta()
+        .ok()
+        .flatten()?
+        .client_info()
+        .ok()
+        .flatten()?;
     (info.len() <= CLIENT_INFO).then(|| Bytes::copy_from_slice(&info))
 }
 

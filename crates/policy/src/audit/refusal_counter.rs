@@ -1,5 +1,6 @@
-//! Refusals that are counted, minute by minute, so that a flood of them fills no disk: of senders without an identity by their network,
-//! endpoint and reason; of a principal, those beyond the number that have a record each.
+//! Refusals that are counted, minute by minute, so that a flood of them fills no disk: of senders
+//! without an identity by their network, endpoint and reason; of a principal, those beyond the
+//! number that have a record each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,7 +17,8 @@ use weir_core::port::Clock;
 use super::event::{Event, Life, What, principal};
 use super::json::Object;
 
-/// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by its reason.
+/// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by
+/// its reason.
 pub const MOST_NETWORKS: usize = 1024;
 /// Denials of a principal in a minute that have a record each. Further ones are counted.
 pub const DENIALS: u32 = 600;
@@ -79,7 +81,10 @@ impl RefusalCounter {
     /// Counts nothing yet.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default() }
+        Self {
+            clock,
+            state: Mutex::default(),
+        }
     }
 
     /// Counts a refusal of a sender without an identity.
@@ -94,39 +99,62 @@ impl RefusalCounter {
                 networks.insert(key, Count::of(now));
             }
             None => {
-                rest.entry(reason).and_modify(|count| count.add(now)).or_insert(Count::of(now));
+                rest.entry(reason)
+                    .and_modify(|count| count.add(now))
+                    .or_insert(Count::of(now));
             }
         }
     }
 
-    /// Returns `true` where a denial of this principal is to have a record of its own; counts it otherwise.
+    /// Returns `true` where a denial of this principal is to have a record of its own; counts it
+    /// otherwise.
     pub(super) fn admit_denial(&self, principal: &Principal) -> bool {
         let (mut state, now) = self.now();
-        let State { principals, rest, .. } = &mut *state;
+        let State {
+            principals, rest, ..
+        } = &mut *state;
         if let Some(denials) = principals.get_mut(principal.digest()) {
             if denials.kept < DENIALS {
                 denials.kept += 1;
                 return true;
             }
-            denials.beyond = Some(denials.beyond.map_or(Count::of(now), |count| count.and(now)));
+            denials.beyond = Some(
+                denials
+                    .beyond
+                    .map_or(Count::of(now), |count| count.and(now)),
+            );
             return false;
         }
         if principals.len() < MOST_PRINCIPALS {
-            principals.insert(*principal.digest(), Denials { kept: 1, principal: principal.clone(), beyond: None });
+            principals.insert(
+                *principal.digest(),
+                Denials {
+                    kept: 1,
+                    principal: principal.clone(),
+                    beyond: None,
+                },
+            );
             return true;
         }
-        rest.entry("denied").and_modify(|count| count.add(now)).or_insert(Count::of(now));
+        rest.entry("denied")
+            .and_modify(|count| count.add(now))
+            .or_insert(Count::of(now));
         false
     }
 
-    /// Returns `true` where a login of an operator that failed is to have a record of its own; counts it otherwise.
+    /// Returns `true` where a login of an operator that failed is to have a record of its own;
+    /// counts it otherwise.
     pub(super) fn admit_login(&self) -> bool {
         let (mut state, now) = self.now();
         let admitted = state.logins < LOGINS;
         if admitted {
             state.logins += 1;
         } else {
-            state.rest.entry("login").and_modify(|count| count.add(now)).or_insert(Count::of(now));
+            state
+                .rest
+                .entry("login")
+                .and_modify(|count| count.add(now))
+                .or_insert(Count::of(now));
         }
         admitted
     }
@@ -150,7 +178,11 @@ impl RefusalCounter {
     /// Returns the time until the running minute is over.
     #[must_use]
     pub fn until_minute_ends(&self) -> Duration {
-        let since = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = self
+            .clock
+            .wall()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Duration::from_secs(60)
             - Duration::from_secs(since.as_secs() % 60)
             - Duration::from_nanos(since.subsec_nanos().into())
@@ -171,12 +203,16 @@ impl RefusalCounter {
 }
 
 impl State {
-    /// Moves the counts of the running minute to the finished ones. How many denials of a principal had a record stays.
+    /// Moves the counts of the running minute to the finished ones. How many denials of a principal
+    /// had a record stays.
     fn finish(&mut self) {
         let networks = std::mem::take(&mut self.networks).into_iter();
-        let networks =
-            networks.map(|((network, endpoint, reason), count)| (Counted::Network(network, endpoint, reason), count));
-        let rest = std::mem::take(&mut self.rest).into_iter().map(|(reason, count)| (Counted::Rest(reason), count));
+        let networks = networks.map(|((network, endpoint, reason), count)| {
+            (Counted::Network(network, endpoint, reason), count)
+        });
+        let rest = std::mem::take(&mut self.rest)
+            .into_iter()
+            .map(|(reason, count)| (Counted::Rest(reason), count));
         let principals = self.principals.values_mut().filter_map(|denials| {
             let count = denials.beyond.take()?;
             Some((Counted::Principal(denials.principal.clone()), count))
@@ -185,8 +221,10 @@ impl State {
         counts.sort_by_key(|(_, count)| count.last);
         for (of, count) in counts {
             if self.finished.len() < MOST_FINISHED {
-                self.finished
-                    .push(Event { time: count.last, what: What::Refusals(Box::new(RefusalCount { of, count })) });
+                self.finished.push(Event {
+                    time: count.last,
+                    what: What::Refusals(Box::new(RefusalCount { of, count })),
+                });
             } else {
                 self.lost += count.count;
             }
@@ -196,7 +234,11 @@ impl State {
 
 impl Count {
     fn of(now: SystemTime) -> Self {
-        Self { count: 1, first: now, last: now }
+        Self {
+            count: 1,
+            first: now,
+            last: now,
+        }
     }
 
     fn add(&mut self, now: SystemTime) {
@@ -215,7 +257,9 @@ impl RefusalCount {
         match &self.of {
             Counted::Network(network, endpoint, reason) => {
                 record.text("decision", "refused").text("reason", reason);
-                record.text("endpoint", endpoint.as_str()).text("network", &network.to_string());
+                record
+                    .text("endpoint", endpoint.as_str())
+                    .text("network", &network.to_string());
             }
             Counted::Rest(reason) => {
                 record.text("decision", "refused").text("reason", reason);
@@ -225,7 +269,9 @@ impl RefusalCount {
                 record.text("decision", "refused");
             }
         }
-        record.text("since", &rfc3339(self.count.first)).number("count", self.count.count);
+        record
+            .text("since", &rfc3339(self.count.first))
+            .number("count", self.count.count);
     }
 }
 

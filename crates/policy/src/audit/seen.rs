@@ -25,7 +25,11 @@ impl Seen {
 
     /// Whether this is the first time for a while. Two at the same moment may both be.
     pub(super) fn is_first(&self, what: LetIn, now: Duration) -> bool {
-        if self.0.get(&what).is_some_and(|last| now.saturating_sub(last) < WINDOW) {
+        if self
+            .0
+            .get(&what)
+            .is_some_and(|last| now.saturating_sub(last) < WINDOW)
+        {
             return false;
         }
         self.0.insert(what, now);
@@ -45,6 +49,9 @@ mod tests {
         assert!(!seen.is_first(who(1), WINDOW - Duration::from_secs(1)));
         assert!(seen.is_first(who(1), WINDOW));
         assert!(seen.is_first(who(2), WINDOW));
-        assert!(seen.is_first(LetIn([1; 16], None), WINDOW), "through another client");
+        assert!(
+            seen.is_first(LetIn([1; 16], None), WINDOW),
+            "through another client"
+        );
     }
 }

@@ -1,11 +1,12 @@
-//! Reads a chain back: is every record there, in order, as it was written? Says the first one that is not.
+//! Reads a chain back: is every record there, in order, as it was written? Says the first one that
+//! is not.
 //!
-//! It sees that something was changed, dropped, inserted or swapped. It cannot see that the end was cut off between two
-//! records, nor, without a key, that somebody wrote the whole rest anew: against these one keeps a head elsewhere
-//! ([`Inspector::expect`]).
+//! It sees that something was changed, dropped, inserted or swapped. It cannot see that the end was
+//! cut off between two records, nor, without a key, that somebody wrote the whole rest anew:
+//! against these one keeps a head elsewhere ([`Inspector::expect`]).
 //!
-//! Where one process took over from another, the chain has a branch: the last records of the one that drained. Its end is named by a
-//! record of the other one, so that it cannot be cut off.
+//! Where one process took over from another, the chain has a branch: the last records of the one
+//! that drained. Its end is named by a record of the other one, so that it cannot be cut off.
 
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -63,9 +64,30 @@ impl Link {
         if !is_hash(hash) || !is_hash(members.prev.as_bytes()) {
             return None;
         }
-        let Members { seq, kind, prev, key, chain, bytes, sha256, events, last } = members;
+        let Members {
+            seq,
+            kind,
+            prev,
+            key,
+            chain,
+            bytes,
+            sha256,
+            events,
+            last,
+        } = members;
         let hash = String::from_utf8_lossy(hash).into_owned();
-        Some(Self { head: Head { seq, hash }, prev, kind, key, chain, record, bytes, sha256, events, last })
+        Some(Self {
+            head: Head { seq, hash },
+            prev,
+            kind,
+            key,
+            chain,
+            record,
+            bytes,
+            sha256,
+            events,
+            last,
+        })
     }
 
     /// Whether its hash is its own, under the key that it names. `None`: there is no such key here.
@@ -105,8 +127,8 @@ pub enum Seam {
         /// How many.
         events: u64,
     },
-    /// A process took over, and the one before, whose last records follow this one in its file, has not said how it ended. It may
-    /// still be draining.
+    /// A process took over, and the one before, whose last records follow this one in its file, has
+    /// not said how it ended. It may still be draining.
     Open {
         /// The record at which it was left.
         seq: u64,
@@ -128,7 +150,8 @@ pub struct Inspector {
     /// No line of this file was taken yet.
     fresh: bool,
     torn: Option<Torn>,
-    /// The records that say that another process goes on after them. Where nothing came of that, the same one went on.
+    /// The records that say that another process goes on after them. Where nothing came of that,
+    /// the same one went on.
     lefts: Vec<Head>,
     branches: Vec<Branch>,
 }
@@ -144,7 +167,8 @@ struct Branch {
     closed: bool,
 }
 
-/// Lines that are no records where records should be: good only if a record follows that says what they are.
+/// Lines that are no records where records should be: good only if a record follows that says what
+/// they are.
 #[derive(Debug)]
 struct Torn {
     trouble: Trouble,
@@ -154,11 +178,15 @@ struct Torn {
 }
 
 impl Inspector {
-    /// Knows these keys. With any, the chain has to be signed from some record on to its end: whoever has no key could have
-    /// written the others, but not so that the first signed one hangs on them.
+    /// Knows these keys. With any, the chain has to be signed from some record on to its end:
+    /// whoever has no key could have written the others, but not so that the first signed one hangs
+    /// on them.
     #[must_use]
     pub fn new(keys: Vec<Key>) -> Self {
-        Self { keys, ..Self::default() }
+        Self {
+            keys,
+            ..Self::default()
+        }
     }
 
     /// Wants to meet this record on the way.
@@ -194,7 +222,10 @@ impl Inspector {
         {
             let bytes = torn.bytes;
             self.torn = None;
-            self.seams.push(Seam::Recovered { seq: link.head.seq, bytes });
+            self.seams.push(Seam::Recovered {
+                seq: link.head.seq,
+                bytes,
+            });
             return self.accept(link);
         }
         if let Some(torn) = &mut self.torn {
@@ -202,14 +233,24 @@ impl Inspector {
         }
         let why = match &link {
             None if whole => "this is no record".to_owned(),
-            None => "the last line is not whole: weir was ended here, or is writing just now".to_owned(),
+            None => {
+                "the last line is not whole: weir was ended here, or is writing just now".to_owned()
+            }
             Some(link) => match self.judge(link) {
                 Ok(()) => return self.accept(link),
                 Err(why) => why,
             },
         };
-        let trouble = Trouble { line: self.line, why };
-        let mut torn = Torn { trouble, lines: 0, bytes: 0, hash: Sha256::new() };
+        let trouble = Trouble {
+            line: self.line,
+            why,
+        };
+        let mut torn = Torn {
+            trouble,
+            lines: 0,
+            bytes: 0,
+            hash: Sha256::new(),
+        };
         torn.add(line)?;
         self.torn = Some(torn);
         Ok(())
@@ -233,19 +274,44 @@ impl Inspector {
     pub fn finish(self) -> Result<Summary, Trouble> {
         if let Some(Head { seq, .. }) = self.expected.filter(|_| !self.met) {
             let why = match self.branches.is_empty() {
-                true => format!("record {seq} was expected and is not there: the end was cut off, or the start"),
-                false => format!("record {seq} was expected and is not there, or it is another one"),
+                true => format!(
+                    "record {seq} was expected and is not there: the end was cut off, or the start"
+                ),
+                false => {
+                    format!("record {seq} was expected and is not there, or it is another one")
+                }
             };
-            return Err(Trouble { line: self.line, why });
+            return Err(Trouble {
+                line: self.line,
+                why,
+            });
         }
         if !self.keys.is_empty() && self.records > 0 && self.signed == 0 {
-            let why = "no record is signed, and a key was given: anybody could have written them".to_owned();
-            return Err(Trouble { line: self.line, why });
+            let why = "no record is signed, and a key was given: anybody could have written them"
+                .to_owned();
+            return Err(Trouble {
+                line: self.line,
+                why,
+            });
         }
-        let Self { first, head, records, signed, mut seams, branches, .. } = self;
+        let Self {
+            first,
+            head,
+            records,
+            signed,
+            mut seams,
+            branches,
+            ..
+        } = self;
         let open = branches.iter().filter(|branch| !branch.closed);
         seams.extend(open.map(|branch| Seam::Open { seq: branch.left }));
-        Ok(Summary { first, head, records, signed, seams })
+        Ok(Summary {
+            first,
+            head,
+            records,
+            signed,
+            seams,
+        })
     }
 
     /// Leaves a branch where a file's first record goes on at the one that was left.
@@ -253,7 +319,11 @@ impl Inspector {
         let goes_on = |left: &Head| link.head.seq == left.seq + 1 && link.prev == left.hash;
         if let Some(at) = self.lefts.iter().position(goes_on) {
             let left = self.lefts.remove(at);
-            self.branches.push(Branch { left: left.seq, head: self.head.clone(), closed: false });
+            self.branches.push(Branch {
+                left: left.seq,
+                head: self.head.clone(),
+                closed: false,
+            });
             self.head = Some(left);
         }
     }
@@ -261,8 +331,12 @@ impl Inspector {
     /// Holds what a successor says of the end of the process before it against that one's branch.
     fn close(&mut self, link: &Link) -> Result<(), String> {
         // Where the files of that one are not here, there is nothing to hold it against.
-        let Some(branch) = self.branches.last_mut() else { return Ok(()) };
-        let Some(last) = link.last.as_deref().and_then(Head::read) else { return Ok(()) };
+        let Some(branch) = self.branches.last_mut() else {
+            return Ok(());
+        };
+        let Some(last) = link.last.as_deref().and_then(Head::read) else {
+            return Ok(());
+        };
         if branch.head.as_ref() == Some(&last) {
             branch.closed = true;
             return Ok(());
@@ -290,23 +364,36 @@ impl Inspector {
         }
         match (link.holds(&self.keys), link.key) {
             (Some(true), _) => {}
-            (None, Some(id)) => return Err(format!("it is signed with the key {id}, which was not given")),
+            (None, Some(id)) => {
+                return Err(format!(
+                    "it is signed with the key {id}, which was not given"
+                ));
+            }
             _ => return Err("its hash does not match: it was changed".to_owned()),
         }
         let seq = link.head.seq;
         let Some(head) = &self.head else {
             let first = seq != 1 || link.prev == Head::genesis().hash;
-            return if first { Ok(()) } else { Err("it is the first record and hangs on another".to_owned()) };
+            return if first {
+                Ok(())
+            } else {
+                Err("it is the first record and hangs on another".to_owned())
+            };
         };
         let next = head.seq + 1;
         if seq != next {
             return Err(match seq > next {
-                true => format!("it is record {seq}: records {next} to {} are missing", seq - 1),
+                true => format!(
+                    "it is record {seq}: records {next} to {} are missing",
+                    seq - 1
+                ),
                 false => format!("it is record {seq} where {next} belongs"),
             });
         }
         if link.prev != head.hash {
-            return Err("it does not hang on the record before it: that one was exchanged".to_owned());
+            return Err(
+                "it does not hang on the record before it: that one was exchanged".to_owned(),
+            );
         }
         Ok(())
     }
@@ -319,12 +406,18 @@ impl Inspector {
             // A branch has the same numbers as what follows it.
             if !same && self.lefts.is_empty() && self.branches.is_empty() {
                 let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
-                return Err(Trouble { line: self.line, why });
+                return Err(Trouble {
+                    line: self.line,
+                    why,
+                });
             }
             self.met |= same;
         }
         if let (Some(events), "lost") = (link.events, &*link.kind) {
-            self.seams.push(Seam::Lost { seq: link.head.seq, events });
+            self.seams.push(Seam::Lost {
+                seq: link.head.seq,
+                events,
+            });
         }
         match &*link.kind {
             "left" => self.lefts.push(link.head.clone()),
@@ -351,7 +444,11 @@ impl Torn {
         self.lines += 1;
         self.hash.update(line);
         self.bytes += line.len() as u64;
-        if self.bytes > MOST_TORN { Err(self.trouble.clone()) } else { Ok(()) }
+        if self.bytes > MOST_TORN {
+            Err(self.trouble.clone())
+        } else {
+            Ok(())
+        }
     }
 }
 

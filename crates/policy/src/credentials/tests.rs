@@ -17,24 +17,42 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
         "tenant": "t1", "level": 3,
     }));
     let subject = stand.subject(&stand.signer.token(&claims)).await.unwrap();
-    let texts = |list: &[std::sync::Arc<str>]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let texts =
+        |list: &[std::sync::Arc<str>]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!((subject.issuer(), subject.subject()), (ISSUER, "ada"));
     // `write` includes `admin` here, and `admin` `write`: a circle ends.
     assert_eq!(texts(&subject.scopes), ["admin", "read", "write"]);
     assert_eq!(texts(&subject.groups), ["a", "b"]);
-    assert_eq!((subject.client.as_deref(), subject.actor.as_deref()), (Some("ide"), Some("bot")));
-    let claims: Vec<_> = subject.claims.iter().map(|(name, value)| (&**name, &**value)).collect();
+    assert_eq!(
+        (subject.client.as_deref(), subject.actor.as_deref()),
+        (Some("ide"), Some("bot"))
+    );
+    let claims: Vec<_> = subject
+        .claims
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
     assert_eq!(claims, [("tenant", "t1"), ("level", "3")]);
     assert!(subject.by_token);
-    let end = subject.expires.unwrap().duration_since(stand.wall()).unwrap().as_secs();
+    let end = subject
+        .expires
+        .unwrap()
+        .duration_since(stand.wall())
+        .unwrap()
+        .as_secs();
     // A token counts in whole seconds, the clock in parts of them.
-    assert!((329..=330).contains(&end), "the leeway counts for streams as it does for requests: {end}");
+    assert!(
+        (329..=330).contains(&end),
+        "the leeway counts for streams as it does for requests: {end}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn r246_a_scope_brings_those_that_it_includes() {
     let stand = Stand::new().await;
-    let token = stand.signer.token(&stand.claims_with(json!({ "scope": "admin" })));
+    let token = stand
+        .signer
+        .token(&stand.claims_with(json!({ "scope": "admin" })));
     let subject = stand.subject(&token).await.unwrap();
     let scopes: Vec<_> = subject.scopes.iter().map(|scope| &**scope).collect();
     assert_eq!(scopes, ["admin", "read", "write"]);
@@ -45,13 +63,23 @@ async fn c22_what_fails_is_not_tried_in_another_way() {
     let stand = Stand::new().await;
     let good = stand.good();
     let key = stand::API_KEY;
-    let both = Evidence { bearer: Some(Secret::new(&good)), api_key: Some(Secret::new(key)), ..stand.evidence() };
+    let both = Evidence {
+        bearer: Some(Secret::new(&good)),
+        api_key: Some(Secret::new(key)),
+        ..stand.evidence()
+    };
     assert_eq!(stand.reason_of(&both).await, "malformed");
-    let bad = Evidence { bearer: Some(Secret::new("weir_ci_wrong")), ..stand.evidence() };
+    let bad = Evidence {
+        bearer: Some(Secret::new("weir_ci_wrong")),
+        ..stand.evidence()
+    };
     assert_eq!(stand.reason_of(&bad).await, "key");
     let nothing = stand.evidence();
     assert_eq!(stand.reason_of(&nothing).await, "missing");
-    let token_as_key = Evidence { api_key: Some(Secret::new(&good)), ..stand.evidence() };
+    let token_as_key = Evidence {
+        api_key: Some(Secret::new(&good)),
+        ..stand.evidence()
+    };
     assert_eq!(stand.reason_of(&token_as_key).await, "malformed");
 }
 
@@ -59,12 +87,25 @@ async fn c22_what_fails_is_not_tried_in_another_way() {
 async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
     let stand = Stand::new().await;
     for shown in [
-        Evidence { bearer: Some(Secret::new(stand::API_KEY)), ..stand.evidence() },
-        Evidence { api_key: Some(Secret::new(stand::API_KEY)), ..stand.evidence() },
+        Evidence {
+            bearer: Some(Secret::new(stand::API_KEY)),
+            ..stand.evidence()
+        },
+        Evidence {
+            api_key: Some(Secret::new(stand::API_KEY)),
+            ..stand.evidence()
+        },
     ] {
         let subject = stand.identify(&shown).await.unwrap();
         assert_eq!((subject.issuer(), subject.subject()), ("api-key", "build"));
-        assert_eq!(subject.scopes.iter().map(|scope| &**scope).collect::<Vec<_>>(), ["admin", "read", "write"]);
+        assert_eq!(
+            subject
+                .scopes
+                .iter()
+                .map(|scope| &**scope)
+                .collect::<Vec<_>>(),
+            ["admin", "read", "write"]
+        );
         assert!(!subject.by_token);
     }
     for bad in [
@@ -75,10 +116,19 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
         "weir_ci_0123456789abcdeg",
         "ci_0123456789abcdef",
     ] {
-        let shown = Evidence { api_key: Some(Secret::new(bad)), ..stand.evidence() };
-        assert!(["key", "malformed"].contains(&stand.reason_of(&shown).await), "{bad}");
+        let shown = Evidence {
+            api_key: Some(Secret::new(bad)),
+            ..stand.evidence()
+        };
+        assert!(
+            ["key", "malformed"].contains(&stand.reason_of(&shown).await),
+            "{bad}"
+        );
     }
-    let shown = Evidence { api_key: Some(Secret::new(stand::API_KEY)), ..stand.evidence() };
+    let shown = Evidence {
+        api_key: Some(Secret::new(stand::API_KEY)),
+        ..stand.evidence()
+    };
     stand.pass(3600 - 1).await;
     assert!(stand.identify(&shown).await.is_ok());
     stand.pass(1).await;
@@ -107,24 +157,42 @@ async fn other_settings_count_at_once_and_keep_the_keys() {
     let mut settings = stand::settings();
     settings.base = "https://elsewhere.example.com".to_owned();
     stand.credentials.replace(settings);
-    assert_eq!(stand.reason(&token).await, "audience", "nothing is remembered of the old settings");
+    assert_eq!(
+        stand.reason(&token).await,
+        "audience",
+        "nothing is remembered of the old settings"
+    );
     stand.credentials.replace(stand::settings());
     assert!(stand.subject(&token).await.is_ok());
-    assert_eq!(stand.fetch.asked(&format!("{ISSUER}/keys")), 1, "keys stand where they stood");
+    assert_eq!(
+        stand.fetch.asked(&format!("{ISSUER}/keys")),
+        1,
+        "keys stand where they stood"
+    );
     let mut settings = stand::settings();
     settings.issuers.clear();
     stand.credentials.replace(settings);
     assert_eq!(stand.reason(&token).await, "issuer");
     stand.credentials.replace(crate::settings::Settings::open());
-    let evidence = Evidence { bearer: Some(Secret::new(&token)), ..stand.evidence() };
-    assert!(matches!(stand.verify(&evidence).await, Ok(weir_core::principal::Identity::Anonymous)));
+    let evidence = Evidence {
+        bearer: Some(Secret::new(&token)),
+        ..stand.evidence()
+    };
+    assert!(matches!(
+        stand.verify(&evidence).await,
+        Ok(weir_core::principal::Identity::Anonymous)
+    ));
 }
 
 #[test]
 fn r249_an_endpoint_is_named_by_its_url_alone() {
     let settings = stand::settings();
     let endpoint = |path: &str| weir_core::names::EndpointId::new(path);
-    for good in [URL, "https://MCP.example.com/mcp", "HTTPS://mcp.example.com/mcp"] {
+    for good in [
+        URL,
+        "https://MCP.example.com/mcp",
+        "HTTPS://mcp.example.com/mcp",
+    ] {
         assert!(settings.is_endpoint(good, &endpoint("/mcp")), "{good}");
     }
     for bad in [

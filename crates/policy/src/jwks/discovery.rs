@@ -1,6 +1,7 @@
 //! Where an issuer's keys are: by its metadata, in each of the places where it may stand.
 //!
-//! Source: RFC 8414 section 3, OpenID Connect Discovery section 4, basic/authorization of 2025-11-25 and later.
+//! Source: RFC 8414 section 3, OpenID Connect Discovery section 4, basic/authorization of
+//! 2025-11-25 and later.
 
 use std::time::Duration;
 
@@ -24,7 +25,11 @@ pub(super) struct Place {
 ///
 /// # Errors
 /// What went wrong, for the log.
-pub(super) async fn find(fetch: &dyn Fetch, issuer: &str, within: Duration) -> Result<Place, String> {
+pub(super) async fn find(
+    fetch: &dyn Fetch,
+    issuer: &str,
+    within: Duration,
+) -> Result<Place, String> {
     let mut why = "its name is no URL".to_owned();
     for url in places(issuer) {
         let ask = Ask {
@@ -50,7 +55,9 @@ pub(super) async fn find(fetch: &dyn Fetch, issuer: &str, within: Duration) -> R
 
 /// The URLs where metadata may stand, in the order in which they are tried.
 fn places(issuer: &str) -> Vec<String> {
-    let Ok(url) = Url::parse(issuer) else { return Vec::new() };
+    let Ok(url) = Url::parse(issuer) else {
+        return Vec::new();
+    };
     let path = url.path().trim_end_matches('/').to_owned();
     let at = |path: String| {
         let mut place = url.clone();
@@ -68,24 +75,38 @@ fn places(issuer: &str) -> Vec<String> {
     places
 }
 
-/// The place of the keys, of metadata that is the issuer's own: it must name itself, character by character (RFC 8414, 3.3).
+/// The place of the keys, of metadata that is the issuer's own: it must name itself, character by
+/// character (RFC 8414, 3.3).
 fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     let metadata = strict::object(text).ok_or("is no JSON object")?;
     if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
         return Err("is the metadata of another issuer");
     }
-    let keys = metadata.get("jwks_uri").and_then(Value::as_str).ok_or("names no `jwks_uri`")?;
+    let keys = metadata
+        .get("jwks_uri")
+        .and_then(Value::as_str)
+        .ok_or("names no `jwks_uri`")?;
     let (keys_url, own) = (Url::parse(keys), Url::parse(issuer));
-    let (Ok(keys_url), Ok(own)) = (keys_url, own) else { return Err("has a `jwks_uri` that is no URL") };
+    let (Ok(keys_url), Ok(own)) = (keys_url, own) else {
+        return Err("has a `jwks_uri` that is no URL");
+    };
     if !matches!(keys_url.scheme(), "http" | "https")
         || !keys_url.username().is_empty()
         || keys_url.password().is_some()
     {
         return Err("has a `jwks_uri` that is not http or https");
     }
-    // The issuer's own server is where the operator sent us; any other only if it is public (faults C18).
-    let named_by = if keys_url.origin() == own.origin() { NamedBy::Operator } else { NamedBy::Outsider };
-    Ok(Place { url: keys.to_owned(), named_by })
+    // The issuer's own server is where the operator sent us; any other only if it is public (faults
+    // C18).
+    let named_by = if keys_url.origin() == own.origin() {
+        NamedBy::Operator
+    } else {
+        NamedBy::Outsider
+    };
+    Ok(Place {
+        url: keys.to_owned(),
+        named_by,
+    })
 }
 
 #[cfg(test)]
@@ -116,11 +137,22 @@ mod tests {
     fn r258_metadata_of_another_issuer_is_not_used() {
         let issuer = "https://id.example.com/t";
         let read = |text: &str| keys_of(text.as_bytes(), issuer);
-        let good = read(r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://id.example.com/keys"}"#).unwrap();
+        let good = read(
+            r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://id.example.com/keys"}"#,
+        )
+        .unwrap();
         assert_eq!(good.named_by, NamedBy::Operator);
-        for foreign in ["http://id.example.com/keys", "https://169.254.169.254/keys", "https://id.example.com:1/keys"] {
+        for foreign in [
+            "http://id.example.com/keys",
+            "https://169.254.169.254/keys",
+            "https://id.example.com:1/keys",
+        ] {
             let text = format!(r#"{{"issuer":"{issuer}","jwks_uri":"{foreign}"}}"#);
-            assert_eq!(read(&text).unwrap().named_by, NamedBy::Outsider, "{foreign}");
+            assert_eq!(
+                read(&text).unwrap().named_by,
+                NamedBy::Outsider,
+                "{foreign}"
+            );
         }
         for bad in [
             r#"{"issuer":"https://id.example.com/t/","jwks_uri":"https://id.example.com/keys"}"#,

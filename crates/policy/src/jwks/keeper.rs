@@ -1,8 +1,8 @@
-//! Keeps an issuer's keys fresh: one fetch at a time, ahead of their age, and at most one in a while because somebody asks
-//! for a key that is not there.
+//! Keeps an issuer's keys fresh: one fetch at a time, ahead of their age, and at most one in a
+//! while because somebody asks for a key that is not there.
 //!
-//! Requests never fetch: they tell the keeper's own work ([`Keeper::keep`]) and wait a bounded time for its next attempt. A
-//! client that breaks off cannot break off a fetch that others wait for.
+//! Requests never fetch: they tell the keeper's own work ([`Keeper::keep`]) and wait a bounded time
+//! for its next attempt. A client that breaks off cannot break off a fetch that others wait for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,8 @@ use crate::settings::{Algorithm, KeysAt};
 
 /// The time for one document.
 const FETCH_TIME: Duration = Duration::from_secs(5);
-/// How long a request waits for an attempt: metadata in three places and the keys, should all of them be slow, takes longer,
-/// and then the request is told to come again.
+/// How long a request waits for an attempt: metadata in three places and the keys, should all of
+/// them be slow, takes longer, and then the request is told to come again.
 const WAIT: Duration = Duration::from_secs(6);
 /// The shortest time between two fetches that unknown keys cause (fault C15).
 const COOLDOWN: Duration = Duration::from_secs(30);
@@ -92,7 +92,12 @@ struct Book {
 }
 
 impl Keeper {
-    pub(crate) fn new(issuer: Arc<str>, at: KeysAt, algorithms: Vec<Algorithm>, world: World) -> Arc<Self> {
+    pub(crate) fn new(
+        issuer: Arc<str>,
+        at: KeysAt,
+        algorithms: Vec<Algorithm>,
+        world: World,
+    ) -> Arc<Self> {
         Arc::new(Self {
             issuer,
             at,
@@ -120,7 +125,11 @@ impl Keeper {
     /// Whether there are keys to check with, failures in a row to get them, and how old they are.
     pub(crate) fn status(&self) -> (bool, u32, Option<Duration>) {
         let now = self.world.clock.monotonic();
-        let age = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched));
+        let age = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched));
         (self.fresh().is_some(), self.book().failures, age)
     }
 
@@ -129,25 +138,40 @@ impl Keeper {
         self.fresh().map_or(0, |known| known.generation)
     }
 
-    /// Looks a key up; where it is not known, waits for a fetch if one is under way or may be made now. Cancel safe.
+    /// Looks a key up; where it is not known, waits for a fetch if one is under way or may be made
+    /// now. Cancel safe.
     pub(crate) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Lookup {
         // Before the look: an attempt that ends after it is one to look again for.
         let mut attempts = self.attempts.subscribe();
         let known = self.fresh();
-        if let Some(key) = known.as_ref().and_then(|known| known.keys.find(kid, algorithm)) {
+        if let Some(key) = known
+            .as_ref()
+            .and_then(|known| known.keys.find(kid, algorithm))
+        {
             return Lookup::Found(key);
         }
-        let missing = if known.is_some() { Lookup::Unknown } else { Lookup::Unavailable };
+        let missing = if known.is_some() {
+            Lookup::Unknown
+        } else {
+            Lookup::Unavailable
+        };
         // No name is remembered as unknown: a key may be asked for before its issuer publishes it.
         let asked = self.fetching.load(Ordering::Acquire) || self.may_force();
         if !asked {
             return missing;
         }
-        let Some(_waiting) = Waiting::begin(&self.waiting) else { return Lookup::Unavailable };
-        if tokio::time::timeout(WAIT, attempts.changed()).await.is_err() {
+        let Some(_waiting) = Waiting::begin(&self.waiting) else {
+            return Lookup::Unavailable;
+        };
+        if tokio::time::timeout(WAIT, attempts.changed())
+            .await
+            .is_err()
+        {
             return Lookup::Unavailable;
         }
-        let Some(known) = self.fresh() else { return Lookup::Unavailable };
+        let Some(known) = self.fresh() else {
+            return Lookup::Unavailable;
+        };
         match known.keys.find(kid, algorithm) {
             Some(key) => Lookup::Found(key),
             None => Lookup::Unknown,
@@ -160,12 +184,15 @@ impl Keeper {
         (self.world.clock.monotonic().saturating_sub(known.fetched) < STALE).then_some(known)
     }
 
-    /// Asks the keeper's work for a fetch, if the last one that was asked for is long ago. Time alone decides, not what that
-    /// one brought.
+    /// Asks the keeper's work for a fetch, if the last one that was asked for is long ago. Time
+    /// alone decides, not what that one brought.
     fn may_force(&self) -> bool {
         let now = self.world.clock.monotonic();
         let mut book = self.book();
-        if book.forced.is_some_and(|last| now.saturating_sub(last) < COOLDOWN) {
+        if book
+            .forced
+            .is_some_and(|last| now.saturating_sub(last) < COOLDOWN)
+        {
             return false;
         }
         book.forced = Some(now);
@@ -175,8 +202,8 @@ impl Keeper {
         true
     }
 
-    /// The keeper's work: fetches at once, then ahead of every expiry, after failures, and when somebody asks. Never ends;
-    /// drop it to end it.
+    /// The keeper's work: fetches at once, then ahead of every expiry, after failures, and when
+    /// somebody asks. Never ends; drop it to end it.
     pub(crate) async fn keep(self: Arc<Self>) {
         for result in ["ok", "error"] {
             self.count_fetch(result, 0);
@@ -194,7 +221,10 @@ impl Keeper {
     }
 
     fn count_fetch(&self, result: &'static str, count: u64) {
-        let labels = [KeyValue::new("issuer", self.issuer.to_string()), KeyValue::new("result", result)];
+        let labels = [
+            KeyValue::new("issuer", self.issuer.to_string()),
+            KeyValue::new("result", result),
+        ];
         instruments().jwks_fetches.add(count, &labels);
     }
 
@@ -215,9 +245,15 @@ impl Keeper {
                 self.fail(&why, now)
             }
         };
-        let age = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched).as_secs());
+        let age = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched).as_secs());
         if let Some(age) = age {
-            instruments().jwks_age.record(age, &[KeyValue::new("issuer", self.issuer.to_string())]);
+            instruments()
+                .jwks_age
+                .record(age, &[KeyValue::new("issuer", self.issuer.to_string())]);
         }
         wait
     }
@@ -227,9 +263,17 @@ impl Keeper {
         let changed = before.as_ref().is_none_or(|known| known.keys != keys);
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
         if changed {
-            tracing::info!(issuer = &*self.issuer, keys = keys.len(), "the keys of an issuer are there");
+            tracing::info!(
+                issuer = &*self.issuer,
+                keys = keys.len(),
+                "the keys of an issuer are there"
+            );
         }
-        self.known.store(Some(Arc::new(Known { keys, generation, fetched: now })));
+        self.known.store(Some(Arc::new(Known {
+            keys,
+            generation,
+            fetched: now,
+        })));
         let mut book = self.book();
         book.failures = 0;
         book.alarmed = false;
@@ -240,17 +284,35 @@ impl Keeper {
         book.failures += 1;
         // The metadata may have moved.
         book.place = None;
-        let old = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched));
+        let old = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched));
         let issuer = &*self.issuer;
         match old {
             Some(age) if age >= ALARM && !book.alarmed => {
                 book.alarmed = true;
-                tracing::error!(issuer, why, "no fresh keys of this issuer for an hour: the old ones serve for a day");
+                tracing::error!(
+                    issuer,
+                    why,
+                    "no fresh keys of this issuer for an hour: the old ones serve for a day"
+                );
             }
-            Some(_) => tracing::warn!(issuer, why, "keys of an issuer cannot be fetched: the last ones serve on"),
-            None => tracing::warn!(issuer, why, "keys of an issuer cannot be fetched: its tokens are not taken yet"),
+            Some(_) => tracing::warn!(
+                issuer,
+                why,
+                "keys of an issuer cannot be fetched: the last ones serve on"
+            ),
+            None => tracing::warn!(
+                issuer,
+                why,
+                "keys of an issuer cannot be fetched: its tokens are not taken yet"
+            ),
         }
-        let wait = RETRY.saturating_mul(1 << (book.failures - 1).min(6)).min(LONGEST_RETRY);
+        let wait = RETRY
+            .saturating_mul(1 << (book.failures - 1).min(6))
+            .min(LONGEST_RETRY);
         drop(book);
         self.jitter(wait, 0.5)
     }
@@ -265,7 +327,12 @@ impl Keeper {
             within: FETCH_TIME,
             named_by: place.named_by,
         };
-        let fetched = self.world.fetch.fetch(ask).await.map_err(|failure| format!("{}: {failure}", place.url))?;
+        let fetched = self
+            .world
+            .fetch
+            .fetch(ask)
+            .await
+            .map_err(|failure| format!("{}: {failure}", place.url))?;
         if fetched.status != 200 {
             return Err(format!("{}: status {}", place.url, fetched.status));
         }
@@ -276,7 +343,10 @@ impl Keeper {
 
     async fn place(&self) -> Result<Place, String> {
         match &self.at {
-            KeysAt::Url(url) => Ok(Place { url: url.clone(), named_by: NamedBy::Operator }),
+            KeysAt::Url(url) => Ok(Place {
+                url: url.clone(),
+                named_by: NamedBy::Operator,
+            }),
             KeysAt::Metadata => {
                 if let Some(place) = self.book().place.clone() {
                     return Ok(place);

@@ -1,5 +1,5 @@
-//! Daily quotas: so much in a day of UTC, counted through core's `Counters` port, so that they outlive a reload and, with a
-//! shared store, are one budget for all replicas.
+//! Daily quotas: so much in a day of UTC, counted through core's `Counters` port, so that they
+//! outlive a reload and, with a shared store, are one budget for all replicas.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -38,12 +38,22 @@ impl Quotas {
         Self { clock, counters }
     }
 
-    /// Takes all of it, in order. What was taken before a refusal stays taken; beyond a quota that is used up it does not
-    /// matter.
+    /// Takes all of it, in order. What was taken before a refusal stays taken; beyond a quota that
+    /// is used up it does not matter.
     pub(super) async fn spend(&self, due: Vec<Due>, uncounted: Uncounted) -> Result<(), Failure> {
         let (day, rest) = self.today();
-        for Due { name, of, most, cost } in due {
-            match self.counters.add(&counter(day, &of, &name), cost, rest).await {
+        for Due {
+            name,
+            of,
+            most,
+            cost,
+        } in due
+        {
+            match self
+                .counters
+                .add(&counter(day, &of, &name), cost, rest)
+                .await
+            {
                 Ok(used) if used > most => return Err(refusal::quota(&name, most, rest)),
                 Ok(_) => {}
                 Err(error) => {
@@ -61,19 +71,26 @@ impl Quotas {
     /// How much of a quota is used today; `None` where it cannot be counted. Takes nothing.
     pub(super) async fn used(&self, name: &str, of: &[u8; 16]) -> Option<u64> {
         let (day, rest) = self.today();
-        self.counters.add(&counter(day, of, name), 0, rest).await.ok()
+        self.counters
+            .add(&counter(day, of, name), 0, rest)
+            .await
+            .ok()
     }
 
     /// Which day of UTC it is, and what is left of it.
     fn today(&self) -> (u64, Duration) {
-        let now = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = self
+            .clock
+            .wall()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let day = now.as_secs() / DAY.as_secs();
         (day, DAY - (now - DAY * u32::try_from(day).unwrap_or(0)))
     }
 }
 
-/// The day is part of the name, so a counter that lives longer than its day is no harm. A limit's name may hold any
-/// character, so it comes last.
+/// The day is part of the name, so a counter that lives longer than its day is no harm. A limit's
+/// name may hold any character, so it comes last.
 fn counter(day: u64, of: &[u8; 16], name: &str) -> String {
     format!("daily/{day}/{}/{name}", HEXLOWER.encode(of))
 }

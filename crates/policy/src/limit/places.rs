@@ -1,7 +1,7 @@
 //! A call's places: one among its principal's calls, one among its upstream's.
 //!
-//! The principal's comes first: a call that waits for its upstream counts as one of its principal's, so that nobody fills
-//! an upstream's queue with more than those.
+//! The principal's comes first: a call that waits for its upstream counts as one of its
+//! principal's, so that nobody fills an upstream's queue with more than those.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -21,11 +21,17 @@ use super::survey::{Crowd, Whose};
 
 impl Concurrency {
     fn of_principal(&self) -> Caps {
-        Caps { places: self.principal, waiting: self.queue }
+        Caps {
+            places: self.principal,
+            waiting: self.queue,
+        }
     }
 
     fn of_upstream(&self, upstream: &UpstreamId) -> Option<Caps> {
-        self.upstreams.get(upstream).map(|places| Caps { places: *places, waiting: self.upstream_queue })
+        self.upstreams.get(upstream).map(|places| Caps {
+            places: *places,
+            waiting: self.upstream_queue,
+        })
     }
 }
 
@@ -37,36 +43,60 @@ pub(super) struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        Self { principals: Queues::new(), upstreams: Queues::new() }
+        Self {
+            principals: Queues::new(),
+            upstreams: Queues::new(),
+        }
     }
 }
 
 impl Places {
-    /// The places that a call takes: whose they are, how many are taken, how many wait, and how many of both there may be.
+    /// The places that a call takes: whose they are, how many are taken, how many wait, and how
+    /// many of both there may be.
     pub(super) fn loads(
         &self,
         principal: &Principal,
         upstream: &UpstreamId,
         rules: &Concurrency,
     ) -> impl Iterator<Item = (&'static str, (usize, usize), Caps)> {
-        let own = (!principal.is_anonymous())
-            .then(|| (PRINCIPAL, self.principals.load(principal.digest()), rules.of_principal()));
-        let theirs = rules.of_upstream(upstream).map(|caps| (UPSTREAM, self.upstreams.load(upstream), caps));
+        let own = (!principal.is_anonymous()).then(|| {
+            (
+                PRINCIPAL,
+                self.principals.load(principal.digest()),
+                rules.of_principal(),
+            )
+        });
+        let theirs = rules
+            .of_upstream(upstream)
+            .map(|caps| (UPSTREAM, self.upstreams.load(upstream), caps));
         own.into_iter().chain(theirs)
     }
 
     /// Whose places are taken.
     pub(super) fn crowds(&self, rules: &Concurrency) -> Vec<Crowd> {
-        let own = self.principals.loads().into_iter().map(|(party, (held, waiting))| Crowd {
-            whose: Whose::Principal(party),
-            held,
-            waiting,
-            most: rules.principal,
-        });
-        let theirs = self.upstreams.loads().into_iter().map(|(upstream, (held, waiting))| {
-            let most = rules.upstreams.get(&upstream).copied().unwrap_or(held);
-            Crowd { whose: Whose::Upstream(upstream.to_string()), held, waiting, most }
-        });
+        let own = self
+            .principals
+            .loads()
+            .into_iter()
+            .map(|(party, (held, waiting))| Crowd {
+                whose: Whose::Principal(party),
+                held,
+                waiting,
+                most: rules.principal,
+            });
+        let theirs = self
+            .upstreams
+            .loads()
+            .into_iter()
+            .map(|(upstream, (held, waiting))| {
+                let most = rules.upstreams.get(&upstream).copied().unwrap_or(held);
+                Crowd {
+                    whose: Whose::Upstream(upstream.to_string()),
+                    held,
+                    waiting,
+                    most,
+                }
+            });
         own.chain(theirs).collect()
     }
 
@@ -79,10 +109,22 @@ impl Places {
     ) -> Result<Entry<'a>, Failure> {
         let party = *principal.digest();
         // The anonymous principal is everybody: it has no share that it could take from others.
-        let own = (!principal.is_anonymous()).then(|| Gate { upstream: None, caps: rules.of_principal() });
-        let theirs = rules.of_upstream(upstream).map(|caps| Gate { upstream: Some(upstream), caps });
-        let first = own.as_ref().map(|gate| self.principals.enter(&party, party, gate.caps));
-        let second = || theirs.as_ref().map(|gate| self.upstreams.enter(upstream, party, gate.caps));
+        let own = (!principal.is_anonymous()).then(|| Gate {
+            upstream: None,
+            caps: rules.of_principal(),
+        });
+        let theirs = rules.of_upstream(upstream).map(|caps| Gate {
+            upstream: Some(upstream),
+            caps,
+        });
+        let first = own
+            .as_ref()
+            .map(|gate| self.principals.enter(&party, party, gate.caps));
+        let second = || {
+            theirs
+                .as_ref()
+                .map(|gate| self.upstreams.enter(upstream, party, gate.caps))
+        };
         let (first, wait) = match settled(first, own.as_ref())? {
             Ok(first) => match settled(second(), theirs.as_ref())? {
                 Ok(second) => return Ok(Entry::Now(permit(first, second))),
@@ -90,7 +132,10 @@ impl Places {
                     let wait = rules.wait;
                     return Ok(Entry::Later(Box::pin(async move {
                         let until = Instant::now() + wait;
-                        Ok(permit(first, Some(patience(waiting, theirs.as_ref(), until).await?)))
+                        Ok(permit(
+                            first,
+                            Some(patience(waiting, theirs.as_ref(), until).await?),
+                        ))
                     })));
                 }
             },
@@ -99,7 +144,9 @@ impl Places {
         Ok(Entry::Later(Box::pin(async move {
             let until = Instant::now() + wait;
             let first = Some(patience(first, own.as_ref(), until).await?);
-            let second = theirs.as_ref().map(|gate| self.upstreams.enter(upstream, party, gate.caps));
+            let second = theirs
+                .as_ref()
+                .map(|gate| self.upstreams.enter(upstream, party, gate.caps));
             let second = match settled(second, theirs.as_ref())? {
                 Ok(second) => second,
                 Err(waiting) => Some(patience(waiting, theirs.as_ref(), until).await?),
@@ -138,7 +185,11 @@ fn settled<K: Name>(turn: Option<Turn<K>>, gate: Option<&Gate<'_>>) -> Result<Se
 }
 
 /// Waits for a place until `until`.
-async fn patience<K: Name>(waiting: Waiting<K>, gate: Option<&Gate<'_>>, until: Instant) -> Result<Place<K>, Failure> {
+async fn patience<K: Name>(
+    waiting: Waiting<K>,
+    gate: Option<&Gate<'_>>,
+    until: Instant,
+) -> Result<Place<K>, Failure> {
     let queued = Queued::new(gate);
     let place = tokio::time::timeout_at(until, waiting).await;
     drop(queued);
@@ -174,11 +225,21 @@ struct Queued {
 impl Queued {
     fn new(gate: Option<&Gate<'_>>) -> Self {
         let upstream = gate.and_then(|gate| gate.upstream);
-        let name = if upstream.is_some() { UPSTREAM } else { PRINCIPAL };
-        let upstream = upstream.map(|upstream| KeyValue::new("upstream", upstream.as_str().to_owned()));
-        let labels: Vec<_> = std::iter::once(KeyValue::new("limit", name)).chain(upstream).collect();
+        let name = if upstream.is_some() {
+            UPSTREAM
+        } else {
+            PRINCIPAL
+        };
+        let upstream =
+            upstream.map(|upstream| KeyValue::new("upstream", upstream.as_str().to_owned()));
+        let labels: Vec<_> = std::iter::once(KeyValue::new("limit", name))
+            .chain(upstream)
+            .collect();
         instruments().limit_queue.add(1, &labels);
-        Self { labels, since: Instant::now() }
+        Self {
+            labels,
+            since: Instant::now(),
+        }
     }
 }
 
@@ -186,6 +247,8 @@ impl Drop for Queued {
     fn drop(&mut self) {
         let waited: Duration = self.since.elapsed();
         instruments().limit_queue.add(-1, &self.labels);
-        instruments().limit_wait.record(waited.as_secs_f64(), &self.labels);
+        instruments()
+            .limit_wait
+            .record(waited.as_secs_f64(), &self.labels);
     }
 }

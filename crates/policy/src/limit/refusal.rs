@@ -1,4 +1,5 @@
-//! The failures of the limiter: which limit it was, and when to come again, in words a model can act on.
+//! The failures of the limiter: which limit it was, and when to come again, in words a model can
+//! act on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +33,15 @@ pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> 
     let text = format!(
         "Rate limit `{name}` reached ({counted}): at most {most} in {per}, {burst} at once. Wait {wait_text} before trying again"
     );
-    let limited = Limited { policy: name.clone(), limit: rate.count.get().into(), window: rate.per, quota: false };
-    Failure::new(FailureKind::Limit, text).retry_after(wait).limited_by(limited)
+    let limited = Limited {
+        policy: name.clone(),
+        limit: rate.count.get().into(),
+        window: rate.per,
+        quota: false,
+    };
+    Failure::new(FailureKind::Limit, text)
+        .retry_after(wait)
+        .limited_by(limited)
 }
 
 /// The day's quota is used up; the next day begins in `wait`.
@@ -43,25 +51,47 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
         "Daily quota `{name}` is used up: {most} a day, counted again from 0:00 UTC, in {}. Do not try again before then",
         span(wait),
     );
-    let limited = Limited { policy: name.clone(), limit: most, window: super::daily::DAY, quota: true };
-    Failure::new(FailureKind::Limit, text).retry_after(wait).limited_by(limited)
+    let limited = Limited {
+        policy: name.clone(),
+        limit: most,
+        window: super::daily::DAY,
+        quota: true,
+    };
+    Failure::new(FailureKind::Limit, text)
+        .retry_after(wait)
+        .limited_by(limited)
 }
 
 /// The quota cannot be counted, and the operator wants no call uncounted.
 pub(super) fn uncounted(name: &Arc<str>) -> Failure {
     count(name, "uncounted");
-    let text = format!("Daily quota `{name}` cannot be counted now, and nothing goes uncounted: try again in a minute");
+    let text = format!(
+        "Daily quota `{name}` cannot be counted now, and nothing goes uncounted: try again in a minute"
+    );
     Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(60))
 }
 
 /// Too many at once: `most` are in flight, and the queue is full or the wait was too long.
 pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Failure {
-    let whose = if name == PRINCIPAL { "of yours" } else { "of this server" };
+    let whose = if name == PRINCIPAL {
+        "of yours"
+    } else {
+        "of this server"
+    };
     let name = Arc::from(name);
     count(&name, outcome);
-    let text = format!("Too many calls {whose} are running ({most} at once is the most): let some end, then try again");
-    let limited = Limited { policy: name, limit: most as u64, window: Duration::ZERO, quota: false };
-    Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(1)).limited_by(limited)
+    let text = format!(
+        "Too many calls {whose} are running ({most} at once is the most): let some end, then try again"
+    );
+    let limited = Limited {
+        policy: name,
+        limit: most as u64,
+        window: Duration::ZERO,
+        quota: false,
+    };
+    Failure::new(FailureKind::Busy, text)
+        .retry_after(Duration::from_secs(1))
+        .limited_by(limited)
 }
 
 /// The name of the cap of a principal's calls.
@@ -71,11 +101,15 @@ pub(super) const UPSTREAM: &str = "concurrency:upstream";
 
 /// Counts what a limit decided. Names come from the config.
 pub(super) fn count(name: &Arc<str>, outcome: &'static str) {
-    let labels = [KeyValue::new("limit", name.clone()), KeyValue::new("outcome", outcome)];
+    let labels = [
+        KeyValue::new("limit", name.clone()),
+        KeyValue::new("outcome", outcome),
+    ];
     instruments().limit_decisions.add(1, &labels);
 }
 
-/// A time in the unit a person would choose, rounded up: whoever waits that long has waited long enough.
+/// A time in the unit a person would choose, rounded up: whoever waits that long has waited long
+/// enough.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000).max(1);
     match seconds {
@@ -91,7 +125,13 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up() {
-        for (millis, text) in [(0, "1 s"), (1001, "2 s"), (119_000, "119 s"), (120_001, "3 min"), (7_200_001, "3 h")] {
+        for (millis, text) in [
+            (0, "1 s"),
+            (1001, "2 s"),
+            (119_000, "119 s"),
+            (120_001, "3 min"),
+            (7_200_001, "3 h"),
+        ] {
             assert_eq!(span(Duration::from_millis(millis)), text);
         }
     }

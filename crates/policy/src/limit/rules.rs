@@ -1,4 +1,5 @@
-//! What the limiter is told: how often, how much a day, how many at once. Values only; no config format here.
+//! What the limiter is told: how often, how much a day, how many at once. Values only; no config
+//! format here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,16 +15,19 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
-/// All limits of a service. The default limits no rate, and holds the caps of [`Concurrency::default`].
+/// All limits of a service. The default limits no rate, and holds the caps of
+/// [`Concurrency::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Requests of an address, before anything is known of its sender. Its `daily` is not looked at.
+    /// Requests of an address, before anything is known of its sender. Its `daily` is not looked
+    /// at.
     pub address: Option<Limit>,
     /// What a principal may do that no entry below speaks of.
     pub principal: Option<Limit>,
     /// The same on one endpoint, in place of `principal`; each with a budget of its own.
     pub endpoints: HashMap<EndpointId, Limit>,
-    /// The same for members of a group, in place of both; of several groups the first one here counts.
+    /// The same for members of a group, in place of both; of several groups the first one here
+    /// counts.
     pub groups: Vec<(Arc<str>, Limit)>,
     /// The same for principals that come through an OAuth client, in place of all three.
     pub clients: HashMap<Arc<str>, Limit>,
@@ -38,10 +42,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// True where a rate or a quota is limited. Caps of what runs at the same time hold in any case.
+    /// True where a rate or a quota is limited. Caps of what runs at the same time hold in any
+    /// case.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        let general = self.address.is_some() || self.principal.is_some() || !self.endpoints.is_empty();
+        let general =
+            self.address.is_some() || self.principal.is_some() || !self.endpoints.is_empty();
         let for_some = !self.groups.is_empty() || !self.clients.is_empty();
         general || for_some || !self.tools.is_empty() || !self.upstreams.is_empty()
     }
@@ -49,29 +55,55 @@ impl Rates {
     /// Every limit, in no order.
     fn all(&self) -> impl Iterator<Item = &Limit> {
         let general = self.address.iter().chain(&self.principal);
-        let named = self.endpoints.values().chain(self.clients.values()).chain(self.upstreams.values());
+        let named = self
+            .endpoints
+            .values()
+            .chain(self.clients.values())
+            .chain(self.upstreams.values());
         let groups = self.groups.iter().map(|(_, limit)| limit);
-        general.chain(named).chain(groups).chain(self.tools.iter().map(|tool| &tool.limit))
+        general
+            .chain(named)
+            .chain(groups)
+            .chain(self.tools.iter().map(|tool| &tool.limit))
     }
 
     /// Has the decisions of every limit counted from 0.
     pub(super) fn start_at_zero(&self) {
         for limit in self.all() {
-            let outcomes =
-                [Some("allowed"), Some("refused"), limit.daily.map(|_| "quota"), limit.daily.map(|_| "uncounted")];
+            let outcomes = [
+                Some("allowed"),
+                Some("refused"),
+                limit.daily.map(|_| "quota"),
+                limit.daily.map(|_| "uncounted"),
+            ];
             for outcome in outcomes.into_iter().flatten() {
-                let labels = [KeyValue::new("limit", limit.name.clone()), KeyValue::new("outcome", outcome)];
+                let labels = [
+                    KeyValue::new("limit", limit.name.clone()),
+                    KeyValue::new("outcome", outcome),
+                ];
                 instruments().limit_decisions.add(0, &labels);
             }
         }
     }
 
-    /// The one limit that holds for a principal on an endpoint. None for the anonymous principal, who is everybody.
+    /// The one limit that holds for a principal on an endpoint. None for the anonymous principal,
+    /// who is everybody.
     pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&Limit> {
         let subject = principal.subject()?;
-        let client = subject.client.as_ref().and_then(|client| self.clients.get(client));
-        let group = || self.groups.iter().find(|(name, _)| subject.groups.contains(name)).map(|(_, limit)| limit);
-        client.or_else(group).or_else(|| self.endpoints.get(endpoint)).or(self.principal.as_ref())
+        let client = subject
+            .client
+            .as_ref()
+            .and_then(|client| self.clients.get(client));
+        let group = || {
+            self.groups
+                .iter()
+                .find(|(name, _)| subject.groups.contains(name))
+                .map(|(_, limit)| limit)
+        };
+        client
+            .or_else(group)
+            .or_else(|| self.endpoints.get(endpoint))
+            .or(self.principal.as_ref())
     }
 }
 
@@ -81,12 +113,14 @@ pub struct Limit {
     pub(super) name: Arc<str>,
     pub(super) rate: Option<Rate>,
     pub(super) daily: Option<u64>,
-    /// A digest of name and rate: what is counted under it goes on counting as long as both stay the same.
+    /// A digest of name and rate: what is counted under it goes on counting as long as both stay
+    /// the same.
     pub(super) mark: u64,
     allowed: Allowed,
 }
 
-/// The counter of the requests that a limit let pass, looked up once. No part of the limit itself, so all are equal.
+/// The counter of the requests that a limit let pass, looked up once. No part of the limit itself,
+/// so all are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowed(Arc<OnceLock<BoundCounter<u64>>>);
 
@@ -102,7 +136,10 @@ impl Allowed {
     /// Counts one that the limit of this name let pass.
     pub(super) fn one(&self, name: &str) {
         let bind = || {
-            let labels = [KeyValue::new("limit", name.to_owned()), KeyValue::new("outcome", "allowed")];
+            let labels = [
+                KeyValue::new("limit", name.to_owned()),
+                KeyValue::new("outcome", "allowed"),
+            ];
             instruments().limit_decisions.bind(&labels)
         };
         self.0.get_or_init(bind).add(1);
@@ -115,7 +152,8 @@ impl Limit {
         self.allowed.one(&self.name);
     }
 
-    /// A limit whose name (unique among all limits) stands in refusals and metrics, with a rate, and so much in a day of UTC.
+    /// A limit whose name (unique among all limits) stands in refusals and metrics, with a rate,
+    /// and so much in a day of UTC.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, rate: Option<Rate>, daily: Option<u64>) -> Self {
         let name = name.into();
@@ -127,8 +165,16 @@ impl Limit {
         }
         hash.update(name.as_bytes());
         let full: [u8; 32] = hash.finalize().into();
-        let mark = full[..8].iter().fold(0, |mark, &byte| mark << 8 | u64::from(byte));
-        Self { name, rate, daily, mark, allowed: Allowed::default() }
+        let mark = full[..8]
+            .iter()
+            .fold(0, |mark, &byte| mark << 8 | u64::from(byte));
+        Self {
+            name,
+            rate,
+            daily,
+            mark,
+            allowed: Allowed::default(),
+        }
     }
 
     /// Its rate.
@@ -144,7 +190,8 @@ impl Limit {
     }
 }
 
-/// So many in so much time, by the generic cell rate algorithm: evenly, and at most `burst` at once.
+/// So many in so much time, by the generic cell rate algorithm: evenly, and at most `burst` at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// How many.
@@ -168,8 +215,8 @@ pub struct ToolLimit {
     pub shared: bool,
 }
 
-/// Names tools by upstream and by their own names there, such as `files/write_*` or `*/delete_*`: whatever an endpoint
-/// calls a tool, its limit holds.
+/// Names tools by upstream and by their own names there, such as `files/write_*` or `*/delete_*`:
+/// whatever an endpoint calls a tool, its limit holds.
 #[derive(Clone)]
 pub struct ToolPattern {
     text: Arc<str>,
@@ -183,11 +230,17 @@ impl ToolPattern {
     /// # Errors
     /// Why it is none.
     pub fn new(text: &str) -> Result<Self, String> {
-        let (upstream, native) = text.split_once('/').ok_or("has no `/` between upstream and tool")?;
+        let (upstream, native) = text
+            .split_once('/')
+            .ok_or("has no `/` between upstream and tool")?;
         if upstream.is_empty() || native.is_empty() {
             return Err("names no upstream or no tool".to_owned());
         }
-        Ok(Self { text: text.into(), upstream: glob(upstream)?, native: glob(native)? })
+        Ok(Self {
+            text: text.into(),
+            upstream: glob(upstream)?,
+            native: glob(native)?,
+        })
     }
 
     /// The pattern as it was written.
@@ -196,12 +249,15 @@ impl ToolPattern {
         &self.text
     }
 
-    /// Whether all tools of another pattern are tools of this one. Told by the texts: false where that is not plain.
+    /// Whether all tools of another pattern are tools of this one. Told by the texts: false where
+    /// that is not plain.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let is_plain = !self.text.contains(['?', '[', '{', '\\']);
         let parts = other.text.split_once('/').filter(|_| is_plain);
-        parts.is_some_and(|(upstream, native)| self.upstream.is_match(upstream) && self.native.is_match(native))
+        parts.is_some_and(|(upstream, native)| {
+            self.upstream.is_match(upstream) && self.native.is_match(native)
+        })
     }
 
     pub(super) fn matches(&self, upstream: &UpstreamId, native: &str) -> bool {
@@ -211,8 +267,12 @@ impl ToolPattern {
 
 fn glob(text: &str) -> Result<GlobMatcher, String> {
     // A tool's name is no path: `*` also stands for `/`, and a backslash for itself nowhere.
-    let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| error.kind().to_string())
+    let glob = GlobBuilder::new(text)
+        .literal_separator(false)
+        .backslash_escape(true)
+        .build();
+    glob.map(|glob| glob.compile_matcher())
+        .map_err(|error| error.kind().to_string())
 }
 
 impl PartialEq for ToolPattern {
@@ -243,17 +303,26 @@ pub struct Concurrency {
 }
 
 impl Default for Concurrency {
-    /// More than an agent and its helpers need at once, and less than an upstream's usual places (256), so that one principal
-    /// never has them all. The wait is shorter than the time after which people take a tool for dead. Under overload a call that
-    /// is refused at once is made again at once, and then refusals take the processor: an upstream's queue holds the calls of
-    /// about a thousand clients, which is a tenth of what may be in flight, so that a hung upstream leaves the others their part.
+    /// More than an agent and its helpers need at once, and less than an upstream's usual places
+    /// (256), so that one principal never has them all. The wait is shorter than the time after
+    /// which people take a tool for dead. Under overload a call that is refused at once is made
+    /// again at once, and then refusals take the processor: an upstream's queue holds the calls of
+    /// about a thousand clients, which is a tenth of what may be in flight, so that a hung upstream
+    /// leaves the others their part.
     fn default() -> Self {
         let wait = Duration::from_secs(2);
-        Self { principal: 64, upstreams: HashMap::new(), queue: 128, upstream_queue: 1024, wait }
+        Self {
+            principal: 64,
+            upstreams: HashMap::new(),
+            queue: 128,
+            upstream_queue: 1024,
+            wait,
+        }
     }
 }
 
-/// What becomes of a call whose daily quota cannot be counted, because the store fails (faults F09).
+/// What becomes of a call whose daily quota cannot be counted, because the store fails (faults
+/// F09).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uncounted {
     /// It may go: rates still hold.
@@ -274,10 +343,18 @@ mod tests {
             assert!(ToolPattern::new(bad).is_err(), "{bad}");
         }
         let matches = |pattern: &str, upstream: &str, native: &str| {
-            ToolPattern::new(pattern).unwrap().matches(&UpstreamId::new(upstream).unwrap(), native)
+            ToolPattern::new(pattern)
+                .unwrap()
+                .matches(&UpstreamId::new(upstream).unwrap(), native)
         };
-        assert!(matches("files/write_*", "files", "write_file") && matches("files/write_*", "files", "write_a/b"));
-        assert!(!matches("files/write_*", "files-2", "write_file") && !matches("files/write_*", "files", "overwrite"));
+        assert!(
+            matches("files/write_*", "files", "write_file")
+                && matches("files/write_*", "files", "write_a/b")
+        );
+        assert!(
+            !matches("files/write_*", "files-2", "write_file")
+                && !matches("files/write_*", "files", "overwrite")
+        );
         assert!(matches("*/a/b", "files", "a/b") && !matches("*/a/b", "files", "b"));
     }
 }

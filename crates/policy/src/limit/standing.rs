@@ -23,7 +23,8 @@ pub struct Standing {
 }
 
 impl Limits {
-    /// Every limit that a call of a tool is under, in the order in which they are asked. `native` is the upstream's own name.
+    /// Every limit that a call of a tool is under, in the order in which they are asked. `native`
+    /// is the upstream's own name.
     pub async fn standing(
         &self,
         principal: &Principal,
@@ -32,30 +33,78 @@ impl Limits {
         native: &str,
     ) -> Vec<Standing> {
         let rates = self.rates.load_full();
-        let errand = Errand { principal, endpoint, upstream, tool: Some(native) };
+        let errand = Errand {
+            principal,
+            endpoint,
+            upstream,
+            tool: Some(native),
+        };
         let mut found = Vec::new();
         let request = rates.of(principal, endpoint);
-        let request = request.map(|limit| Toll { limit, what: What::Requests, of: *principal.digest(), cost: ONE });
-        let tolls: Vec<Toll<'_>> = request.into_iter().chain(Toll::of(&rates, &errand)).collect();
-        for Toll { limit, what, of, cost } in &tolls {
+        let request = request.map(|limit| Toll {
+            limit,
+            what: What::Requests,
+            of: *principal.digest(),
+            cost: ONE,
+        });
+        let tolls: Vec<Toll<'_>> = request
+            .into_iter()
+            .chain(Toll::of(&rates, &errand))
+            .collect();
+        for Toll {
+            limit,
+            what,
+            of,
+            cost,
+        } in &tolls
+        {
             if let Some(rate) = &limit.rate {
-                let key = Key { limit: limit.mark, what: *what, of: *of };
+                let key = Key {
+                    limit: limit.mark,
+                    what: *what,
+                    of: *of,
+                };
                 let wait = self.buckets.wait(key, rate, *cost);
                 let refuses = (!wait.is_zero()).then(|| format!("used up for {}", span(wait)));
-                found.push(Standing { limit: limit.name.clone(), allows: rated(*what, rate), refuses });
+                found.push(Standing {
+                    limit: limit.name.clone(),
+                    allows: rated(*what, rate),
+                    refuses,
+                });
             }
         }
-        for Toll { limit, what, of, cost } in &tolls {
+        for Toll {
+            limit,
+            what,
+            of,
+            cost,
+        } in &tolls
+        {
             if let Some(most) = limit.daily.filter(|_| *what != What::Requests) {
-                let refuses = self.used_up(limit, (of, cost.get().into()), (most, rates.uncounted)).await;
-                found.push(Standing { limit: limit.name.clone(), allows: format!("{most} a day"), refuses });
+                let refuses = self
+                    .used_up(limit, (of, cost.get().into()), (most, rates.uncounted))
+                    .await;
+                found.push(Standing {
+                    limit: limit.name.clone(),
+                    allows: format!("{most} a day"),
+                    refuses,
+                });
             }
         }
-        for (name, (held, waiting), caps) in self.places.loads(principal, upstream, &rates.concurrency) {
-            let allows = format!("{} calls at once, {} waiting for a place", caps.places, caps.waiting);
+        for (name, (held, waiting), caps) in
+            self.places.loads(principal, upstream, &rates.concurrency)
+        {
+            let allows = format!(
+                "{} calls at once, {} waiting for a place",
+                caps.places, caps.waiting
+            );
             let full = held >= caps.places && waiting >= caps.waiting;
             let refuses = full.then(|| format!("{held} run and {waiting} wait"));
-            found.push(Standing { limit: name.into(), allows, refuses });
+            found.push(Standing {
+                limit: name.into(),
+                allows,
+                refuses,
+            });
         }
         found
     }
@@ -67,7 +116,9 @@ impl Limits {
         (most, uncounted): (u64, Uncounted),
     ) -> Option<String> {
         match (self.quotas.used(&limit.name, of).await, uncounted) {
-            (Some(used), _) => (used + cost > most).then(|| format!("{used} are used since 0:00 UTC")),
+            (Some(used), _) => {
+                (used + cost > most).then(|| format!("{used} are used since 0:00 UTC"))
+            }
             (None, Uncounted::Refused) => Some("it cannot be counted now".to_owned()),
             (None, Uncounted::Allowed) => None,
         }
@@ -82,5 +133,10 @@ pub(super) fn rated(what: What, rate: &Rate) -> String {
         What::Upstream => "calls by their cost, of everybody",
     };
     let per: Duration = rate.per;
-    format!("{} {counted} in {}, {} at once", rate.count, span(per), rate.burst)
+    format!(
+        "{} {counted} in {}, {} at once",
+        rate.count,
+        span(per),
+        rate.burst
+    )
 }

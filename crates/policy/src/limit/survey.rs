@@ -56,8 +56,14 @@ impl Limits {
     pub fn pressed(&self) -> Vec<Pressed> {
         let rates = self.rates.load_full();
         let mut found = Vec::new();
-        if let Some((limit, rate)) = rates.address.as_ref().and_then(|limit| Some((limit, limit.rate()?))) {
-            let those = waits(&self.addresses, |key| (key.limit == limit.mark).then_some(rate));
+        if let Some((limit, rate)) = rates
+            .address
+            .as_ref()
+            .and_then(|limit| Some((limit, limit.rate()?)))
+        {
+            let those = waits(&self.addresses, |key| {
+                (key.limit == limit.mark).then_some(rate)
+            });
             found.extend(those.map(|(key, wait)| Pressed {
                 limit: limit.name.clone(),
                 whose: Whose::Network(network(&key.of)),
@@ -65,18 +71,33 @@ impl Limits {
                 wait,
             }));
         }
-        let known: HashMap<u64, (&Limit, &Rate)> =
-            all(&rates).filter_map(|limit| Some((limit.mark, (limit, limit.rate()?)))).collect();
-        let upstream = |mark: u64| rates.upstreams.iter().find(|(_, limit)| limit.mark == mark).map(|(id, _)| id);
-        let those = waits(&self.buckets, |key| known.get(&key.limit).map(|(_, rate)| *rate));
+        let known: HashMap<u64, (&Limit, &Rate)> = all(&rates)
+            .filter_map(|limit| Some((limit.mark, (limit, limit.rate()?))))
+            .collect();
+        let upstream = |mark: u64| {
+            rates
+                .upstreams
+                .iter()
+                .find(|(_, limit)| limit.mark == mark)
+                .map(|(id, _)| id)
+        };
+        let those = waits(&self.buckets, |key| {
+            known.get(&key.limit).map(|(_, rate)| *rate)
+        });
         found.extend(those.filter_map(|(key, wait)| {
             let (limit, rate) = known.get(&key.limit)?;
             let whose = match key.what {
-                What::Upstream => upstream(key.limit).map_or(Whose::Everybody, |id| Whose::Upstream(id.to_string())),
+                What::Upstream => upstream(key.limit)
+                    .map_or(Whose::Everybody, |id| Whose::Upstream(id.to_string())),
                 _ if key.of == EVERYBODY => Whose::Everybody,
                 _ => Whose::Principal(key.of),
             };
-            Some(Pressed { limit: limit.name.clone(), whose, allows: rated(key.what, rate), wait })
+            Some(Pressed {
+                limit: limit.name.clone(),
+                whose,
+                allows: rated(key.what, rate),
+                wait,
+            })
         }));
         found.sort_by_key(|pressed| std::cmp::Reverse(pressed.wait));
         found
@@ -108,8 +129,17 @@ fn waits<'a>(
 fn all(rates: &Rates) -> impl Iterator<Item = &Limit> {
     let groups = rates.groups.iter().map(|(_, limit)| limit);
     let tools = rates.tools.iter().map(|tool| &tool.limit);
-    let maps = rates.endpoints.values().chain(rates.clients.values()).chain(rates.upstreams.values());
-    rates.principal.iter().chain(groups).chain(tools).chain(maps)
+    let maps = rates
+        .endpoints
+        .values()
+        .chain(rates.clients.values())
+        .chain(rates.upstreams.values());
+    rates
+        .principal
+        .iter()
+        .chain(groups)
+        .chain(tools)
+        .chain(maps)
 }
 
 /// The network that a bucket of addresses is of; see [`super::neighbourhood`].
@@ -129,9 +159,11 @@ mod tests {
 
     #[test]
     fn a_network_is_named_as_it_is_counted() {
-        for (address, expected) in
-            [("192.0.2.77", "192.0.2.0/24"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("10.0.0.1", "10.0.0.0/24")]
-        {
+        for (address, expected) in [
+            ("192.0.2.77", "192.0.2.0/24"),
+            ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+            ("10.0.0.1", "10.0.0.0/24"),
+        ] {
             let address: IpAddr = address.parse().unwrap_or_else(|_| panic!("{address}"));
             assert_eq!(network(&neighbourhood(address)), expected);
         }

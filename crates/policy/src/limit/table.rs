@@ -1,8 +1,9 @@
 //! Buckets by key: sharded, and capped; the bucket unused longest makes room.
 //!
-//! `governor`'s own keyed store keeps every key it ever saw. Here whoever sprays keys fills a table once, and from then on
-//! costs only those whose buckets have been left alone for longest, which are full again or nearly so (faults F02). A
-//! bucket that had to go begins anew, full: a table that is too small lets more through, never less.
+//! `governor`'s own keyed store keeps every key it ever saw. Here whoever sprays keys fills a table
+//! once, and from then on costs only those whose buckets have been left alone for longest, which
+//! are full again or nearly so (faults F02). A bucket that had to go begins anew, full: a table
+//! that is too small lets more through, never less.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -58,15 +59,28 @@ impl Table {
     pub(super) fn new(most: usize, clock: Arc<dyn Clock>) -> Self {
         let each = most.div_ceil(SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(each))).collect();
-        Self { shards, hasher: RandomState::new(), ticks: Ticks(clock) }
+        Self {
+            shards,
+            hasher: RandomState::new(),
+            ticks: Ticks(clock),
+        }
     }
 
-    /// Takes `cost` out of a bucket, or says how long it takes until that much is in it. A cost that no full bucket can pay
-    /// takes a full one.
-    pub(super) fn take(&self, key: Key, rate: &Rate, cost: std::num::NonZeroU32) -> Result<(), Duration> {
+    /// Takes `cost` out of a bucket, or says how long it takes until that much is in it. A cost
+    /// that no full bucket can pay takes a full one.
+    pub(super) fn take(
+        &self,
+        key: Key,
+        rate: &Rate,
+        cost: std::num::NonZeroU32,
+    ) -> Result<(), Duration> {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
-        let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = shard.bucket(key, || RateLimiter::direct_with_clock(quota(rate), self.ticks.clone()));
+        let mut shard = self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let bucket = shard.bucket(key, || {
+            RateLimiter::direct_with_clock(quota(rate), self.ticks.clone())
+        });
         match bucket.check_n(cost.min(rate.burst)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(until)) => Err(until.wait_time_from(self.ticks.now())),
@@ -78,8 +92,12 @@ impl Table {
     /// How long it takes until a bucket has `cost`; zero: it has. Takes nothing.
     pub(super) fn wait(&self, key: Key, rate: &Rate, cost: std::num::NonZeroU32) -> Duration {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
-        let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(&place) = shard.places.get(&key) else { return Duration::ZERO };
+        let mut shard = self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(&place) = shard.places.get(&key) else {
+            return Duration::ZERO;
+        };
         let node = &mut shard.nodes[place as usize];
         // A whole burst is there, or else it is said when it will be.
         let full = match node.bucket.check_n(rate.burst) {
@@ -106,18 +124,30 @@ impl Table {
     /// How many buckets there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).nodes.len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| {
+                shard
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .nodes
+                    .len()
+            })
+            .sum()
     }
 }
 
-/// The time after which one more is there. Never none: the config takes no rate of more than one in a nanosecond.
+/// The time after which one more is there. Never none: the config takes no rate of more than one in
+/// a nanosecond.
 fn interval(rate: &Rate) -> Duration {
     (rate.per / rate.count.get()).max(Duration::from_nanos(1))
 }
 
 fn quota(rate: &Rate) -> Quota {
-    Quota::with_period(interval(rate))
-        .map_or_else(|| Quota::per_second(rate.count), |quota| quota.allow_burst(rate.burst))
+    Quota::with_period(interval(rate)).map_or_else(
+        || Quota::per_second(rate.count),
+        |quota| quota.allow_burst(rate.burst),
+    )
 }
 
 /// A map into a list by last use.
@@ -138,7 +168,13 @@ struct Node {
 
 impl Shard {
     fn new(most: usize) -> Self {
-        Self { places: HashMap::new(), nodes: Vec::new(), newest: NONE, oldest: NONE, most }
+        Self {
+            places: HashMap::new(),
+            nodes: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            most,
+        }
     }
 
     /// The bucket of a key, now the newest.
@@ -149,7 +185,12 @@ impl Shard {
                 at
             }
             None if self.nodes.len() < self.most => {
-                self.nodes.push(Node { key, bucket: make(), newer: NONE, older: NONE });
+                self.nodes.push(Node {
+                    key,
+                    bucket: make(),
+                    newer: NONE,
+                    older: NONE,
+                });
                 // A shard never has more nodes than fit: `most` comes from a constant.
                 let at = (self.nodes.len() - 1) as u32;
                 self.places.insert(key, at);

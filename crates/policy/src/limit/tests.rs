@@ -18,7 +18,12 @@ struct Counting {
 }
 
 impl Counters for Counting {
-    fn add<'a>(&'a self, name: &'a str, amount: u64, ttl: Duration) -> Fut<'a, Result<u64, StoreError>> {
+    fn add<'a>(
+        &'a self,
+        name: &'a str,
+        amount: u64,
+        ttl: Duration,
+    ) -> Fut<'a, Result<u64, StoreError>> {
         assert!(!ttl.is_zero() && ttl <= daily::DAY, "{ttl:?}");
         let result = if *self.broken.lock().unwrap() {
             Err(StoreError("out of order".to_owned()))
@@ -46,7 +51,13 @@ impl World {
         let (clock, counters) = (FakeClock::new(), Arc::<Counting>::default());
         let limits = Limits::new(rates, Arc::new(clock.clone()), counters.clone());
         let upstream = UpstreamId::new("files").unwrap();
-        Self { limits, clock, counters, endpoint: EndpointId::new("/mcp"), upstream }
+        Self {
+            limits,
+            clock,
+            counters,
+            endpoint: EndpointId::new("/mcp"),
+            upstream,
+        }
     }
 
     async fn call(&self, principal: &Principal, native: &str) -> Result<Permit, Failure> {
@@ -54,8 +65,15 @@ impl World {
     }
 
     async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<Permit, Failure> {
-        let Self { endpoint, upstream, .. } = self;
-        match self.limits.admit(Errand { principal, endpoint, upstream, tool })? {
+        let Self {
+            endpoint, upstream, ..
+        } = self;
+        match self.limits.admit(Errand {
+            principal,
+            endpoint,
+            upstream,
+            tool,
+        })? {
             Entry::Now(permit) => Ok(permit),
             Entry::Later(turn) => turn.await,
         }
@@ -64,7 +82,9 @@ impl World {
     /// How many of a hundred requests get in.
     fn requests(&self, principal: &Principal, endpoint: &str) -> usize {
         let endpoint = EndpointId::new(endpoint);
-        (0..100).filter(|_| self.limits.request(principal, &endpoint).is_ok()).count()
+        (0..100)
+            .filter(|_| self.limits.request(principal, &endpoint).is_ok())
+            .count()
     }
 
     /// How many of a hundred calls get in.
@@ -93,7 +113,11 @@ async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Fixed(identity), &evidence, ()).await.unwrap().principal().clone()
+    weir_core::authenticate(&Fixed(identity), &evidence, ())
+        .await
+        .unwrap()
+        .principal()
+        .clone()
 }
 
 async fn somebody(name: &str) -> Principal {
@@ -102,7 +126,15 @@ async fn somebody(name: &str) -> Principal {
 
 fn limit(name: &str, burst: u32) -> Limit {
     let some = |number| NonZeroU32::new(number).unwrap();
-    Limit::new(name, Some(Rate { count: some(1), per: Duration::from_secs(1), burst: some(burst) }), None)
+    Limit::new(
+        name,
+        Some(Rate {
+            count: some(1),
+            per: Duration::from_secs(1),
+            burst: some(burst),
+        }),
+        None,
+    )
 }
 
 fn daily(name: &str, most: u64) -> Limit {
@@ -111,12 +143,20 @@ fn daily(name: &str, most: u64) -> Limit {
 
 fn tool(pattern: &str, limit: Limit, cost: u32) -> ToolLimit {
     let pattern = ToolPattern::new(pattern).unwrap();
-    ToolLimit { pattern, limit, cost: NonZeroU32::new(cost).unwrap(), shared: false }
+    ToolLimit {
+        pattern,
+        limit,
+        cost: NonZeroU32::new(cost).unwrap(),
+        shared: false,
+    }
 }
 
 #[tokio::test]
 async fn f01_one_principals_flood_takes_nothing_from_another() {
-    let world = World::new(Rates { principal: Some(limit("principal", 7)), ..Rates::default() });
+    let world = World::new(Rates {
+        principal: Some(limit("principal", 7)),
+        ..Rates::default()
+    });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(world.requests(&one, "/mcp"), 7);
     assert_eq!(world.requests(&other, "/mcp"), 7);
@@ -124,7 +164,15 @@ async fn f01_one_principals_flood_takes_nothing_from_another() {
     assert_eq!(*refused.kind(), FailureKind::Limit);
     assert_eq!(refused.wait(), Some(Duration::from_secs(1)));
     let limited = refused.limited().unwrap();
-    assert_eq!((&*limited.policy, limited.limit, limited.window.as_secs(), limited.quota), ("principal", 1, 1, false));
+    assert_eq!(
+        (
+            &*limited.policy,
+            limited.limit,
+            limited.window.as_secs(),
+            limited.quota
+        ),
+        ("principal", 1, 1, false)
+    );
     assert_eq!(
         refused.message(),
         "Rate limit `principal` reached (requests): at most 1 in 1 s, 7 at once. Wait 1 s before trying again"
@@ -138,14 +186,32 @@ async fn the_most_particular_limit_holds_for_a_principal() {
     let world = World::new(Rates {
         principal: Some(limit("principal", 10)),
         endpoints: [(EndpointId::new("/few"), limit("endpoint:/few", 5))].into(),
-        groups: vec![("batch".into(), limit("group:batch", 3)), ("all".into(), limit("group:all", 50))],
+        groups: vec![
+            ("batch".into(), limit("group:batch", 3)),
+            ("all".into(), limit("group:all", 50)),
+        ],
         clients: [("robot".into(), limit("client:robot", 2))].into(),
         ..Rates::default()
     });
     let plain = somebody("plain").await;
-    assert_eq!((world.requests(&plain, "/mcp"), world.requests(&plain, "/few")), (10, 5), "each with its own budget");
-    let batch = principal(|subject| subject.groups = ["all".into(), "batch".into()].into(), "batch").await;
-    assert_eq!(world.requests(&batch, "/few"), 3, "the first group of the config that it is in");
+    assert_eq!(
+        (
+            world.requests(&plain, "/mcp"),
+            world.requests(&plain, "/few")
+        ),
+        (10, 5),
+        "each with its own budget"
+    );
+    let batch = principal(
+        |subject| subject.groups = ["all".into(), "batch".into()].into(),
+        "batch",
+    )
+    .await;
+    assert_eq!(
+        world.requests(&batch, "/few"),
+        3,
+        "the first group of the config that it is in"
+    );
     let robot = principal(
         |subject| {
             subject.groups = ["batch".into()].into();
@@ -158,47 +224,113 @@ async fn the_most_particular_limit_holds_for_a_principal() {
 
 #[tokio::test]
 async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
-    let concurrency = Concurrency { principal: 1, ..Concurrency::default() };
-    let world = World::new(Rates { principal: Some(limit("principal", 1)), concurrency, ..Rates::default() });
+    let concurrency = Concurrency {
+        principal: 1,
+        ..Concurrency::default()
+    };
+    let world = World::new(Rates {
+        principal: Some(limit("principal", 1)),
+        concurrency,
+        ..Rates::default()
+    });
     let nobody = somebody("").await;
     assert_eq!(world.requests(&nobody, "/mcp"), 100);
-    let held = (world.call(&nobody, "a").await.unwrap(), world.call(&nobody, "a").await.unwrap());
+    let held = (
+        world.call(&nobody, "a").await.unwrap(),
+        world.call(&nobody, "a").await.unwrap(),
+    );
     drop(held);
 }
 
-/// The items of a batch come with one request, and a costly call counts as several: calls have a budget beside requests.
+/// The items of a batch come with one request, and a costly call counts as several: calls have a
+/// budget beside requests.
 #[tokio::test]
 async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
     let tools = vec![tool("files/dear_*", daily("tool:dear", u64::MAX), 4)];
-    let world = World::new(Rates { principal: Some(limit("principal", 10)), tools, ..Rates::default() });
+    let world = World::new(Rates {
+        principal: Some(limit("principal", 10)),
+        tools,
+        ..Rates::default()
+    });
     let one = somebody("one").await;
     assert_eq!(world.calls(&one, "dear_search").await, 2);
-    assert_eq!(world.calls(&one, "cheap").await, 2, "what 10 has left after 2 times 4");
+    assert_eq!(
+        world.calls(&one, "cheap").await,
+        2,
+        "what 10 has left after 2 times 4"
+    );
     let refused = world.call(&one, "dear_search").await.unwrap_err();
-    assert_eq!((refused.kind(), refused.wait()), (&FailureKind::Limit, Some(Duration::from_secs(4))));
-    assert!(refused.message().contains("calls (by their cost)"), "{refused}");
+    assert_eq!(
+        (refused.kind(), refused.wait()),
+        (&FailureKind::Limit, Some(Duration::from_secs(4)))
+    );
+    assert!(
+        refused.message().contains("calls (by their cost)"),
+        "{refused}"
+    );
     assert_eq!(world.requests(&one, "/mcp"), 10);
 }
 
 #[tokio::test]
 async fn tools_have_a_budget_for_each_principal_or_one_for_all() {
-    let shared = ToolLimit { shared: true, ..tool("*/all_*", limit("tool:*/all_*", 4), 1) };
-    let tools = vec![tool("files/own", limit("tool:files/own", 3), 1), shared, tool("*/*", limit("tool:*/*", 9), 1)];
-    let world = World::new(Rates { tools, ..Rates::default() });
+    let shared = ToolLimit {
+        shared: true,
+        ..tool("*/all_*", limit("tool:*/all_*", 4), 1)
+    };
+    let tools = vec![
+        tool("files/own", limit("tool:files/own", 3), 1),
+        shared,
+        tool("*/*", limit("tool:*/*", 9), 1),
+    ];
+    let world = World::new(Rates {
+        tools,
+        ..Rates::default()
+    });
     let (one, other) = (somebody("one").await, somebody("other").await);
-    assert_eq!((world.calls(&one, "own").await, world.calls(&other, "own").await), (3, 3));
-    assert_eq!((world.calls(&one, "all_of_us").await, world.calls(&other, "all_of_us").await), (4, 0));
-    assert_eq!(world.calls(&one, "any").await, 9, "the first pattern that matches counts");
+    assert_eq!(
+        (
+            world.calls(&one, "own").await,
+            world.calls(&other, "own").await
+        ),
+        (3, 3)
+    );
+    assert_eq!(
+        (
+            world.calls(&one, "all_of_us").await,
+            world.calls(&other, "all_of_us").await
+        ),
+        (4, 0)
+    );
+    assert_eq!(
+        world.calls(&one, "any").await,
+        9,
+        "the first pattern that matches counts"
+    );
     assert!(world.call(&one, "any").await.is_err());
-    assert!(world.ask(&one, None).await.is_ok(), "a prompt or a resource is no tool");
+    assert!(
+        world.ask(&one, None).await.is_ok(),
+        "a prompt or a resource is no tool"
+    );
 }
 
 #[tokio::test]
 async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
-    let upstreams = [(UpstreamId::new("files").unwrap(), limit("upstream:files", 5))].into();
-    let world = World::new(Rates { principal: Some(limit("principal", 3)), upstreams, ..Rates::default() });
+    let upstreams = [(
+        UpstreamId::new("files").unwrap(),
+        limit("upstream:files", 5),
+    )]
+    .into();
+    let world = World::new(Rates {
+        principal: Some(limit("principal", 3)),
+        upstreams,
+        ..Rates::default()
+    });
     let (one, other) = (somebody("one").await, somebody("other").await);
-    assert_eq!(world.calls(&one, "a").await, 3, "its own limit comes first, and takes nothing from the others");
+    assert_eq!(
+        world.calls(&one, "a").await,
+        3,
+        "its own limit comes first, and takes nothing from the others"
+    );
     assert_eq!(world.calls(&other, "a").await, 2);
     let refused = world.call(&somebody("third").await, "a").await.unwrap_err();
     assert_eq!(refused.upstream().map(UpstreamId::as_str), Some("files"));
@@ -207,17 +339,29 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
 
 #[tokio::test]
 async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
-    let rates = Rates { principal: Some(daily("principal", 5)), ..Rates::default() };
+    let rates = Rates {
+        principal: Some(daily("principal", 5)),
+        ..Rates::default()
+    };
     let world = World::new(rates.clone());
     let (one, other) = (somebody("one").await, somebody("other").await);
     // The fake clock begins at midnight.
     world.clock.advance(Duration::from_secs(86_399));
-    assert_eq!((world.calls(&one, "a").await, world.calls(&other, "a").await), (5, 5));
+    assert_eq!(
+        (world.calls(&one, "a").await, world.calls(&other, "a").await),
+        (5, 5)
+    );
     world.limits.replace(rates);
     let refused = world.call(&one, "a").await.unwrap_err();
-    assert_eq!((refused.kind(), refused.wait()), (&FailureKind::Limit, Some(Duration::from_secs(1))));
+    assert_eq!(
+        (refused.kind(), refused.wait()),
+        (&FailureKind::Limit, Some(Duration::from_secs(1)))
+    );
     let limited = refused.limited().unwrap();
-    assert_eq!((limited.quota, limited.limit, limited.window), (true, 5, Duration::from_secs(86_400)));
+    assert_eq!(
+        (limited.quota, limited.limit, limited.window),
+        (true, 5, Duration::from_secs(86_400))
+    );
     assert!(refused.message().contains("5 a day"), "{refused}");
     world.clock.advance(Duration::from_secs(1));
     assert_eq!(world.calls(&one, "a").await, 5);
@@ -226,20 +370,30 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
 #[tokio::test]
 async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
     for (uncounted, admitted) in [(Uncounted::Allowed, 100), (Uncounted::Refused, 0)] {
-        let world = World::new(Rates { principal: Some(daily("principal", 5)), uncounted, ..Rates::default() });
+        let world = World::new(Rates {
+            principal: Some(daily("principal", 5)),
+            uncounted,
+            ..Rates::default()
+        });
         *world.counters.broken.lock().unwrap() = true;
         let one = somebody("one").await;
         assert_eq!(world.calls(&one, "a").await, admitted);
         if uncounted == Uncounted::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
-            assert_eq!((refused.kind(), refused.wait()), (&FailureKind::Busy, Some(Duration::from_secs(60))));
+            assert_eq!(
+                (refused.kind(), refused.wait()),
+                (&FailureKind::Busy, Some(Duration::from_secs(60)))
+            );
         }
     }
 }
 
 #[test]
 fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
-    let world = World::new(Rates { address: Some(limit("address", 2)), ..Rates::default() });
+    let world = World::new(Rates {
+        address: Some(limit("address", 2)),
+        ..Rates::default()
+    });
     let arrive = |address: &str| world.limits.arrive(address.parse().unwrap()).is_ok();
     assert!(arrive("203.0.113.1") && arrive("::ffff:203.0.113.2") && !arrive("203.0.113.3"));
     assert!(arrive("203.0.114.1"));
@@ -252,11 +406,21 @@ fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
 
 #[test]
 fn f02_a_million_addresses_fill_the_table_and_no_more() {
-    let rates = Rates { address: Some(limit("address", 1)), ..Rates::default() };
+    let rates = Rates {
+        address: Some(limit("address", 1)),
+        ..Rates::default()
+    };
     let clock = FakeClock::new();
-    let limits = Limits::sized(rates, (1000, 1000), Arc::new(clock), Arc::<Counting>::default());
+    let limits = Limits::sized(
+        rates,
+        (1000, 1000),
+        Arc::new(clock),
+        Arc::<Counting>::default(),
+    );
     for number in 0..1_000_000u128 {
-        limits.arrive(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into()).unwrap();
+        limits
+            .arrive(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into())
+            .unwrap();
     }
     assert!(limits.addresses.len() <= 1024);
 }
@@ -271,9 +435,16 @@ async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
     };
     let world = World::new(rates(5));
     let one = somebody("one").await;
-    assert_eq!((world.requests(&one, "/mcp"), world.requests(&one, "/other")), (5, 5));
+    assert_eq!(
+        (world.requests(&one, "/mcp"), world.requests(&one, "/other")),
+        (5, 5)
+    );
     world.limits.replace(rates(6));
-    assert_eq!((world.requests(&one, "/mcp"), world.requests(&one, "/other")), (0, 6), "other numbers begin anew");
+    assert_eq!(
+        (world.requests(&one, "/mcp"), world.requests(&one, "/other")),
+        (0, 6),
+        "other numbers begin anew"
+    );
     world.limits.replace(Rates::default());
     assert_eq!(world.requests(&one, "/mcp"), 100);
     world.limits.replace(rates(6));
@@ -282,21 +453,39 @@ async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
 
 fn few(principal: usize, upstream: usize, queue: usize) -> World {
     let upstreams = [(UpstreamId::new("files").unwrap(), upstream)].into();
-    let concurrency = Concurrency { principal, upstreams, queue, upstream_queue: queue, wait: Duration::from_secs(2) };
-    World::new(Rates { concurrency, ..Rates::default() })
+    let concurrency = Concurrency {
+        principal,
+        upstreams,
+        queue,
+        upstream_queue: queue,
+        wait: Duration::from_secs(2),
+    };
+    World::new(Rates {
+        concurrency,
+        ..Rates::default()
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
     let world = few(2, 100, 1);
     let (one, other) = (somebody("one").await, somebody("other").await);
-    let held = [world.call(&one, "a").await.unwrap(), world.call(&one, "a").await.unwrap()];
+    let held = [
+        world.call(&one, "a").await.unwrap(),
+        world.call(&one, "a").await.unwrap(),
+    ];
     let _others = world.call(&other, "a").await.unwrap();
     let (waited, full) = tokio::join!(world.call(&one, "a"), world.call(&one, "a"));
     let (waited, full) = (waited.unwrap_err(), full.unwrap_err());
-    assert_eq!((waited.kind(), full.kind()), (&FailureKind::Busy, &FailureKind::Busy));
+    assert_eq!(
+        (waited.kind(), full.kind()),
+        (&FailureKind::Busy, &FailureKind::Busy)
+    );
     assert_eq!(&*waited.limited().unwrap().policy, "concurrency:principal");
-    assert!(waited.message().contains("2 at once") && waited.wait().is_some(), "{waited}");
+    assert!(
+        waited.message().contains("2 at once") && waited.wait().is_some(),
+        "{waited}"
+    );
     let (later, ()) = tokio::join!(world.call(&one, "a"), async { drop(held) });
     later.unwrap();
 }
@@ -317,7 +506,10 @@ async fn f12_whoever_floods_an_upstream_waits_for_the_others() {
     let first = at_once(&mut flooding[0]).unwrap().unwrap();
     assert!(at_once(&mut others).is_none());
     drop(first);
-    assert!(at_once(&mut others).unwrap().is_ok(), "after one call of the flood, not after sixty");
+    assert!(
+        at_once(&mut others).unwrap().is_ok(),
+        "after one call of the flood, not after sixty"
+    );
     drop(flooding);
     world.call(&other, "a").await.unwrap();
 }
@@ -339,7 +531,10 @@ async fn a_call_that_is_dropped_while_it_waits_has_taken_nothing() {
 
 /// What a future has at once.
 fn at_once<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
-    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+    match future
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    {
         std::task::Poll::Ready(done) => Some(done),
         std::task::Poll::Pending => None,
     }
@@ -356,7 +551,10 @@ async fn how_limits_stand_is_told_exactly_and_takes_nothing() {
     let world = World::new(rates);
     let alice = somebody("alice").await;
     let refusals = async |native: &str| {
-        let told = world.limits.standing(&alice, &world.endpoint, &world.upstream, native).await;
+        let told = world
+            .limits
+            .standing(&alice, &world.endpoint, &world.upstream, native)
+            .await;
         told.into_iter()
             .filter(|limit| limit.refuses.is_some())
             .map(|limit| limit.limit.to_string())
@@ -369,7 +567,11 @@ async fn how_limits_stand_is_told_exactly_and_takes_nothing() {
         for _ in 0..3 {
             assert_eq!(refusals(native).await, told, "asking takes something");
         }
-        assert_eq!(world.call(&alice, native).await.is_ok(), told.is_empty(), "step {step}: {told:?}");
+        assert_eq!(
+            world.call(&alice, native).await.is_ok(),
+            told.is_empty(),
+            "step {step}: {told:?}"
+        );
         seen.extend(told);
         world.clock.advance(Duration::from_millis(step * 37 % 900));
     }

@@ -1,7 +1,9 @@
-//! A call's arguments as rules see them: JSON pointers and texts, read once from the very bytes that go to the upstream.
+//! A call's arguments as rules see them: JSON pointers and texts, read once from the very bytes
+//! that go to the upstream.
 //!
-//! Numbers have one form (`1`, not `1.0` or `1e0`), so that a rule cannot be stepped around by writing one in another way.
-//! What cannot be read without doubt is refused: the upstream might read it as something else.
+//! Numbers have one form (`1`, not `1.0` or `1e0`), so that a rule cannot be stepped around by
+//! writing one in another way. What cannot be read without doubt is refused: the upstream might
+//! read it as something else.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,26 +20,42 @@ const BYTES: usize = 256 << 10;
 /// Objects and arrays within each other.
 const DEPTH: usize = 32;
 
-/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has to be in order. `named` says of a
-/// pointer whether the tool's schema names what it leads to.
+/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has
+/// to be in order. `named` says of a pointer whether the tool's schema names what it leads to.
 ///
 /// # Errors
-/// For people: beyond a bound, a key twice in one object, no JSON object, or a property that differs in case alone from a wanted one
-/// and is not named itself: the upstream might take it for that one.
+/// For people: beyond a bound, a key twice in one object, no JSON object, or a property that
+/// differs in case alone from a wanted one and is not named itself: the upstream might take it for
+/// that one.
 pub(super) fn scalars(
     json: &[u8],
     wanted: &Pointers,
     named: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<(String, String)>, String> {
-    let mut found = Found { values: Vec::new(), wanted, named, count: 0, bytes: 0 };
+    let mut found = Found {
+        values: Vec::new(),
+        wanted,
+        named,
+        count: 0,
+        bytes: 0,
+    };
     let mut pointer = String::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let seed = Seed { found: &mut found, pointer: &mut pointer, depth: 0 };
-    seed.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| {
-        let text = error.to_string();
-        // The place is said in bytes of a client's text, which helps nobody.
-        text.split(" at line ").next().unwrap_or_default().to_owned()
-    })?;
+    let seed = Seed {
+        found: &mut found,
+        pointer: &mut pointer,
+        depth: 0,
+    };
+    seed.deserialize(&mut reader)
+        .and_then(|()| reader.end())
+        .map_err(|error| {
+            let text = error.to_string();
+            // The place is said in bytes of a client's text, which helps nobody.
+            text.split(" at line ")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })?;
     Ok(found.values)
 }
 
@@ -58,11 +76,20 @@ struct Seed<'a, 'w> {
 
 impl Seed<'_, '_> {
     fn keep<E: serde::de::Error>(self, text: Cow<'_, str>) -> Result<(), E> {
-        let Found { values, wanted, count, bytes, .. } = self.found;
+        let Found {
+            values,
+            wanted,
+            count,
+            bytes,
+            ..
+        } = self.found;
         *count += 1;
         *bytes += self.pointer.len() + text.len();
         if *count > MOST || *bytes > BYTES {
-            return Err(E::custom(format_args!("the arguments are more than {MOST} values or {} KiB", BYTES >> 10)));
+            return Err(E::custom(format_args!(
+                "the arguments are more than {MOST} values or {} KiB",
+                BYTES >> 10
+            )));
         }
         if wanted.has(self.pointer) {
             values.push((self.pointer.clone(), text.into_owned()));
@@ -73,7 +100,9 @@ impl Seed<'_, '_> {
     fn deeper<E: serde::de::Error>(&self) -> Result<usize, E> {
         match self.depth < DEPTH {
             true => Ok(self.depth + 1),
-            false => Err(E::custom(format_args!("the arguments are nested more than {DEPTH} deep"))),
+            false => Err(E::custom(format_args!(
+                "the arguments are nested more than {DEPTH} deep"
+            ))),
         }
     }
 }
@@ -110,7 +139,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        // Up to here a float holds every integer; `{}` writes neither an exponent nor `.0`, and -0 is 0.
+        // Up to here a float holds every integer; `{}` writes neither an exponent nor `.0`, and -0
+        // is 0.
         let value = if value == 0.0 { 0.0 } else { value };
         self.keep(format!("{value}").into())
     }
@@ -124,7 +154,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         for at in 0usize.. {
             // Writing into a String cannot fail.
             let _ = write!(self.pointer, "/{at}");
-            let seed = Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth };
+            let seed = Seed {
+                found: &mut *self.found,
+                pointer: &mut *self.pointer,
+                depth,
+            };
             let more = items.next_element_seed(seed)?;
             self.pointer.truncate(before);
             if more.is_none() {
@@ -140,20 +174,29 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         while let Some(key) = members.next_key_seed(Key)? {
             self.pointer.push('/');
             if key.contains(['~', '/']) {
-                self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                self.pointer
+                    .push_str(&key.replace('~', "~0").replace('/', "~1"));
             } else {
                 self.pointer.push_str(&key);
             }
             if !keys.add(key) {
-                return Err(A::Error::custom("an object in the arguments has the same key twice"));
+                return Err(A::Error::custom(
+                    "an object in the arguments has the same key twice",
+                ));
             }
-            if self.found.wanted.has_variant(self.pointer, before) && !(self.found.named)(self.pointer) {
+            if self.found.wanted.has_variant(self.pointer, before)
+                && !(self.found.named)(self.pointer)
+            {
                 return Err(A::Error::custom(format_args!(
                     "the name of {:.64} differs in case alone from one that a rule looks at",
                     self.pointer
                 )));
             }
-            members.next_value_seed(Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth })?;
+            members.next_value_seed(Seed {
+                found: &mut *self.found,
+                pointer: &mut *self.pointer,
+                depth,
+            })?;
             self.pointer.truncate(before);
         }
         Ok(())
@@ -216,7 +259,11 @@ mod tests {
 
     fn text(json: &str) -> String {
         let values = scalars(json.as_bytes(), &Pointers::all(), &|_| false).unwrap();
-        values.iter().map(|(pointer, text)| format!("{pointer}={text}")).collect::<Vec<_>>().join(" ")
+        values
+            .iter()
+            .map(|(pointer, text)| format!("{pointer}={text}"))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -232,18 +279,35 @@ mod tests {
     #[test]
     fn only_what_is_wanted_is_kept() {
         let wanted = Pointers::these(&["/b/c", "/x~1y"]);
-        let values = scalars(br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#, &wanted, &|_| false).unwrap();
-        assert_eq!(values, [("/b/c".to_owned(), "1".to_owned()), ("/x~1y".to_owned(), "true".to_owned())]);
+        let values = scalars(
+            br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#,
+            &wanted,
+            &|_| false,
+        )
+        .unwrap();
+        assert_eq!(
+            values,
+            [
+                ("/b/c".to_owned(), "1".to_owned()),
+                ("/x~1y".to_owned(), "true".to_owned())
+            ]
+        );
     }
 
     #[test]
     fn a_number_has_one_form() {
-        assert_eq!(text(r#"{"a":1,"b":1.0,"c":1e0,"d":10E-1,"e":-0.0,"f":0}"#), "/a=1 /b=1 /c=1 /d=1 /e=0 /f=0");
+        assert_eq!(
+            text(r#"{"a":1,"b":1.0,"c":1e0,"d":10E-1,"e":-0.0,"f":0}"#),
+            "/a=1 /b=1 /c=1 /d=1 /e=0 /f=0"
+        );
         assert_eq!(
             text(r#"{"a":18446744073709551615,"b":-9223372036854775808}"#),
             "/a=18446744073709551615 /b=-9223372036854775808"
         );
-        assert_eq!(text(r#"{"a":0.5,"b":5e-1,"c":1e21}"#), "/a=0.5 /b=0.5 /c=1000000000000000000000");
+        assert_eq!(
+            text(r#"{"a":0.5,"b":5e-1,"c":1e21}"#),
+            "/a=0.5 /b=0.5 /c=1000000000000000000000"
+        );
     }
 
     #[test]
@@ -264,10 +328,16 @@ mod tests {
             ("{} {}", "trailing"),
         ];
         let none = Pointers::default();
-        let twice =
-            |first: usize| format!("{{{}\"{first}\":0}}", (0..40).map(|at| format!("\"{at}\":1,")).collect::<String>());
+        let twice = |first: usize| {
+            format!(
+                "{{{}\"{first}\":0}}",
+                (0..40).map(|at| format!("\"{at}\":1,")).collect::<String>()
+            )
+        };
         let twice = [twice(3), twice(39)];
-        let table = table.into_iter().chain(twice.iter().map(|json| (json.as_str(), "same key twice")));
+        let table = table
+            .into_iter()
+            .chain(twice.iter().map(|json| (json.as_str(), "same key twice")));
         for (json, why) in table {
             let error = scalars(json.as_bytes(), &Pointers::all(), &|_| false).unwrap_err();
             assert_eq!(
@@ -293,14 +363,20 @@ mod tests {
         ] {
             for wanted in [wanted.clone(), wanted.clone().and(&Pointers::all())] {
                 let error = scalars(json.as_bytes(), &wanted, &by_schema).unwrap_err();
-                assert!(error.contains(&format!("the name of {place} differs")), "{json}: {error}");
+                assert!(
+                    error.contains(&format!("the name of {place} differs")),
+                    "{json}: {error}"
+                );
             }
         }
         for json in [
             r#"{"path":1,"PATH":2,"task":{"kind":1},"x/y":1}"#,
             r#"{"other":{"Path":1},"task":{"Task":1,"Path":2},"list":[{"deep":1},{"Deep":1}],"p\u0131th":1}"#,
         ] {
-            assert!(scalars(json.as_bytes(), &wanted, &by_schema).is_ok(), "{json}");
+            assert!(
+                scalars(json.as_bytes(), &wanted, &by_schema).is_ok(),
+                "{json}"
+            );
         }
     }
 }

@@ -73,18 +73,32 @@ impl Book {
         common.iter().for_each(|sheet| hash.update(sheet.digest()));
         for ruling in &rulings {
             hash.update([0]);
-            for text in std::iter::once(ruling.endpoint.as_str()).chain(ruling.scopes.iter().map(|scope| &**scope)) {
+            for text in std::iter::once(ruling.endpoint.as_str())
+                .chain(ruling.scopes.iter().map(|scope| &**scope))
+            {
                 hash.update((text.len() as u64).to_be_bytes());
                 hash.update(text.as_bytes());
             }
             hash.update([1, u8::from(ruling.scoped)]);
-            ruling.sheets.iter().for_each(|sheet| hash.update(sheet.digest()));
+            ruling
+                .sheets
+                .iter()
+                .for_each(|sheet| hash.update(sheet.digest()));
         }
         let digest: [u8; 32] = hash.finalize().into();
         let desk = |ruling: Option<&Ruling>| Desk::new(&digest, &common, ruling);
-        let desks = rulings.iter().map(|ruling| (ruling.endpoint.clone(), desk(Some(ruling)))).collect();
+        let desks = rulings
+            .iter()
+            .map(|ruling| (ruling.endpoint.clone(), desk(Some(ruling))))
+            .collect();
         let rest = desk(None);
-        Self { digest, common, rulings, desks, rest }
+        Self {
+            digest,
+            common,
+            rulings,
+            desks,
+            rest,
+        }
     }
 
     /// The scopes that everybody on an endpoint has to have.
@@ -108,8 +122,13 @@ impl Book {
     /// The texts with rules for one endpoint alone.
     #[must_use]
     pub fn own(&self, endpoint: &EndpointId) -> &[Sheet] {
-        let ruling = self.rulings.iter().find(|ruling| ruling.endpoint == *endpoint);
-        ruling.map(|ruling| ruling.sheets.as_slice()).unwrap_or_default()
+        let ruling = self
+            .rulings
+            .iter()
+            .find(|ruling| ruling.endpoint == *endpoint);
+        ruling
+            .map(|ruling| ruling.sheets.as_slice())
+            .unwrap_or_default()
     }
 
     pub(super) fn desk(&self, endpoint: &EndpointId) -> &Desk {
@@ -119,15 +138,28 @@ impl Book {
 
 impl Desk {
     fn new(book: &[u8; 32], common: &[Sheet], ruling: Option<&Ruling>) -> Self {
-        let own = ruling.map(|ruling| ruling.sheets.as_slice()).unwrap_or_default();
-        let index = Index::of(common.iter().chain(own).flat_map(|sheet| sheet.rules.iter()));
+        let own = ruling
+            .map(|ruling| ruling.sheets.as_slice())
+            .unwrap_or_default();
+        let index = Index::of(
+            common
+                .iter()
+                .chain(own)
+                .flat_map(|sheet| sheet.rules.iter()),
+        );
         let is_ruled = !common.is_empty() || !own.is_empty();
         let scoped = ruling.is_some_and(|ruling| ruling.scoped);
-        let reads = index.reads.and(Reads { scopes: scoped, ..Reads::default() });
+        let reads = index.reads.and(Reads {
+            scopes: scoped,
+            ..Reads::default()
+        });
         let mut seed = Sha256::new();
         seed.update(book);
         Self {
-            scopes: ruling.map(|ruling| ruling.scopes.as_slice()).unwrap_or_default().into(),
+            scopes: ruling
+                .map(|ruling| ruling.scopes.as_slice())
+                .unwrap_or_default()
+                .into(),
             reads: (scoped || is_ruled).then_some(reads),
             index,
             is_ruled,
@@ -138,16 +170,29 @@ impl Desk {
     }
 
     /// `endpoint` is part of the name, because one desk may serve several.
-    pub(super) fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
-        self.reads.map(|reads| facts::audience(&self.seed, endpoint, principal, reads))
+    pub(super) fn audience(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+    ) -> Option<Audience> {
+        self.reads
+            .map(|reads| facts::audience(&self.seed, endpoint, principal, reads))
     }
 
-    /// Whether the rules let the principal see and call all that an upstream has or may have; what cannot be decided is a no.
-    pub(super) fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+    /// Whether the rules let the principal see and call all that an upstream has or may have; what
+    /// cannot be decided is a no.
+    pub(super) fn shows_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> bool {
         if !self.is_ruled {
             return true;
         }
-        let Some(audience) = self.audience(principal, endpoint) else { return false };
+        let Some(audience) = self.audience(principal, endpoint) else {
+            return false;
+        };
         let key = (audience, upstream.clone());
         if let Some(known) = self.wholes.get(&key) {
             return known;
@@ -155,7 +200,16 @@ impl Desk {
         // It has no name: no rule that counts looks at one.
         let (kind, hints, nameless) = (ListKind::Resources, Hints::default(), Arc::from(""));
         let (native, name) = (&nameless, &nameless);
-        let target = Target { kind, endpoint, upstream, native, name, hints, scopes: &[], tool: None };
+        let target = Target {
+            kind,
+            endpoint,
+            upstream,
+            native,
+            name,
+            hints,
+            scopes: &[],
+            tool: None,
+        };
         let shows = judge::shows_all(&self.index, principal, &target).unwrap_or_else(|why| {
             report(&why, &target);
             false
@@ -170,8 +224,22 @@ impl Desk {
             return None;
         }
         let audience = self.audience(principal, target.endpoint)?;
-        let Target { kind, upstream, native, name, hints, .. } = *target;
-        let key = (audience, kind, upstream.clone(), native.clone(), name.clone(), hints);
+        let Target {
+            kind,
+            upstream,
+            native,
+            name,
+            hints,
+            ..
+        } = *target;
+        let key = (
+            audience,
+            kind,
+            upstream.clone(),
+            native.clone(),
+            name.clone(),
+            hints,
+        );
         if let Some(known) = self.cases.get(&key) {
             return Some(known);
         }
@@ -197,6 +265,9 @@ impl Eq for Book {}
 
 impl fmt::Debug for Book {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Book").field("common", &self.common).field("rulings", &self.rulings).finish_non_exhaustive()
+        f.debug_struct("Book")
+            .field("common", &self.common)
+            .field("rulings", &self.rulings)
+            .finish_non_exhaustive()
     }
 }

@@ -1,12 +1,14 @@
-//! A rule that looks at arguments, taken apart: its scope, which one principal's way to one tool settles once, and its
-//! condition, which each call asks. Asked by itself the condition needs no entity for the arguments and no policy set,
-//! and both cost several times what it does.
+//! A rule that looks at arguments, taken apart: its scope, which one principal's way to one tool
+//! settles once, and its condition, which each call asks. Asked by itself the condition needs no
+//! entity for the arguments and no policy set, and both cost several times what it does.
 //!
-//! The condition is the rule's own but for one thing: where it says `context.arguments.hasTag("/path")` or
-//! `.getTag("/path")`, it says `context has "/path"` and `context["/path"]`, and the context is made of the values.
+//! The condition is the rule's own but for one thing: where it says
+//! `context.arguments.hasTag("/path")` or `.getTag("/path")`, it says `context has "/path"` and
+//! `context["/path"]`, and the context is made of the values.
 
 use cedar_policy::{
-    Context, Entities, EvalResult, Expression, Policy, PolicySet, Request, RestrictedExpression, eval_expression,
+    Context, Entities, EvalResult, Expression, Policy, PolicySet, Request, RestrictedExpression,
+    eval_expression,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +32,10 @@ impl Parts {
         *bare.get_mut("conditions")? = json!([]);
         let scope = Policy::from_json(Some(policy.id().clone()), bare).ok()?;
         let condition = expression(&rewritten(&conjunction(form["conditions"].as_array()?)?))?;
-        Some(Self { scope: PolicySet::from_policies([scope]).ok()?, condition })
+        Some(Self {
+            scope: PolicySet::from_policies([scope]).ok()?,
+            condition,
+        })
     }
 
     /// Whether the condition holds in a context that [`context`] made.
@@ -53,7 +58,9 @@ impl Parts {
 /// # Errors
 /// For the log; cannot happen with texts whose pointers differ.
 pub(super) fn context(values: Vec<(String, String)>) -> Result<Context, String> {
-    let pairs = values.into_iter().map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
+    let pairs = values
+        .into_iter()
+        .map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
     Context::from_pairs(pairs).map_err(|error| error.to_string())
 }
 
@@ -89,7 +96,10 @@ fn rewritten(node: &Value) -> Value {
                     _ => return (operator.clone(), rewritten(operands)),
                 };
                 match tag_of_arguments(operands) {
-                    Some(pointer) => (plain.to_owned(), json!({ "left": { "Var": "context" }, "attr": pointer })),
+                    Some(pointer) => (
+                        plain.to_owned(),
+                        json!({ "left": { "Var": "context" }, "attr": pointer }),
+                    ),
                     None => (operator.clone(), rewritten(operands)),
                 }
             };
@@ -99,8 +109,8 @@ fn rewritten(node: &Value) -> Value {
     }
 }
 
-/// An expression of its JSON form. The library reads those of whole rules only: so by way of a rule's text, and back again
-/// to see that nothing was lost.
+/// An expression of its JSON form. The library reads those of whole rules only: so by way of a
+/// rule's text, and back again to see that nothing was lost.
 fn expression(form: &Value) -> Option<Expression> {
     let all = json!({ "op": "All" });
     let whole = json!({
@@ -108,10 +118,17 @@ fn expression(form: &Value) -> Option<Expression> {
         "conditions": [{ "kind": "when", "body": form }],
     });
     let text = Policy::from_json(None, whole.clone()).ok()?.to_string();
-    // A rule without a scope has nothing in front of its condition that could be taken for these words.
+    // A rule without a scope has nothing in front of its condition that could be taken for these
+    // words.
     let condition = text.split_once("when {")?.1.rsplit_once('}')?.0;
-    let again = Policy::parse(None, format!("permit(principal, action, resource) when {{ {condition} }};")).ok()?;
-    (again.to_json().ok()?["conditions"] == whole["conditions"]).then(|| condition.parse().ok()).flatten()
+    let again = Policy::parse(
+        None,
+        format!("permit(principal, action, resource) when {{ {condition} }};"),
+    )
+    .ok()?;
+    (again.to_json().ok()?["conditions"] == whole["conditions"])
+        .then(|| condition.parse().ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -120,7 +137,11 @@ mod tests {
     use super::*;
 
     fn parts(conditions: &str) -> Option<Parts> {
-        let policy = Policy::parse(None, format!("forbid(principal, action, resource) {conditions};")).unwrap();
+        let policy = Policy::parse(
+            None,
+            format!("forbid(principal, action, resource) {conditions};"),
+        )
+        .unwrap();
         let form = policy.to_json().unwrap();
         Parts::of(&policy, &form, &Pointers::of(&form))
     }
@@ -132,9 +153,18 @@ mod tests {
     #[test]
     fn a_condition_looks_at_the_context_where_the_rule_looks_at_arguments() {
         let table = [
-            (r#"when { context.arguments.hasTag("/a") }"#, r#"context has "/a""#),
-            (r#"when { context.arguments.getTag("/a b") == "x" }"#, r#"context["/a b"] == "x""#),
-            (r#"unless { context.arguments.hasTag("/a") }"#, r#"!(context has "/a")"#),
+            (
+                r#"when { context.arguments.hasTag("/a") }"#,
+                r#"context has "/a""#,
+            ),
+            (
+                r#"when { context.arguments.getTag("/a b") == "x" }"#,
+                r#"context["/a b"] == "x""#,
+            ),
+            (
+                r#"unless { context.arguments.hasTag("/a") }"#,
+                r#"!(context has "/a")"#,
+            ),
             (
                 r#"when { context.arguments.hasTag("/a") && resource.name == "when { }" } unless { principal.hasTag(context.arguments.getTag("/a")) }"#,
                 r#"((context has "/a") && (resource.name == "when { }")) && (!(principal.hasTag(context["/a"])))"#,

@@ -1,4 +1,5 @@
-//! What rules are told: the principal and the tool as Cedar entities, and who is told apart from whom.
+//! What rules are told: the principal and the tool as Cedar entities, and who is told apart from
+//! whom.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use weir_core::upstream::ListKind;
 use super::Target;
 use super::reads::Reads;
 use super::vocabulary::{
-    ACTOR, ANONYMOUS, CLIENT, ENDPOINT, GROUPS, ISSUER, NAME, NATIVE, SCOPES, SUBJECT, Type, UPSTREAM,
+    ACTOR, ANONYMOUS, CLIENT, ENDPOINT, GROUPS, ISSUER, NAME, NATIVE, SCOPES, SUBJECT, Type,
+    UPSTREAM,
 };
 
 type Attributes = Vec<(String, RestrictedExpression)>;
@@ -21,7 +23,11 @@ type Attributes = Vec<(String, RestrictedExpression)>;
 pub(super) fn principal_id(principal: &Principal) -> EntityUid {
     match principal.subject() {
         None => Type::Principal.id(ANONYMOUS),
-        Some(subject) => Type::Principal.id(&format!("{} {}", subject.issuer().replace(' ', "%20"), subject.subject())),
+        Some(subject) => Type::Principal.id(&format!(
+            "{} {}",
+            subject.issuer().replace(' ', "%20"),
+            subject.subject()
+        )),
     }
 }
 
@@ -29,7 +35,13 @@ pub(super) fn principal_id(principal: &Principal) -> EntityUid {
 pub(super) fn groups(principal: &Principal) -> Vec<EntityUid> {
     principal
         .subject()
-        .map(|subject| subject.groups.iter().map(|group| Type::Group.id(group)).collect())
+        .map(|subject| {
+            subject
+                .groups
+                .iter()
+                .map(|group| Type::Group.id(group))
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -40,25 +52,55 @@ pub(super) fn groups(principal: &Principal) -> Vec<EntityUid> {
 pub(super) fn principal(principal: &Principal) -> Result<Entity, String> {
     let mut attributes: Attributes = Vec::with_capacity(7);
     let subject = principal.subject();
-    let (issuer, name) = subject.map(|subject| (subject.issuer(), subject.subject())).unwrap_or_default();
-    attributes.push((ANONYMOUS.to_owned(), RestrictedExpression::new_bool(subject.is_none())));
+    let (issuer, name) = subject
+        .map(|subject| (subject.issuer(), subject.subject()))
+        .unwrap_or_default();
+    attributes.push((
+        ANONYMOUS.to_owned(),
+        RestrictedExpression::new_bool(subject.is_none()),
+    ));
     attributes.push((ISSUER.to_owned(), text(issuer)));
     attributes.push((SUBJECT.to_owned(), text(name)));
-    attributes.push((SCOPES.to_owned(), texts(subject.map(|subject| &*subject.scopes).unwrap_or_default())));
-    attributes.push((GROUPS.to_owned(), texts(subject.map(|subject| &*subject.groups).unwrap_or_default())));
-    attributes.extend(subject.and_then(|subject| subject.client.as_deref()).map(|it| (CLIENT.to_owned(), text(it))));
-    attributes.extend(subject.and_then(|subject| subject.actor.as_deref()).map(|it| (ACTOR.to_owned(), text(it))));
+    attributes.push((
+        SCOPES.to_owned(),
+        texts(subject.map(|subject| &*subject.scopes).unwrap_or_default()),
+    ));
+    attributes.push((
+        GROUPS.to_owned(),
+        texts(subject.map(|subject| &*subject.groups).unwrap_or_default()),
+    ));
+    attributes.extend(
+        subject
+            .and_then(|subject| subject.client.as_deref())
+            .map(|it| (CLIENT.to_owned(), text(it))),
+    );
+    attributes.extend(
+        subject
+            .and_then(|subject| subject.actor.as_deref())
+            .map(|it| (ACTOR.to_owned(), text(it))),
+    );
     let claims = subject.map(|subject| &*subject.claims).unwrap_or_default();
     // Of two claims of one name the last counts.
-    let claims: BTreeMap<&str, &str> = claims.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let tags = claims.into_iter().map(|(name, value)| (name.to_owned(), text(value)));
+    let claims: BTreeMap<&str, &str> = claims
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
+    let tags = claims
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), text(value)));
     Entity::new_with_tags(principal_id(principal), attributes, groups(principal), tags)
         .map_err(|error| error.to_string())
 }
 
 /// The entities a tool of an endpoint is and is in.
 pub(super) fn tool_ids(target: &Target<'_>) -> [EntityUid; 3] {
-    let Target { kind, endpoint, upstream, native, .. } = target;
+    let Target {
+        kind,
+        endpoint,
+        upstream,
+        native,
+        ..
+    } = target;
     let own = match kind {
         ListKind::Tools => Type::Tool,
         ListKind::Prompts => Type::Prompt,
@@ -85,13 +127,27 @@ pub(super) fn tool(target: &Target<'_>) -> Result<Entity, String> {
         (NAME.to_owned(), text(target.name)),
         (ENDPOINT.to_owned(), text(target.endpoint.as_str())),
     ];
-    let hints = target.hints.named().into_iter().filter(|_| target.kind == ListKind::Tools);
-    attributes.extend(hints.filter_map(|(name, hint)| Some((name.to_owned(), RestrictedExpression::new_bool(hint?)))));
+    let hints = target
+        .hints
+        .named()
+        .into_iter()
+        .filter(|_| target.kind == ListKind::Tools);
+    attributes.extend(
+        hints.filter_map(|(name, hint)| {
+            Some((name.to_owned(), RestrictedExpression::new_bool(hint?)))
+        }),
+    );
     Entity::new_with_tags(own, attributes, [upstream, path], []).map_err(|error| error.to_string())
 }
 
-/// Names those who look the same to rules that look at `reads`, and have the same scopes where that counts.
-pub(super) fn audience(seed: &Sha256, endpoint: &EndpointId, principal: &Principal, reads: Reads) -> Audience {
+/// Names those who look the same to rules that look at `reads`, and have the same scopes where that
+/// counts.
+pub(super) fn audience(
+    seed: &Sha256,
+    endpoint: &EndpointId,
+    principal: &Principal,
+    reads: Reads,
+) -> Audience {
     let mut hash = seed.clone();
     let mut put = |part: &str| {
         hash.update((part.len() as u64).to_be_bytes());
@@ -123,7 +179,10 @@ fn describe(subject: &Subject, reads: Reads, put: &mut impl FnMut(&str)) {
     one(reads.subject, SUBJECT, Some(subject.subject()), put);
     one(reads.client, CLIENT, subject.client.as_deref(), put);
     one(reads.actor, ACTOR, subject.actor.as_deref(), put);
-    for (read, name, values) in [(reads.scopes, SCOPES, &subject.scopes), (reads.groups, GROUPS, &subject.groups)] {
+    for (read, name, values) in [
+        (reads.scopes, SCOPES, &subject.scopes),
+        (reads.groups, GROUPS, &subject.groups),
+    ] {
         if read {
             let mut sorted: Vec<&str> = values.iter().map(|value| &**value).collect();
             sorted.sort_unstable();
@@ -134,7 +193,11 @@ fn describe(subject: &Subject, reads: Reads, put: &mut impl FnMut(&str)) {
         }
     }
     if reads.claims {
-        let mut sorted: Vec<(&str, &str)> = subject.claims.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let mut sorted: Vec<(&str, &str)> = subject
+            .claims
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
         sorted.sort_unstable();
         put("claims");
         put(&sorted.len().to_string());

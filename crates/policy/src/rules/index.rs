@@ -18,7 +18,8 @@ pub(super) struct Index {
     pub(super) reads: Reads,
 }
 
-/// Places of rules, by the principal or group they are about and then by the tool, upstream or endpoint.
+/// Places of rules, by the principal or group they are about and then by the tool, upstream or
+/// endpoint.
 type Table = HashMap<Option<EntityUid>, HashMap<Option<EntityUid>, Vec<u32>>>;
 
 /// What is to be decided.
@@ -47,7 +48,8 @@ impl Index {
         &self.rules[at as usize]
     }
 
-    /// The rules about a deed whose scope fits one of these principals, whatever they say of resources.
+    /// The rules about a deed whose scope fits one of these principals, whatever they say of
+    /// resources.
     pub(super) fn of_principals<'a>(
         &'a self,
         deed: Deed,
@@ -58,18 +60,31 @@ impl Index {
                 Deed::See => rule.sees,
                 Deed::Call => rule.calls,
             };
-            concerns && rule.principal.as_ref().is_none_or(|principal| principals.contains(principal))
+            concerns
+                && rule
+                    .principal
+                    .as_ref()
+                    .is_none_or(|principal| principals.contains(principal))
         })
     }
 
-    /// The rules whose scope fits, in the order they were written. `principals` are the principal's own id and its groups,
-    /// `resources` the tool's own and what it is in.
-    pub(super) fn concerned(&self, deed: Deed, principals: &[EntityUid], resources: &[EntityUid]) -> Vec<u32> {
+    /// The rules whose scope fits, in the order they were written. `principals` are the principal's
+    /// own id and its groups, `resources` the tool's own and what it is in.
+    pub(super) fn concerned(
+        &self,
+        deed: Deed,
+        principals: &[EntityUid],
+        resources: &[EntityUid],
+    ) -> Vec<u32> {
         let table = match deed {
             Deed::See => &self.see,
             Deed::Call => &self.call,
         };
-        let of = |ids: &[EntityUid]| std::iter::once(None).chain(ids.iter().cloned().map(Some)).collect::<Vec<_>>();
+        let of = |ids: &[EntityUid]| {
+            std::iter::once(None)
+                .chain(ids.iter().cloned().map(Some))
+                .collect::<Vec<_>>()
+        };
         let resources = of(resources);
         let mut found: Vec<u32> = of(principals)
             .iter()

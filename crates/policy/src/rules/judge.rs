@@ -1,10 +1,11 @@
-//! Asking the rules that concern a decision. One that forbids wins; without one that permits it is no; and where one of
-//! them cannot be asked it is no too.
+//! Asking the rules that concern a decision. One that forbids wins; without one that permits it is
+//! no; and where one of them cannot be asked it is no too.
 
 use std::sync::Arc;
 
 use cedar_policy::{
-    Authorizer, Context, Decision, Entities, Entity, EntityUid, PolicySet, Request, RestrictedExpression,
+    Authorizer, Context, Decision, Entities, Entity, EntityUid, PolicySet, Request,
+    RestrictedExpression,
 };
 use weir_core::principal::Principal;
 
@@ -39,7 +40,9 @@ impl Outcome {
     pub(super) fn rule(self) -> Option<Arc<str>> {
         match self {
             Self::Forbidden { rule, .. } => Some(rule),
-            Self::Permitted(_) | Self::Unmentioned | Self::Unreadable(_) | Self::Undecided(_) => None,
+            Self::Permitted(_) | Self::Unmentioned | Self::Unreadable(_) | Self::Undecided(_) => {
+                None
+            }
         }
     }
 }
@@ -96,20 +99,26 @@ impl Case {
     pub(super) fn new(index: &Index, principal: &Principal, target: &Target<'_>) -> Self {
         Self::build(index, principal, target).unwrap_or_else(|error| {
             let undecided = Outcome::Undecided(error.into());
-            Self { see: undecided.clone(), call: Calls::Settled(undecided) }
+            Self {
+                see: undecided.clone(),
+                call: Calls::Settled(undecided),
+            }
         })
     }
 
     fn build(index: &Index, principal: &Principal, target: &Target<'_>) -> Result<Self, String> {
         let (who, tool) = (facts::principal(principal)?, facts::tool(target)?);
         let (who_id, tool_id) = (who.uid(), tool.uid());
-        let known = Entities::from_entities([who, tool], None).map_err(|error| error.to_string())?;
+        let known =
+            Entities::from_entities([who, tool], None).map_err(|error| error.to_string())?;
         let mut principals = facts::groups(principal);
         principals.push(who_id.clone());
         let resources = facts::tool_ids(target);
         let concerned = |deed| index.concerned(deed, &principals, &resources);
         let request = request(Deed::See, (&who_id, &tool_id), Context::empty())?;
-        let see = concerned(Deed::See).into_iter().map(|rule| (rule, ask(&index.rule(rule).set, &request, &known)));
+        let see = concerned(Deed::See)
+            .into_iter()
+            .map(|rule| (rule, ask(&index.rule(rule).set, &request, &known)));
         let see = outcome(index, see);
         let request = self::request(Deed::Call, (&who_id, &tool_id), with_arguments()?)?;
         let mut pointers = Pointers::default();
@@ -128,38 +137,68 @@ impl Case {
             }
             Asked { rule: at, says }
         });
-        let rules: Box<[Asked]> = asked.filter(|asked| !matches!(asked.says, Answer::Known(Says::Nothing))).collect();
+        let rules: Box<[Asked]> = asked
+            .filter(|asked| !matches!(asked.says, Answer::Known(Says::Nothing)))
+            .collect();
         let settled = rules.iter().map(|asked| match &asked.says {
             Answer::Known(says) => Some((asked.rule, says.clone())),
             Answer::If(_) | Answer::Unknown => None,
         });
         let call = match settled.collect::<Option<Vec<_>>>() {
             Some(said) => Calls::Settled(outcome(index, said.into_iter())),
-            None => Calls::Open(Box::new(Open { rules, pointers, known, who: who_id, tool: tool_id })),
+            None => Calls::Open(Box::new(Open {
+                rules,
+                pointers,
+                known,
+                who: who_id,
+                tool: tool_id,
+            })),
         };
         Ok(Self { see, call })
     }
 
-    /// Whether a call with these arguments may be made; `named` says which of them the tool's schema names, by their JSON pointers.
-    pub(super) fn call(&self, index: &Index, arguments: Option<&[u8]>, named: &dyn Fn(&str) -> bool) -> Outcome {
+    /// Whether a call with these arguments may be made; `named` says which of them the tool's
+    /// schema names, by their JSON pointers.
+    pub(super) fn call(
+        &self,
+        index: &Index,
+        arguments: Option<&[u8]>,
+        named: &dyn Fn(&str) -> bool,
+    ) -> Outcome {
         match &self.call {
             Calls::Settled(outcome) => outcome.clone(),
-            Calls::Open(open) => {
-                open.decide(index, arguments, named).unwrap_or_else(|error| Outcome::Undecided(error.into()))
-            }
+            Calls::Open(open) => open
+                .decide(index, arguments, named)
+                .unwrap_or_else(|error| Outcome::Undecided(error.into())),
         }
     }
 }
 
 impl Open {
-    fn decide(&self, index: &Index, arguments: Option<&[u8]>, named: &dyn Fn(&str) -> bool) -> Result<Outcome, String> {
+    fn decide(
+        &self,
+        index: &Index,
+        arguments: Option<&[u8]>,
+        named: &dyn Fn(&str) -> bool,
+    ) -> Result<Outcome, String> {
         let scalars = match arguments::scalars(arguments.unwrap_or(b"{}"), &self.pointers, named) {
             Ok(scalars) => scalars,
             Err(why) => return Ok(Outcome::Unreadable(why.into())),
         };
-        let whole = self.rules.iter().any(|asked| matches!(asked.says, Answer::Unknown));
-        let whole = if whole { Some(self.whole(&scalars)?) } else { None };
-        let bare = request(Deed::Call, (&self.who, &self.tool), condition::context(scalars)?)?;
+        let whole = self
+            .rules
+            .iter()
+            .any(|asked| matches!(asked.says, Answer::Unknown));
+        let whole = if whole {
+            Some(self.whole(&scalars)?)
+        } else {
+            None
+        };
+        let bare = request(
+            Deed::Call,
+            (&self.who, &self.tool),
+            condition::context(scalars)?,
+        )?;
         let said = self.rules.iter().map(|asked| {
             let rule = index.rule(asked.rule);
             let says = match (&asked.says, &rule.parts, &whole) {
@@ -170,7 +209,9 @@ impl Open {
                     Err(error) => Says::Error(error.into()),
                 },
                 (_, _, Some((request, known))) => ask(&rule.set, request, known),
-                (Answer::If(_) | Answer::Unknown, ..) => Says::Error("this rule cannot be asked".into()),
+                (Answer::If(_) | Answer::Unknown, ..) => {
+                    Says::Error("this rule cannot be asked".into())
+                }
             };
             (asked.rule, says)
         });
@@ -179,20 +220,35 @@ impl Open {
 
     /// What rules are asked with that cannot be taken apart: the arguments as an entity.
     fn whole(&self, scalars: &[(String, String)]) -> Result<(Request, Entities), String> {
-        let tags = scalars.iter().cloned().map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
+        let tags = scalars
+            .iter()
+            .cloned()
+            .map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
         let entity = Entity::new_with_tags(Type::Arguments.id(ARGUMENTS), [], [], tags);
         let entity = entity.map_err(|error| error.to_string())?;
-        let known = self.known.clone().add_entities([entity], None).map_err(|error| error.to_string())?;
-        Ok((request(Deed::Call, (&self.who, &self.tool), with_arguments()?)?, known))
+        let known = self
+            .known
+            .clone()
+            .add_entities([entity], None)
+            .map_err(|error| error.to_string())?;
+        Ok((
+            request(Deed::Call, (&self.who, &self.tool), with_arguments()?)?,
+            known,
+        ))
     }
 }
 
-/// Returns true if a principal may see and call everything of the target's upstream: for each action a rule permits that without
-/// reading the resource or the arguments, and no rule could forbid a part of it. The target stands for the whole upstream.
+/// Returns true if a principal may see and call everything of the target's upstream: for each
+/// action a rule permits that without reading the resource or the arguments, and no rule could
+/// forbid a part of it. The target stands for the whole upstream.
 ///
 /// # Errors
 /// For the log.
-pub(super) fn shows_all(index: &Index, principal: &Principal, target: &Target<'_>) -> Result<bool, String> {
+pub(super) fn shows_all(
+    index: &Index,
+    principal: &Principal,
+    target: &Target<'_>,
+) -> Result<bool, String> {
     let (who, thing) = (facts::principal(principal)?, facts::tool(target)?);
     let (who_id, thing_id) = (who.uid(), thing.uid());
     let known = Entities::from_entities([who, thing], None).map_err(|error| error.to_string())?;
@@ -208,8 +264,14 @@ pub(super) fn shows_all(index: &Index, principal: &Principal, target: &Target<'_
         let request = request(deed, (&who_id, &thing_id), context)?;
         let mut is_permitted = false;
         for rule in index.of_principals(deed, &principals) {
-            let is_of_all = rule.resource.as_ref().is_none_or(|id| *id == upstream || *id == endpoint);
-            let is_of_one = rule.resource.as_ref().is_some_and(|id| id.id().unescaped().starts_with(&own_names));
+            let is_of_all = rule
+                .resource
+                .as_ref()
+                .is_none_or(|id| *id == upstream || *id == endpoint);
+            let is_of_one = rule
+                .resource
+                .as_ref()
+                .is_some_and(|id| id.id().unescaped().starts_with(&own_names));
             if is_of_all && rule.is_even {
                 match ask(&rule.set, &request, &known) {
                     Says::Permit => is_permitted = true,
@@ -232,12 +294,17 @@ fn with_arguments() -> Result<Context, String> {
     Context::from_pairs([(ARGUMENTS.to_owned(), arguments)]).map_err(|error| error.to_string())
 }
 
-fn request(deed: Deed, (who, tool): (&EntityUid, &EntityUid), context: Context) -> Result<Request, String> {
+fn request(
+    deed: Deed,
+    (who, tool): (&EntityUid, &EntityUid),
+    context: Context,
+) -> Result<Request, String> {
     let action = Type::Action.id(match deed {
         Deed::See => "see",
         Deed::Call => "call",
     });
-    Request::new(who.clone(), action, tool.clone(), context, None).map_err(|error| error.to_string())
+    Request::new(who.clone(), action, tool.clone(), context, None)
+        .map_err(|error| error.to_string())
 }
 
 fn ask(rules: &PolicySet, request: &Request, known: &Entities) -> Says {
@@ -255,7 +322,8 @@ fn ask(rules: &PolicySet, request: &Request, known: &Entities) -> Says {
     }
 }
 
-/// What rules say together. All of them count, also when one has said yes: an error of the last one is an error.
+/// What rules say together. All of them count, also when one has said yes: an error of the last one
+/// is an error.
 fn outcome(index: &Index, said: impl Iterator<Item = (u32, Says)>) -> Outcome {
     let mut permits: Vec<Arc<str>> = Vec::new();
     let mut forbidden = None;
@@ -271,7 +339,10 @@ fn outcome(index: &Index, said: impl Iterator<Item = (u32, Says)>) -> Outcome {
         }
     }
     match forbidden {
-        Some(rule) => Outcome::Forbidden { rule: rule.id.clone(), reason: rule.reason.clone() },
+        Some(rule) => Outcome::Forbidden {
+            rule: rule.id.clone(),
+            reason: rule.reason.clone(),
+        },
         None if permits.is_empty() => Outcome::Unmentioned,
         None => Outcome::Permitted(permits.into()),
     }

@@ -16,8 +16,8 @@ const SLACK: u32 = if cfg!(debug_assertions) { 100 } else { 1 };
 /// The most that a usual decision may take.
 const MOST: Duration = Duration::from_micros(20);
 
-/// A thousand rules as a service of fifty teams would have them: for each team and each tool of some, and some that look at
-/// arguments.
+/// A thousand rules as a service of fifty teams would have them: for each team and each tool of
+/// some, and some that look at arguments.
 fn thousand() -> Rules {
     let mut text = String::new();
     text.push_str("permit(principal in Group::\"all\", action, resource);\n");
@@ -25,7 +25,10 @@ fn thousand() -> Rules {
         let (team, tool) = (number % 50, number % TOOLS);
         let _ = match number % 10 {
             0..6 => {
-                writeln!(text, "permit(principal in Group::\"team-{team}\", action, resource == Tool::\"up/t{tool}\");")
+                writeln!(
+                    text,
+                    "permit(principal in Group::\"team-{team}\", action, resource == Tool::\"up/t{tool}\");"
+                )
             }
             6 => writeln!(
                 text,
@@ -69,7 +72,12 @@ fn timed(
     times.sort_unstable();
     let mean = times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    println!("{what}: mean {mean:?}, p50 {:?}, p99 {:?}, {made} of {} permitted", at(50), at(99), times.len());
+    println!(
+        "{what}: mean {mean:?}, p50 {:?}, p99 {:?}, {made} of {} permitted",
+        at(50),
+        at(99),
+        times.len()
+    );
     at(50)
 }
 
@@ -77,20 +85,48 @@ fn timed(
 #[ignore = "measures time"]
 fn t14_a_decision_with_a_thousand_rules_takes_less_than_20_microseconds() {
     let rules = thousand();
-    let teams: Vec<String> = (0..PEOPLE).map(|number| format!("team-{}", number % 60)).collect();
-    let people: Vec<Principal> =
-        teams.iter().enumerate().map(|(number, team)| person(&format!("p{number}"), &[team], &[])).collect();
-    let things: Vec<Thing> = (0..TOOLS).map(|number| Thing::new(&format!("up/t{number}"))).collect();
+    let teams: Vec<String> = (0..PEOPLE)
+        .map(|number| format!("team-{}", number % 60))
+        .collect();
+    let people: Vec<Principal> = teams
+        .iter()
+        .enumerate()
+        .map(|(number, team)| person(&format!("p{number}"), &[team], &[]))
+        .collect();
+    let things: Vec<Thing> = (0..TOOLS)
+        .map(|number| Thing::new(&format!("up/t{number}")))
+        .collect();
     let arguments = r#"{"path":"/srv/a","lines":[1,2,3],"options":{"follow":true,"depth":4}}"#;
-    timed("the first time for each person and tool", &rules, (&people, &things), arguments, 1);
+    timed(
+        "the first time for each person and tool",
+        &rules,
+        (&people, &things),
+        arguments,
+        1,
+    );
     let usual = timed("from then on", &rules, (&people, &things), arguments, 5);
     assert!(usual < MOST * SLACK, "{usual:?}");
     // Those of which rules look at the arguments (five of them, here): decided anew each time.
-    let looked_at: Vec<Principal> =
-        [7, 17, 27, 37, 47].map(|team| person("x", &[&format!("team-{team}"), "all"], &[])).into();
-    let things: Vec<Thing> = [7, 17, 27, 37].map(|tool| Thing::new(&format!("up/t{tool}"))).into();
-    timed("where rules look at arguments, the first time", &rules, (&looked_at, &things), arguments, 1);
-    timed("from then on, refused", &rules, (&looked_at, &things), r#"{"path":"/etc/passwd"}"#, 50);
+    let looked_at: Vec<Principal> = [7, 17, 27, 37, 47]
+        .map(|team| person("x", &[&format!("team-{team}"), "all"], &[]))
+        .into();
+    let things: Vec<Thing> = [7, 17, 27, 37]
+        .map(|tool| Thing::new(&format!("up/t{tool}")))
+        .into();
+    timed(
+        "where rules look at arguments, the first time",
+        &rules,
+        (&looked_at, &things),
+        arguments,
+        1,
+    );
+    timed(
+        "from then on, refused",
+        &rules,
+        (&looked_at, &things),
+        r#"{"path":"/etc/passwd"}"#,
+        50,
+    );
     let usual = timed("from then on", &rules, (&looked_at, &things), arguments, 50);
     assert!(usual < MOST * SLACK, "{usual:?}");
 }

@@ -1,6 +1,8 @@
-//! What a rule looks at: found in its parsed form, so that whoever looks the same to all rules is one audience.
+//! What a rule looks at: found in its parsed form, so that whoever looks the same to all rules is
+//! one audience.
 //!
-//! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong answer.
+//! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong
+//! answer.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -37,13 +39,19 @@ impl Pointers {
     /// Those at these pointers, and no others.
     #[cfg(test)]
     pub(super) fn these(named: &[&str]) -> Self {
-        Self { named: named.iter().map(|one| Box::from(*one)).collect(), all: false }
+        Self {
+            named: named.iter().map(|one| Box::from(*one)).collect(),
+            all: false,
+        }
     }
 
     /// All of them, none by its name.
     #[cfg(test)]
     pub(super) fn all() -> Self {
-        Self { all: true, ..Self::default() }
+        Self {
+            all: true,
+            ..Self::default()
+        }
     }
 
     /// Whether it may look at arguments that it does not name.
@@ -70,12 +78,15 @@ impl Pointers {
         self.all || self.named.contains(pointer)
     }
 
-    /// Whether the property at this pointer differs in case alone from one that is named, there or on the way to a named one, and is
-    /// not named itself. `parent` is the length of its object's pointer.
+    /// Whether the property at this pointer differs in case alone from one that is named, there or
+    /// on the way to a named one, and is not named itself. `parent` is the length of its object's
+    /// pointer.
     pub(super) fn has_variant(&self, pointer: &str, parent: usize) -> bool {
         let (before, step) = pointer.split_at(parent + 1);
         let mut variant = false;
-        let below = self.named.range::<str, _>((Bound::Included(before), Bound::Unbounded));
+        let below = self
+            .named
+            .range::<str, _>((Bound::Included(before), Bound::Unbounded));
         for named in below.map_while(|named| named.strip_prefix(before)) {
             let named = named.split('/').next().unwrap_or_default();
             if named == step {
@@ -118,21 +129,28 @@ pub(super) fn tag_of_arguments(operands: &Value) -> Option<&str> {
 
 /// The values of a record, by its JSON form.
 fn values(record: &Value) -> impl Iterator<Item = &Value> {
-    record.as_object().into_iter().flat_map(|members| members.values())
+    record
+        .as_object()
+        .into_iter()
+        .flat_map(|members| members.values())
 }
 
 /// Whether conditions, in their JSON form, look at what is asked for or at its arguments.
 pub(super) fn looks_at_resource(node: &Value) -> bool {
     match node {
         Value::Array(items) => items.iter().any(looks_at_resource),
-        Value::Object(members) => members.iter().any(|(operator, operands)| match operator.as_str() {
-            // A literal has no variables, whatever its text says.
-            "Value" => false,
-            // The keys of a record are no operators.
-            "Record" => values(operands).any(looks_at_resource),
-            "Var" => operands != "principal" && operands != "action",
-            _ => looks_at_resource(operands),
-        }),
+        Value::Object(members) => {
+            members
+                .iter()
+                .any(|(operator, operands)| match operator.as_str() {
+                    // A literal has no variables, whatever its text says.
+                    "Value" => false,
+                    // The keys of a record are no operators.
+                    "Record" => values(operands).any(looks_at_resource),
+                    "Var" => operands != "principal" && operands != "action",
+                    _ => looks_at_resource(operands),
+                })
+        }
         _ => false,
     }
 }
@@ -148,7 +166,14 @@ impl Reads {
         claims: false,
         context: false,
     };
-    const PRINCIPAL: Self = Self { scopes: true, groups: true, client: true, actor: true, claims: true, ..Self::WHO };
+    const PRINCIPAL: Self = Self {
+        scopes: true,
+        groups: true,
+        client: true,
+        actor: true,
+        claims: true,
+        ..Self::WHO
+    };
 
     /// What a policy looks at, by its JSON form.
     pub(super) fn of(policy: &Value) -> Self {
@@ -178,10 +203,15 @@ impl Reads {
 
     fn scope(principal: &Value) -> Self {
         let op = principal["op"].as_str().unwrap_or_default();
-        let target = principal.get("entity").or_else(|| principal.get("in").map(|within| &within["entity"]));
+        let target = principal
+            .get("entity")
+            .or_else(|| principal.get("in").map(|within| &within["entity"]));
         match (op, target) {
             ("All", None) | ("is", None) => Self::default(),
-            ("in" | "is", Some(entity)) if entity["type"] == "Group" => Self { groups: true, ..Self::default() },
+            ("in" | "is", Some(entity)) if entity["type"] == "Group" => Self {
+                groups: true,
+                ..Self::default()
+            },
             ("==", Some(_)) => Self::WHO,
             _ => Self::PRINCIPAL,
         }
@@ -230,7 +260,10 @@ impl Reads {
                 true
             }
             ("in", Some("principal"), _) => {
-                self.add(Self { groups: true, ..Self::WHO });
+                self.add(Self {
+                    groups: true,
+                    ..Self::WHO
+                });
                 self.look(&operands["right"]);
                 true
             }
@@ -268,18 +301,27 @@ mod tests {
     fn the_arguments_a_rule_looks_at_are_found_and_where_it_cannot_be_told_it_is_all() {
         let these = Pointers::these;
         let table = [
-            ("permit(principal, action, resource) when { resource.name == \"context\" };", these(&[])),
+            (
+                "permit(principal, action, resource) when { resource.name == \"context\" };",
+                these(&[]),
+            ),
             (
                 "forbid(principal, action, resource) when { context.arguments.hasTag(\"/a\") && \
                  context.arguments.getTag(\"/a\") like \"x*\" } unless { context.arguments.hasTag(\"/b/0\") };",
                 these(&["/a", "/b/0"]),
             ),
-            ("permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };", Pointers::all()),
+            (
+                "permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };",
+                Pointers::all(),
+            ),
             (
                 "permit(principal, action, resource) when { (if true then context else context).arguments.hasTag(\"/a\") };",
                 Pointers::all(),
             ),
-            ("permit(principal, action, resource) when { context.arguments == context.arguments };", Pointers::all()),
+            (
+                "permit(principal, action, resource) when { context.arguments == context.arguments };",
+                Pointers::all(),
+            ),
             (
                 "permit(principal, action, resource) when { {Value: context.arguments.getTag(\"/a\")} == {Value: \"x\"} };",
                 these(&["/a"]),
@@ -294,7 +336,13 @@ mod tests {
             assert_eq!(Pointers::of(&form), expected, "{text}");
         }
         assert_eq!(these(&["/a"]).and(&these(&["/b"])), these(&["/a", "/b"]));
-        assert_eq!(these(&["/a"]).and(&Pointers::all()), Pointers { all: true, ..these(&["/a"]) });
+        assert_eq!(
+            these(&["/a"]).and(&Pointers::all()),
+            Pointers {
+                all: true,
+                ..these(&["/a"])
+            }
+        );
     }
 
     #[test]
@@ -314,7 +362,11 @@ mod tests {
         for (condition, expected) in table {
             let text = format!("permit(principal, action, resource) when {{ {condition} }};");
             let form = Policy::parse(None, text).unwrap().to_json().unwrap();
-            assert_eq!(looks_at_resource(&form["conditions"]), expected, "{condition}");
+            assert_eq!(
+                looks_at_resource(&form["conditions"]),
+                expected,
+                "{condition}"
+            );
         }
     }
 
@@ -324,54 +376,118 @@ mod tests {
         let who = Reads::WHO;
         let table = [
             ("permit(principal, action, resource);", none),
-            ("permit(principal is Principal, action, resource) when { resource.name == \"principal\" };", none),
-            ("@reason(\"principal\") permit(principal, action, resource);", none),
-            ("permit(principal in Group::\"g\", action, resource);", Reads { groups: true, ..none }),
-            ("permit(principal is Principal in Group::\"g\", action, resource);", Reads { groups: true, ..none }),
-            ("permit(principal == Principal::\"a b\", action, resource);", who),
-            ("permit(principal, action, resource) when { principal.anonymous };", none),
+            (
+                "permit(principal is Principal, action, resource) when { resource.name == \"principal\" };",
+                none,
+            ),
+            (
+                "@reason(\"principal\") permit(principal, action, resource);",
+                none,
+            ),
+            (
+                "permit(principal in Group::\"g\", action, resource);",
+                Reads {
+                    groups: true,
+                    ..none
+                },
+            ),
+            (
+                "permit(principal is Principal in Group::\"g\", action, resource);",
+                Reads {
+                    groups: true,
+                    ..none
+                },
+            ),
+            (
+                "permit(principal == Principal::\"a b\", action, resource);",
+                who,
+            ),
+            (
+                "permit(principal, action, resource) when { principal.anonymous };",
+                none,
+            ),
             (
                 "permit(principal, action, resource) when { principal.subject == \"x\" };",
-                Reads { subject: true, ..none },
+                Reads {
+                    subject: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) unless { principal.issuer like \"x*\" };",
-                Reads { issuer: true, ..none },
+                Reads {
+                    issuer: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { principal has client && principal.client == \"x\" };",
-                Reads { client: true, ..none },
+                Reads {
+                    client: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { principal.scopes.contains(\"a\") };",
-                Reads { scopes: true, ..none },
+                Reads {
+                    scopes: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { principal.hasTag(\"t\") && principal.getTag(\"t\") == \"x\" };",
-                Reads { claims: true, ..none },
+                Reads {
+                    claims: true,
+                    ..none
+                },
             ),
-            ("permit(principal, action, resource) when { principal in Group::\"g\" };", Reads { groups: true, ..who }),
-            ("permit(principal, action, resource) when { principal == Principal::\"a b\" };", Reads::PRINCIPAL),
+            (
+                "permit(principal, action, resource) when { principal in Group::\"g\" };",
+                Reads {
+                    groups: true,
+                    ..who
+                },
+            ),
+            (
+                "permit(principal, action, resource) when { principal == Principal::\"a b\" };",
+                Reads::PRINCIPAL,
+            ),
             (
                 "permit(principal, action, resource) when { (if true then principal else principal).subject == \"x\" };",
                 Reads::PRINCIPAL,
             ),
-            ("permit(principal, action, resource) when { [principal].contains(principal) };", Reads::PRINCIPAL),
+            (
+                "permit(principal, action, resource) when { [principal].contains(principal) };",
+                Reads::PRINCIPAL,
+            ),
             (
                 "permit(principal, action, resource) when { {x: principal.actor} == {x: \"y\"} };",
-                Reads { actor: true, ..none },
+                Reads {
+                    actor: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { {Value: principal.subject} == {Value: \"y\"} };",
-                Reads { subject: true, ..none },
+                Reads {
+                    subject: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };",
-                Reads { context: true, ..none },
+                Reads {
+                    context: true,
+                    ..none
+                },
             ),
             (
                 "permit(principal, action, resource) when { principal.hasTag(context.arguments.getTag(\"/a\")) };",
-                Reads { context: true, claims: true, ..none },
+                Reads {
+                    context: true,
+                    claims: true,
+                    ..none
+                },
             ),
         ];
         for (text, expected) in table {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint, ResourceConstraint,
-    ValidationMode, Validator,
+    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint,
+    ResourceConstraint, ValidationMode, Validator,
 };
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
@@ -44,7 +44,8 @@ pub struct Complaint {
 pub(super) struct Rule {
     /// Its `@id`, or the text's name and its line.
     pub(super) id: Arc<str>,
-    /// A set of this rule alone: so a decision needs no set of its own for those rules that concern it.
+    /// A set of this rule alone: so a decision needs no set of its own for those rules that concern
+    /// it.
     pub(super) set: PolicySet,
     /// What a client is told where this rule forbids: its `@reason`.
     pub(super) reason: Option<Arc<str>>,
@@ -56,44 +57,74 @@ pub(super) struct Rule {
     pub(super) principal: Option<EntityUid>,
     /// The tool, upstream or endpoint that it is about; `None`: any.
     pub(super) resource: Option<EntityUid>,
-    /// True of a rule that says the same of everything within [`Self::resource`]: of all kinds, names and arguments.
+    /// True of a rule that says the same of everything within [`Self::resource`]: of all kinds,
+    /// names and arguments.
     pub(super) is_even: bool,
     pub(super) reads: Reads,
     /// Of the arguments.
     pub(super) pointers: Pointers,
-    /// Its scope and its condition by themselves, where it looks at arguments and can be taken apart.
+    /// Its scope and its condition by themselves, where it looks at arguments and can be taken
+    /// apart.
     pub(super) parts: Option<Parts>,
 }
 
 impl Sheet {
-    /// Reads a text. `name` is what ids of its rules begin with; `first` the line its first line stands on, from 1.
-    /// Complaints beside the rules are harmless ones.
+    /// Reads a text. `name` is what ids of its rules begin with; `first` the line its first line
+    /// stands on, from 1. Complaints beside the rules are harmless ones.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn read(name: &str, text: &str, first: u32) -> Result<(Self, Vec<Complaint>), Vec<Complaint>> {
+    pub fn read(
+        name: &str,
+        text: &str,
+        first: u32,
+    ) -> Result<(Self, Vec<Complaint>), Vec<Complaint>> {
         let text = Text::new(name, text, first);
-        let policies: PolicySet = text.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
-            errors.iter().map(|error| text.complaint(error)).collect::<Vec<_>>()
-        })?;
+        let policies: PolicySet =
+            text.text
+                .parse()
+                .map_err(|errors: cedar_policy::ParseErrors| {
+                    errors
+                        .iter()
+                        .map(|error| text.complaint(error))
+                        .collect::<Vec<_>>()
+                })?;
         // A text that lost its rules must not read as one that never had a say.
         if policies.num_of_policies() == 0 && policies.num_of_templates() == 0 {
-            let hint = "where nothing is to be allowed, write: forbid(principal, action, resource);";
+            let hint =
+                "where nothing is to be allowed, write: forbid(principal, action, resource);";
             let whole = text.whole("has no rule, and without a rule nothing is allowed");
-            return Err(vec![Complaint { hint: Some(hint.to_owned()), ..whole }]);
+            return Err(vec![Complaint {
+                hint: Some(hint.to_owned()),
+                ..whole
+            }]);
         }
         if policies.num_of_policies() > MOST {
             return Err(vec![text.whole(format!("more than {MOST} rules"))]);
         }
         if policies.num_of_templates() > 0 {
-            return Err(vec![
-                text.whole("a rule with `?principal` or `?resource` is a template, and nothing fills it in"),
-            ]);
+            return Err(vec![text.whole(
+                "a rule with `?principal` or `?resource` is a template, and nothing fills it in",
+            )]);
         }
         let result = Validator::new(SCHEMA.clone()).validate(&policies, ValidationMode::Strict);
-        let mut wrong = text.complaints(result.validation_errors().map(|error| error as &dyn Diagnostic));
-        let doubts = text.complaints(result.validation_warnings().map(|warning| warning as &dyn Diagnostic));
-        let doubts = doubts.into_iter().map(|doubt| Complaint { harmless: true, ..doubt }).collect();
+        let mut wrong = text.complaints(
+            result
+                .validation_errors()
+                .map(|error| error as &dyn Diagnostic),
+        );
+        let doubts = text.complaints(
+            result
+                .validation_warnings()
+                .map(|warning| warning as &dyn Diagnostic),
+        );
+        let doubts = doubts
+            .into_iter()
+            .map(|doubt| Complaint {
+                harmless: true,
+                ..doubt
+            })
+            .collect();
         let lines = text.lines_of_rules(&policies);
         let mut rules = Vec::with_capacity(lines.len());
         for (policy, line) in lines {
@@ -112,15 +143,25 @@ impl Sheet {
         }
         hash.update(first.to_be_bytes());
         let (digest, rules) = (hash.finalize().into(), rules.into());
-        Ok((Self { digest, name: name.into(), text: text.text.into(), rules }, doubts))
+        Ok((
+            Self {
+                digest,
+                name: name.into(),
+                text: text.text.into(),
+                rules,
+            },
+            doubts,
+        ))
     }
 
-    /// The number of rules that forbid and that this text lost with its end: it is an earlier text of the same name, cut off.
+    /// The number of rules that forbid and that this text lost with its end: it is an earlier text
+    /// of the same name, cut off.
     #[must_use]
     pub fn forbids_cut_off(&self, earlier: &Self) -> usize {
         let text = self.text.trim_end();
-        let is_cut =
-            self.name == earlier.name && text.len() < earlier.text.trim_end().len() && earlier.text.starts_with(text);
+        let is_cut = self.name == earlier.name
+            && text.len() < earlier.text.trim_end().len()
+            && earlier.text.starts_with(text);
         if !is_cut {
             return 0;
         }
@@ -133,11 +174,16 @@ impl Sheet {
     pub fn forbids_without(&self, others: &[Self]) -> usize {
         let forbids = |sheet: &Self| -> Vec<Option<String>> {
             let rules = sheet.rules.iter().filter(|rule| rule.forbids);
-            rules.map(|rule| rule.set.policies().next().and_then(Policy::to_cedar)).collect()
+            rules
+                .map(|rule| rule.set.policies().next().and_then(Policy::to_cedar))
+                .collect()
         };
         let kept: Vec<_> = others.iter().flat_map(forbids).collect();
         // A rule whose text cannot be had is none of the others.
-        forbids(self).iter().filter(|own| own.is_none() || !kept.contains(own)).count()
+        forbids(self)
+            .iter()
+            .filter(|own| own.is_none() || !kept.contains(own))
+            .count()
     }
 
     /// The name of the text.
@@ -169,23 +215,37 @@ impl fmt::Debug for Sheet {
 
 impl Rule {
     fn of(text: &Text<'_>, policy: &Policy, line: Option<u32>) -> Result<Self, Complaint> {
-        let bug =
-            |what: &dyn fmt::Display| Complaint { line, ..text.whole(format!("this rule cannot be used: {what}")) };
+        let bug = |what: &dyn fmt::Display| Complaint {
+            line,
+            ..text.whole(format!("this rule cannot be used: {what}"))
+        };
         let form = policy.to_json().map_err(|error| bug(&error))?;
         let name = policy.annotation("id").map_or_else(
-            || line.map_or_else(|| format!("{}#{}", text.name, policy.id()), |line| format!("{}:{line}", text.name)),
+            || {
+                line.map_or_else(
+                    || format!("{}#{}", text.name, policy.id()),
+                    |line| format!("{}:{line}", text.name),
+                )
+            },
             str::to_owned,
         );
         let (sees, calls) = actions(&policy.action_constraint());
         let (reads, pointers) = (Reads::of(&form), Pointers::of(&form));
         if pointers.is_open() {
-            // An argument whose name is not known cannot be told from one that differs in case alone.
+            // An argument whose name is not known cannot be told from one that differs in case
+            // alone.
             let hint = "write the name of each argument: context.arguments.getTag(\"/path\")";
-            let message =
-                format!("{name}: a rule names the arguments that it looks at by texts, and this one does not");
-            return Err(Complaint { line, hint: Some(hint.to_owned()), ..text.whole(message) });
+            let message = format!(
+                "{name}: a rule names the arguments that it looks at by texts, and this one does not"
+            );
+            return Err(Complaint {
+                line,
+                hint: Some(hint.to_owned()),
+                ..text.whole(message)
+            });
         }
-        let set = PolicySet::from_policies([policy.new_id(PolicyId::new(&name))]).map_err(|error| bug(&error))?;
+        let set = PolicySet::from_policies([policy.new_id(PolicyId::new(&name))])
+            .map_err(|error| bug(&error))?;
         Ok(Self {
             id: name.into(),
             set,
@@ -195,17 +255,25 @@ impl Rule {
             forbids: policy.effect() == Effect::Forbid,
             principal: match policy.principal_constraint() {
                 PrincipalConstraint::Any | PrincipalConstraint::Is(_) => None,
-                PrincipalConstraint::In(id) | PrincipalConstraint::Eq(id) | PrincipalConstraint::IsIn(_, id) => {
-                    Some(id)
-                }
+                PrincipalConstraint::In(id)
+                | PrincipalConstraint::Eq(id)
+                | PrincipalConstraint::IsIn(_, id) => Some(id),
             },
             resource: match policy.resource_constraint() {
                 ResourceConstraint::Any | ResourceConstraint::Is(_) => None,
-                ResourceConstraint::In(id) | ResourceConstraint::Eq(id) | ResourceConstraint::IsIn(_, id) => Some(id),
+                ResourceConstraint::In(id)
+                | ResourceConstraint::Eq(id)
+                | ResourceConstraint::IsIn(_, id) => Some(id),
             },
-            is_even: matches!(policy.resource_constraint(), ResourceConstraint::Any | ResourceConstraint::In(_))
-                && !looks_at_resource(&form["conditions"]),
-            parts: if reads.context { Parts::of(policy, &form, &pointers) } else { None },
+            is_even: matches!(
+                policy.resource_constraint(),
+                ResourceConstraint::Any | ResourceConstraint::In(_)
+            ) && !looks_at_resource(&form["conditions"]),
+            parts: if reads.context {
+                Parts::of(policy, &form, &pointers)
+            } else {
+                None
+            },
             reads,
             pointers,
         })
@@ -231,30 +299,56 @@ struct Text<'a> {
 
 impl<'t> Text<'t> {
     fn new(name: &'t str, text: &'t str, first: u32) -> Self {
-        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
-        Self { name, text, first, ends }
+        let ends = text
+            .bytes()
+            .enumerate()
+            .filter(|(_, byte)| *byte == b'\n')
+            .map(|(at, _)| at)
+            .collect();
+        Self {
+            name,
+            text,
+            first,
+            ends,
+        }
     }
 
     fn whole(&self, message: impl Into<String>) -> Complaint {
-        Complaint { line: None, message: message.into(), hint: None, harmless: false }
+        Complaint {
+            line: None,
+            message: message.into(),
+            hint: None,
+            harmless: false,
+        }
     }
 
-    /// In the order of the text. A rule is checked for tools, prompts and resources: what is wrong at one place is said once.
+    /// In the order of the text. A rule is checked for tools, prompts and resources: what is wrong
+    /// at one place is said once.
     fn complaints<'a>(&self, errors: impl Iterator<Item = &'a dyn Diagnostic>) -> Vec<Complaint> {
         let place = |error: &dyn Diagnostic| Some(error.labels()?.next()?.offset());
-        let mut all: Vec<_> = errors.map(|error| (place(error), error.to_string(), error)).collect();
+        let mut all: Vec<_> = errors
+            .map(|error| (place(error), error.to_string(), error))
+            .collect();
         all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         all.dedup_by(|a, b| a.0.is_some() && a.0 == b.0);
-        all.into_iter().map(|(_, _, error)| self.complaint(error)).collect()
+        all.into_iter()
+            .map(|(_, _, error)| self.complaint(error))
+            .collect()
     }
 
     fn complaint(&self, error: &dyn Diagnostic) -> Complaint {
         let label = error.labels().and_then(|mut labels| labels.next());
         let message = error.to_string();
         // A rule's own number means nothing to its writer; the line does.
-        let own = message.split_once(", ").filter(|(head, _)| head.starts_with("for policy `policy"));
+        let own = message
+            .split_once(", ")
+            .filter(|(head, _)| head.starts_with("for policy `policy"));
         let mut message = own.map(|(_, rest)| rest.to_owned()).unwrap_or(message);
-        if let Some(about) = label.as_ref().and_then(|label| label.label()).filter(|about| !message.contains(about)) {
+        if let Some(about) = label
+            .as_ref()
+            .and_then(|label| label.label())
+            .filter(|about| !message.contains(about))
+        {
             message = format!("{message}: {about}");
         }
         Complaint {
@@ -267,15 +361,18 @@ impl<'t> Text<'t> {
 
     fn line(&self, offset: usize) -> u32 {
         let lines = self.ends.partition_point(|end| *end < offset);
-        self.first.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
+        self.first
+            .saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
     }
 
-    /// Every rule with the line it begins on. The parser numbers rules in the order of the text, and writes their own text
-    /// again as it stood.
+    /// Every rule with the line it begins on. The parser numbers rules in the order of the text,
+    /// and writes their own text again as it stood.
     fn lines_of_rules<'a>(&self, policies: &'a PolicySet) -> Vec<(&'a Policy, Option<u32>)> {
         let number = |policy: &Policy| {
             let id: &str = policy.id().as_ref();
-            id.strip_prefix("policy").and_then(|number| number.parse::<usize>().ok()).unwrap_or(usize::MAX)
+            id.strip_prefix("policy")
+                .and_then(|number| number.parse::<usize>().ok())
+                .unwrap_or(usize::MAX)
         };
         let mut sorted: Vec<_> = policies.policies().collect();
         sorted.sort_by_key(|policy| number(policy));
@@ -308,29 +405,57 @@ mod tests {
         let ids: Vec<&str> = sheet.rules.iter().map(|rule| &*rule.id).collect();
         assert_eq!(ids, ["main.cedar:2", "no-deletes", "main.cedar:7"]);
         assert_eq!(doubts, []);
-        let deeds: Vec<_> = sheet.rules.iter().map(|rule| (rule.sees, rule.calls)).collect();
+        let deeds: Vec<_> = sheet
+            .rules
+            .iter()
+            .map(|rule| (rule.sees, rule.calls))
+            .collect();
         assert_eq!(deeds, [(true, true), (false, true), (true, true)]);
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let table = [
-            ("permit(principal, action, resource)\n", 1, "unexpected end of input"),
+            (
+                "permit(principal, action, resource)\n",
+                1,
+                "unexpected end of input",
+            ),
             (
                 "permit(principal, action, resource);\n\npermit(principal, action, resource) when { resource.nmae == \"x\" };",
                 3,
                 "nmae",
             ),
-            ("\npermit(principal in User::\"x\", action, resource);", 2, "User"),
-            ("permit(principal, action == Action::\"list\", resource);", 1, "list"),
-            ("permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };", 1, "arguments"),
+            (
+                "\npermit(principal in User::\"x\", action, resource);",
+                2,
+                "User",
+            ),
+            (
+                "permit(principal, action == Action::\"list\", resource);",
+                1,
+                "list",
+            ),
+            (
+                "permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };",
+                1,
+                "arguments",
+            ),
             (
                 "permit(principal, action == Action::\"call\", resource) when { context.arguments.getTag(\"/a\") == \"x\" };",
                 1,
                 "tag",
             ),
-            ("permit(principal, action, resource) when { resource.readOnlyHint };", 1, "readOnlyHint"),
-            ("permit(principal, action, resource) when { principal.subject == 1 };", 1, "type"),
+            (
+                "permit(principal, action, resource) when { resource.readOnlyHint };",
+                1,
+                "readOnlyHint",
+            ),
+            (
+                "permit(principal, action, resource) when { principal.subject == 1 };",
+                1,
+                "type",
+            ),
         ];
         for (text, line, part) in table {
             let wrong = read(text).unwrap_err();
@@ -351,14 +476,33 @@ mod tests {
         for text in ["", "\n", "// Staff sees everything.", "/"] {
             assert!(read(text).is_err(), "{text:?}");
         }
-        assert!(read("// nothing").unwrap_err()[0].message.contains("has no rule"));
+        assert!(
+            read("// nothing").unwrap_err()[0]
+                .message
+                .contains("has no rule")
+        );
         let (sheet, _) = read("permit(principal, action, resource);").unwrap();
         let (who, tool) = (person("ada", &[], &[]), Thing::new("files/read"));
-        let outcome =
-            |sheets: Vec<Sheet>| call(&Rules::new(Arc::new(Book::new(sheets, Vec::new()))), &who, &tool, "{}");
+        let outcome = |sheets: Vec<Sheet>| {
+            call(
+                &Rules::new(Arc::new(Book::new(sheets, Vec::new()))),
+                &who,
+                &tool,
+                "{}",
+            )
+        };
         assert!(outcome(vec![sheet.clone()]).is_ok());
-        assert!(outcome(vec![Sheet { rules: Arc::new([]), ..sheet }]).is_err());
-        assert!(outcome(Vec::new()).is_ok(), "without a policy everything is allowed");
+        assert!(
+            outcome(vec![Sheet {
+                rules: Arc::new([]),
+                ..sheet
+            }])
+            .is_err()
+        );
+        assert!(
+            outcome(Vec::new()).is_ok(),
+            "without a policy everything is allowed"
+        );
     }
 
     #[test]
@@ -367,7 +511,10 @@ mod tests {
         let (old, _) = read(whole).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
         let lost = |text: &str| read(text).unwrap().0.forbids_cut_off(&old);
-        assert_eq!((lost(whole), lost(lines[0]), lost(&lines[..2].join("\n"))), (0, 2, 1));
+        assert_eq!(
+            (lost(whole), lost(lines[0]), lost(&lines[..2].join("\n"))),
+            (0, 2, 1)
+        );
         assert_eq!(lost(whole.trim_end()), 0, "nothing but a line end is gone");
         assert_eq!(lost(&format!("{}\n// that is all", lines[0])), 0);
         assert_eq!(lost(lines[2]), 0, "it begins in another way");
@@ -389,10 +536,18 @@ mod tests {
             );
             let wrong = read(&text).unwrap_err();
             assert_eq!(wrong.len(), 1, "{condition}: {wrong:?}");
-            assert!(wrong[0].message.contains("by texts") && wrong[0].line == Some(2), "{condition}: {wrong:?}");
+            assert!(
+                wrong[0].message.contains("by texts") && wrong[0].line == Some(2),
+                "{condition}: {wrong:?}"
+            );
         }
         let named = "context.arguments.hasTag(\"/a\") && principal.hasTag(context.arguments.getTag(\"/a\"))";
-        assert!(read(&format!("permit(principal, action == Action::\"call\", resource) when {{ {named} }};")).is_ok());
+        assert!(
+            read(&format!(
+                "permit(principal, action == Action::\"call\", resource) when {{ {named} }};"
+            ))
+            .is_ok()
+        );
     }
 
     #[test]

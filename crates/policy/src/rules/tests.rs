@@ -1,4 +1,5 @@
-//! Decisions as a table, and with everything going wrong; [`plainly`] holds them against a plain reading of the same rules.
+//! Decisions as a table, and with everything going wrong; [`plainly`] holds them against a plain
+//! reading of the same rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod plainly;
@@ -33,12 +34,24 @@ impl Verifier for Is {
 fn principal(identity: Identity) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(authenticate(&Is(identity), &evidence, ())).unwrap().into_parts().0
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime
+        .block_on(authenticate(&Is(identity), &evidence, ()))
+        .unwrap()
+        .into_parts()
+        .0
 }
 
 pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
-    let all = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect::<Vec<Arc<str>>>().into();
+    let all = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| Arc::from(*text))
+            .collect::<Vec<Arc<str>>>()
+            .into()
+    };
     let mut subject = Subject::new("https://id.example.com", name);
     (subject.groups, subject.scopes) = (all(groups), all(scopes));
     subject.claims = Arc::new([("team".into(), name.into())]);
@@ -72,8 +85,25 @@ impl Thing {
     }
 
     fn target(&self) -> Target<'_> {
-        let Self { kind, endpoint, upstream, native, name, hints, scopes } = self;
-        Target { kind: *kind, endpoint, upstream, native, name, hints: *hints, scopes, tool: None }
+        let Self {
+            kind,
+            endpoint,
+            upstream,
+            native,
+            name,
+            hints,
+            scopes,
+        } = self;
+        Target {
+            kind: *kind,
+            endpoint,
+            upstream,
+            native,
+            name,
+            hints: *hints,
+            scopes,
+            tool: None,
+        }
     }
 }
 
@@ -84,12 +114,21 @@ pub(super) fn rules(text: &str) -> Rules {
 
 fn ruled(text: &str, endpoint: &str, own: &str) -> Rules {
     let sheet = |text| Sheet::read("test", text, 1).unwrap().0;
-    let ruling =
-        Ruling { endpoint: EndpointId::new(endpoint), scopes: Vec::new(), scoped: false, sheets: vec![sheet(own)] };
+    let ruling = Ruling {
+        endpoint: EndpointId::new(endpoint),
+        scopes: Vec::new(),
+        scoped: false,
+        sheets: vec![sheet(own)],
+    };
     Rules::new(Arc::new(Book::new(vec![sheet(text)], vec![ruling])))
 }
 
-pub(super) fn call(rules: &Rules, who: &Principal, thing: &Thing, arguments: &str) -> Result<Verdict, Failure> {
+pub(super) fn call(
+    rules: &Rules,
+    who: &Principal,
+    thing: &Thing,
+    arguments: &str,
+) -> Result<Verdict, Failure> {
     let arguments = Bytes::copy_from_slice(arguments.as_bytes());
     rules.calls(who, &thing.target(), || Ok(Some(arguments)))
 }
@@ -101,7 +140,10 @@ fn fate(rules: &Rules, who: &Principal, thing: &Thing) -> (String, &'static str)
         Sight::Hidden => "hidden".to_owned(),
         Sight::Scopes(scopes) => scopes.join(" "),
     };
-    (sight, call(rules, who, thing, "{}").map_or_else(|failure| failure.reason(), |_| "made"))
+    (
+        sight,
+        call(rules, who, thing, "{}").map_or_else(|failure| failure.reason(), |_| "made"),
+    )
 }
 
 const RULES: &str = r#"
@@ -118,9 +160,16 @@ const RULES: &str = r#"
 #[test]
 fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
     let all = |text: &str, who: &Principal, upstream: &str| {
-        rules(text).shows_all(who, &EndpointId::new("/mcp"), &UpstreamId::new(upstream).unwrap())
+        rules(text).shows_all(
+            who,
+            &EndpointId::new("/mcp"),
+            &UpstreamId::new(upstream).unwrap(),
+        )
     };
-    let (admin, staff) = (person("ada", &["admins"], &[]), person("bob", &["staff"], &[]));
+    let (admin, staff) = (
+        person("ada", &["admins"], &[]),
+        person("bob", &["staff"], &[]),
+    );
     let everything = "permit(principal, action, resource);";
     let yes = [
         everything.to_owned(),
@@ -149,23 +198,34 @@ fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
         "permit(principal, action, resource) when { resource.native like \"*\" };".to_owned(),
         "permit(principal, action, resource in Endpoint::\"/other\");".to_owned(),
         format!("{everything} forbid(principal, action, resource == Tool::\"files/write\");"),
-        format!("{everything} forbid(principal, action, resource) when {{ resource.name like \"*write*\" }};"),
+        format!(
+            "{everything} forbid(principal, action, resource) when {{ resource.name like \"*write*\" }};"
+        ),
         format!("{everything} forbid(principal, action, resource is Prompt);"),
         format!("{everything} forbid(principal, action, resource in Upstream::\"files\");"),
         format!(
             "{everything} forbid(principal, action == Action::\"call\", resource == Tool::\"files/write\") \
              unless {{ context.arguments.hasTag(\"/a\") }};"
         ),
-        format!("{everything} forbid(principal, action, resource) when {{ principal.hasTag(\"team\") }};"),
+        format!(
+            "{everything} forbid(principal, action, resource) when {{ principal.hasTag(\"team\") }};"
+        ),
     ];
     for text in &no {
         assert!(!all(text, &admin, "files"), "{text}");
     }
-    for (text, theirs) in yes.iter().zip([true, false, false, true, true, true, false, false, true]) {
+    for (text, theirs) in yes
+        .iter()
+        .zip([true, false, false, true, true, true, false, false, true])
+    {
         assert_eq!(all(text, &staff, "files"), theirs, "{text}");
     }
     let without = Rules::new(Arc::new(Book::new(Vec::new(), Vec::new())));
-    assert!(without.shows_all(&staff, &EndpointId::new("/mcp"), &UpstreamId::new("files").unwrap()));
+    assert!(without.shows_all(
+        &staff,
+        &EndpointId::new("/mcp"),
+        &UpstreamId::new("files").unwrap()
+    ));
     TRIPPED.set(true);
     let tripped = all(everything, &admin, "files");
     TRIPPED.set(false);
@@ -184,15 +244,35 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
     ];
     let mut read = Thing::new("files/read");
     read.hints.read_only = Some(true);
-    let things = [read, Thing::new("files/write"), Thing::new("clock/time"), Thing::new("prod/query")];
+    let things = [
+        read,
+        Thing::new("files/write"),
+        Thing::new("clock/time"),
+        Thing::new("prod/query"),
+    ];
     let expected = [
         // read, write, time, prod
         ["seen made", "seen made", "seen made", "seen denied"],
-        ["seen made", "seen denied", "seen made", "hidden invalid_params"],
+        [
+            "seen made",
+            "seen denied",
+            "seen made",
+            "hidden invalid_params",
+        ],
         // May call, but not see: so neither.
-        ["hidden invalid_params", "hidden invalid_params", "seen made", "hidden invalid_params"],
+        [
+            "hidden invalid_params",
+            "hidden invalid_params",
+            "seen made",
+            "hidden invalid_params",
+        ],
         ["seen made", "seen made", "seen made", "seen denied"],
-        ["hidden invalid_params", "hidden invalid_params", "seen made", "hidden invalid_params"],
+        [
+            "hidden invalid_params",
+            "hidden invalid_params",
+            "seen made",
+            "hidden invalid_params",
+        ],
     ];
     for (who, row) in people.iter().zip(expected) {
         for (thing, wanted) in things.iter().zip(row) {
@@ -203,11 +283,20 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
         }
     }
     let refusal = call(&rules, &people[0], &things[3], "{}").unwrap_err();
-    assert_eq!(refusal.message(), "A rule forbids this call: production is read by hand only");
+    assert_eq!(
+        refusal.message(),
+        "A rule forbids this call: production is read by hand only"
+    );
     let verdict = call(&rules, &people[0], &things[2], "{}").unwrap();
-    assert_eq!(verdict.rules.iter().map(|id| &**id).collect::<Vec<_>>(), ["test:3", "test:4"]);
+    assert_eq!(
+        verdict.rules.iter().map(|id| &**id).collect::<Vec<_>>(),
+        ["test:3", "test:4"]
+    );
     let hidden = call(&rules, &people[2], &things[1], "{}").unwrap_err();
-    assert_eq!(hidden.message(), Failure::unknown_tool("files__write").message());
+    assert_eq!(
+        hidden.message(),
+        Failure::unknown_tool("files__write").message()
+    );
 }
 
 #[test]
@@ -227,10 +316,16 @@ fn r279_annotations_count_only_where_the_operator_believes_them() {
 #[test]
 fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
     let (who, thing) = (principal(Identity::Anonymous), Thing::new("files/read"));
-    assert_eq!(fate(&Rules::default(), &who, &thing), ("seen".to_owned(), "made"));
+    assert_eq!(
+        fate(&Rules::default(), &who, &thing),
+        ("seen".to_owned(), "made")
+    );
     assert_eq!(Rules::default().audience(&who, &thing.endpoint), None);
     let rules = rules("forbid(principal, action, resource in Upstream::\"other\");");
-    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
+    assert_eq!(
+        fate(&rules, &who, &thing),
+        ("hidden".to_owned(), "invalid_params")
+    );
 }
 
 #[test]
@@ -241,8 +336,20 @@ fn r115_prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
            permit(principal, action, resource == Prompt::"files/read");"#,
     );
     let who = person("alice", &[], &[]);
-    let sight = |kind, home: &str| fate(&rules, &who, &Thing { kind, ..Thing::new(home) });
-    let (seen, hidden) = (("seen".to_owned(), "made"), ("hidden".to_owned(), "invalid_params"));
+    let sight = |kind, home: &str| {
+        fate(
+            &rules,
+            &who,
+            &Thing {
+                kind,
+                ..Thing::new(home)
+            },
+        )
+    };
+    let (seen, hidden) = (
+        ("seen".to_owned(), "made"),
+        ("hidden".to_owned(), "invalid_params"),
+    );
     let gone = ("hidden".to_owned(), "unknown_resource");
     assert_eq!(sight(ListKind::Tools, "files/x"), seen);
     assert_eq!(sight(ListKind::Prompts, "files/read"), seen);
@@ -284,19 +391,40 @@ fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
     let rules = Rules::new(Arc::new(Book::new(Vec::new(), vec![ruling])));
     let mut thing = Thing::new("files/write");
     thing.scopes = vec![scope("files:write")];
-    let (full, half, none) =
-        (person("a", &[], &["files:write", "mcp"]), person("b", &[], &["mcp"]), person("c", &[], &[]));
+    let (full, half, none) = (
+        person("a", &[], &["files:write", "mcp"]),
+        person("b", &[], &["mcp"]),
+        person("c", &[], &[]),
+    );
     assert_eq!(fate(&rules, &full, &thing), ("seen".to_owned(), "made"));
-    assert_eq!(fate(&rules, &half, &thing), ("files:write mcp".to_owned(), "insufficient_scope"));
+    assert_eq!(
+        fate(&rules, &half, &thing),
+        ("files:write mcp".to_owned(), "insufficient_scope")
+    );
     let refusal = rules.may_enter(&none, &thing.endpoint).unwrap_err();
-    assert_eq!(refusal.kind(), &FailureKind::InsufficientScope(Arc::new([scope("mcp")])));
+    assert_eq!(
+        refusal.kind(),
+        &FailureKind::InsufficientScope(Arc::new([scope("mcp")]))
+    );
     assert!(rules.may_enter(&half, &thing.endpoint).is_ok());
     // What a rule hides is not betrayed by a scope.
     thing.native = "drop".into();
-    assert_eq!(fate(&rules, &half, &thing), ("hidden".to_owned(), "invalid_params"));
-    assert_ne!(rules.audience(&full, &thing.endpoint), rules.audience(&half, &thing.endpoint));
+    assert_eq!(
+        fate(&rules, &half, &thing),
+        ("hidden".to_owned(), "invalid_params")
+    );
+    assert_ne!(
+        rules.audience(&full, &thing.endpoint),
+        rules.audience(&half, &thing.endpoint)
+    );
     let opinion = rules.opinion(&none, &thing.target(), None);
-    assert_eq!((opinion.lacks_for_endpoint.len(), opinion.lacks_for_tool.len()), (1, 1));
+    assert_eq!(
+        (
+            opinion.lacks_for_endpoint.len(),
+            opinion.lacks_for_tool.len()
+        ),
+        (1, 1)
+    );
     assert!(matches!(opinion.see, Some(Outcome::Forbidden { .. })));
 }
 
@@ -311,18 +439,30 @@ fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
     );
     let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
     let end = |arguments: &str| {
-        call(&rules, &who, &thing, arguments).map_or_else(|f| f.message().to_owned(), |_| "made".to_owned())
+        call(&rules, &who, &thing, arguments)
+            .map_or_else(|f| f.message().to_owned(), |_| "made".to_owned())
     };
     assert_eq!(end(r#"{"path":"/srv/a"}"#), "made");
     assert_eq!(end(r#"{"p\u0061th":"/srv/a"}"#), "made");
-    for refused in [r#"{"path":"/etc/x"}"#, "{}", r#"{"a":{"path":"/srv/a"}}"#, r#"{"path":["/srv/a"]}"#] {
+    for refused in [
+        r#"{"path":"/etc/x"}"#,
+        "{}",
+        r#"{"a":{"path":"/srv/a"}}"#,
+        r#"{"path":["/srv/a"]}"#,
+    ] {
         assert!(end(refused).starts_with("No rule allows"), "{refused}");
     }
     for one in ["1", "1.0", "10e-1", "\"1\""] {
-        assert!(end(&format!(r#"{{"path":"/srv/a","n":{one}}}"#)).starts_with("A rule forbids"), "{one}");
+        assert!(
+            end(&format!(r#"{{"path":"/srv/a","n":{one}}}"#)).starts_with("A rule forbids"),
+            "{one}"
+        );
     }
     let doubtful = end(r#"{"path":"/etc/x","path":"/srv/a"}"#);
-    assert!(doubtful.ends_with("an object in the arguments has the same key twice"), "{doubtful}");
+    assert!(
+        doubtful.ends_with("an object in the arguments has the same key twice"),
+        "{doubtful}"
+    );
     assert!(end(&format!("{{\"path\":\"/srv/{}\"}}", "x".repeat(300_000))).contains("more than"));
     let none = rules.calls(&who, &thing.target(), || Ok(None));
     assert!(none.is_err(), "a call without arguments has none to show");
@@ -335,10 +475,19 @@ fn c22_an_evaluation_error_denies() {
         permit(principal, action, resource) when { 9223372036854775807 + 1 == 0 };"#;
     let rules = rules(broken);
     let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
-    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
-    assert!(matches!(rules.opinion(&who, &thing.target(), None).call, Some(Outcome::Undecided(_))));
+    assert_eq!(
+        fate(&rules, &who, &thing),
+        ("hidden".to_owned(), "invalid_params")
+    );
+    assert!(matches!(
+        rules.opinion(&who, &thing.target(), None).call,
+        Some(Outcome::Undecided(_))
+    ));
     let calls_only = rules_text_for_calls();
-    assert_eq!(fate(&calls_only, &who, &thing), ("seen".to_owned(), "denied"));
+    assert_eq!(
+        fate(&calls_only, &who, &thing),
+        ("seen".to_owned(), "denied")
+    );
 }
 
 fn rules_text_for_calls() -> Rules {
@@ -353,10 +502,20 @@ fn c22_a_panic_of_the_engine_denies() {
     let rules = rules("permit(principal, action, resource);");
     let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
     TRIPPED.set(true);
-    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
-    assert!(matches!(rules.opinion(&who, &thing.target(), None).see, Some(Outcome::Undecided(_))));
+    assert_eq!(
+        fate(&rules, &who, &thing),
+        ("hidden".to_owned(), "invalid_params")
+    );
+    assert!(matches!(
+        rules.opinion(&who, &thing.target(), None).see,
+        Some(Outcome::Undecided(_))
+    ));
     TRIPPED.set(false);
-    assert_eq!(fate(&rules, &who, &thing), ("seen".to_owned(), "made"), "nothing is left of it");
+    assert_eq!(
+        fate(&rules, &who, &thing),
+        ("seen".to_owned(), "made"),
+        "nothing is left of it"
+    );
     let open = self::rules(
         r#"permit(principal, action == Action::"see", resource);
         permit(principal, action == Action::"call", resource) unless { context.arguments.hasTag("/x") };"#,
@@ -379,7 +538,11 @@ fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
     assert_eq!(fate(&rules, &who, &thing).0, "hidden");
     assert_ne!(rules.audience(&who, &thing.endpoint), before);
     let again = self::rules("permit(principal, action, resource);");
-    assert_eq!(again.audience(&who, &thing.endpoint), before, "a replica with the same rules has the same audiences");
+    assert_eq!(
+        again.audience(&who, &thing.endpoint),
+        before,
+        "a replica with the same rules has the same audiences"
+    );
 }
 
 #[test]
@@ -387,14 +550,27 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
     let endpoint = EndpointId::new("/mcp");
     let by_group = rules("permit(principal in Group::\"staff\", action, resource);");
     let of = |rules: &Rules, who: &Principal| rules.audience(who, &endpoint).unwrap();
-    let (alice, bob) = (person("alice", &["staff", "x"], &["s"]), person("bob", &["x", "staff"], &[]));
+    let (alice, bob) = (
+        person("alice", &["staff", "x"], &["s"]),
+        person("bob", &["x", "staff"], &[]),
+    );
     assert_eq!(of(&by_group, &alice), of(&by_group, &bob));
-    assert_ne!(of(&by_group, &alice), of(&by_group, &person("eve", &["x"], &[])));
-    assert_ne!(of(&by_group, &person("n", &[], &[])), of(&by_group, &principal(Identity::Anonymous)));
-    let by_name = rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
+    assert_ne!(
+        of(&by_group, &alice),
+        of(&by_group, &person("eve", &["x"], &[]))
+    );
+    assert_ne!(
+        of(&by_group, &person("n", &[], &[])),
+        of(&by_group, &principal(Identity::Anonymous))
+    );
+    let by_name =
+        rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
     assert_ne!(of(&by_name, &alice), of(&by_name, &bob));
     // No two sets of texts pass for one another.
-    assert_ne!(of(&by_group, &person("a", &["ab", "c"], &[])), of(&by_group, &person("a", &["a", "bc"], &[])));
+    assert_ne!(
+        of(&by_group, &person("a", &["ab", "c"], &[])),
+        of(&by_group, &person("a", &["a", "bc"], &[]))
+    );
 }
 
 #[test]
@@ -412,15 +588,28 @@ fn principals_of_two_issuers_never_share_an_id() {
 fn entities_are_as_the_schema_says() {
     let mut subject = Subject::new("i", "s");
     (subject.client, subject.actor) = (Some("c".into()), Some("a".into()));
-    (subject.groups, subject.scopes) = (Arc::new(["g".into(), "g".into()]), Arc::new(["x".into(), "x".into()]));
+    (subject.groups, subject.scopes) = (
+        Arc::new(["g".into(), "g".into()]),
+        Arc::new(["x".into(), "x".into()]),
+    );
     subject.claims = Arc::new([("k".into(), "1".into()), ("k".into(), "2".into())]);
     let mut thing = Thing::new("files/read");
-    thing.hints =
-        Hints { read_only: Some(true), destructive: Some(false), idempotent: Some(true), open_world: Some(false) };
-    for who in [principal(Identity::Subject(Arc::new(subject))), principal(Identity::Anonymous)] {
+    thing.hints = Hints {
+        read_only: Some(true),
+        destructive: Some(false),
+        idempotent: Some(true),
+        open_world: Some(false),
+    };
+    for who in [
+        principal(Identity::Subject(Arc::new(subject))),
+        principal(Identity::Anonymous),
+    ] {
         for kind in ListKind::ALL {
             thing.kind = kind;
-            let entities = [facts::principal(&who).unwrap(), facts::tool(&thing.target()).unwrap()];
+            let entities = [
+                facts::principal(&who).unwrap(),
+                facts::tool(&thing.target()).unwrap(),
+            ];
             Entities::from_entities(entities, Some(&SCHEMA)).unwrap();
         }
     }
@@ -434,5 +623,9 @@ fn the_checked_in_schema_is_current() {
         std::fs::write(file, schema()).unwrap();
     }
     let checked_in = std::fs::read_to_string(file).unwrap();
-    assert_eq!(checked_in, schema(), "run this test with UPDATE=1 and review the difference");
+    assert_eq!(
+        checked_in,
+        schema(),
+        "run this test with UPDATE=1 and review the difference"
+    );
 }

@@ -1,5 +1,5 @@
-//! The words that rules may use: entity types, attributes and actions. The Cedar schema is written from these tables, and
-//! so are the entities, so neither can have a word that the other lacks.
+//! The words that rules may use: entity types, attributes and actions. The Cedar schema is written
+//! from these tables, and so are the entities, so neither can have a word that the other lacks.
 
 use std::sync::LazyLock;
 
@@ -21,8 +21,18 @@ struct Attribute {
     about: &'static str,
 }
 
-const fn attribute(name: &'static str, kind: Kind, optional: bool, about: &'static str) -> Attribute {
-    Attribute { name, kind, optional, about }
+const fn attribute(
+    name: &'static str,
+    kind: Kind,
+    optional: bool,
+    about: &'static str,
+) -> Attribute {
+    Attribute {
+        name,
+        kind,
+        optional,
+        about,
+    }
 }
 
 pub(super) const ANONYMOUS: &str = "anonymous";
@@ -34,18 +44,48 @@ pub(super) const CLIENT: &str = "client";
 pub(super) const ACTOR: &str = "actor";
 
 const PRINCIPAL: [Attribute; 7] = [
-    attribute(ANONYMOUS, Kind::Switch, false, "Nobody in particular: no credentials are asked for."),
+    attribute(
+        ANONYMOUS,
+        Kind::Switch,
+        false,
+        "Nobody in particular: no credentials are asked for.",
+    ),
     attribute(
         ISSUER,
         Kind::Text,
         false,
         "Who vouches: the `iss` of the token, or a name of weir's own such as `api-key`.",
     ),
-    attribute(SUBJECT, Kind::Text, false, "Whom it vouches for. Unique together with the issuer."),
-    attribute(SCOPES, Kind::Texts, false, "What the credentials are good for."),
-    attribute(GROUPS, Kind::Texts, false, "The same groups as the parents, by name."),
-    attribute(CLIENT, Kind::Text, true, "The OAuth client that shows the credentials."),
-    attribute(ACTOR, Kind::Text, true, "Who acts for the subject, where it is not the subject itself."),
+    attribute(
+        SUBJECT,
+        Kind::Text,
+        false,
+        "Whom it vouches for. Unique together with the issuer.",
+    ),
+    attribute(
+        SCOPES,
+        Kind::Texts,
+        false,
+        "What the credentials are good for.",
+    ),
+    attribute(
+        GROUPS,
+        Kind::Texts,
+        false,
+        "The same groups as the parents, by name.",
+    ),
+    attribute(
+        CLIENT,
+        Kind::Text,
+        true,
+        "The OAuth client that shows the credentials.",
+    ),
+    attribute(
+        ACTOR,
+        Kind::Text,
+        true,
+        "Who acts for the subject, where it is not the subject itself.",
+    ),
 ];
 
 pub(super) const UPSTREAM: &str = "upstream";
@@ -61,15 +101,35 @@ const ITEM: [Attribute; 4] = [
         false,
         "The upstream's own name for it: of a resource its URI, of a template the URI template.",
     ),
-    attribute(NAME, Kind::Text, false, "Its name, or URI, on the endpoint."),
+    attribute(
+        NAME,
+        Kind::Text,
+        false,
+        "Its name, or URI, on the endpoint.",
+    ),
     attribute(ENDPOINT, Kind::Text, false, "The endpoint's path."),
 ];
 
 const HINTS: [Attribute; 4] = [
     attribute("readOnlyHint", Kind::Switch, true, "It changes nothing."),
-    attribute("destructiveHint", Kind::Switch, true, "It may destroy something."),
-    attribute("idempotentHint", Kind::Switch, true, "Calling it again changes nothing more."),
-    attribute("openWorldHint", Kind::Switch, true, "It reaches out to things beyond its server."),
+    attribute(
+        "destructiveHint",
+        Kind::Switch,
+        true,
+        "It may destroy something.",
+    ),
+    attribute(
+        "idempotentHint",
+        Kind::Switch,
+        true,
+        "Calling it again changes nothing more.",
+    ),
+    attribute(
+        "openWorldHint",
+        Kind::Switch,
+        true,
+        "It reaches out to things beyond its server.",
+    ),
 ];
 
 /// The member of `call`'s context that holds the arguments.
@@ -118,7 +178,13 @@ pub fn schema() -> String {
 }
 
 fn attributes(out: &mut String, attributes: &[Attribute]) {
-    for Attribute { name, kind, optional, about } in attributes {
+    for Attribute {
+        name,
+        kind,
+        optional,
+        about,
+    } in attributes
+    {
         let kind = match kind {
             Kind::Text => "String",
             Kind::Texts => "Set<String>",
@@ -131,8 +197,8 @@ fn attributes(out: &mut String, attributes: &[Attribute]) {
 
 /// The same, read. The text is a constant but for its form, and a test reads it.
 pub(super) static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    let (schema, _) =
-        Schema::from_cedarschema_str(&schema()).expect("the schema is made of the tables above; a test reads it");
+    let (schema, _) = Schema::from_cedarschema_str(&schema())
+        .expect("the schema is made of the tables above; a test reads it");
     schema
 });
 

@@ -1,4 +1,5 @@
-//! What an issuer says of a token, whether in the token or when it is asked: each claim in its exact form.
+//! What an issuer says of a token, whether in the token or when it is asked: each claim in its
+//! exact form.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,13 +37,19 @@ impl Claims {
     /// Reads the claims that every token must have.
     pub(crate) fn read(all: Map<String, Value>, issuer: &Issuer) -> Result<Self, Reason> {
         // A number or a list that would compare equal to the issuer in another reader is none here.
-        if all.get("iss").is_some_and(|iss| iss.as_str() != Some(&issuer.name)) {
+        if all
+            .get("iss")
+            .is_some_and(|iss| iss.as_str() != Some(&issuer.name))
+        {
             return Err(Reason::Issuer);
         }
         let subject = match all.get("sub") {
-            // With characters that are not seen it would look like another's wherever an operator reads it.
+            // With characters that are not seen it would look like another's wherever an operator
+            // reads it.
             Some(Value::String(subject))
-                if !subject.is_empty() && subject.len() <= LONGEST_SUBJECT && !subject.chars().any(is_unseen) =>
+                if !subject.is_empty()
+                    && subject.len() <= LONGEST_SUBJECT
+                    && !subject.chars().any(is_unseen) =>
             {
                 Arc::from(subject.as_str())
             }
@@ -50,10 +57,16 @@ impl Claims {
         };
         let audiences = audiences(all.get("aud"))?;
         let times = Times::read(&all)?;
-        Ok(Self { all, subject, audiences, times })
+        Ok(Self {
+            all,
+            subject,
+            audiences,
+            times,
+        })
     }
 
-    /// Refuses OpenID's tokens about a login: they are for the client, not for what it calls (RFC 9068, 5; RFC 8725, 3.12).
+    /// Refuses OpenID's tokens about a login: they are for the client, not for what it calls (RFC
+    /// 9068, 5; RFC 8725, 3.12).
     pub(crate) fn is_no_id_token(&self) -> Result<(), Reason> {
         let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
         if marks.iter().any(|mark| self.all.contains_key(*mark)) {
@@ -74,10 +87,17 @@ impl Claims {
     }
 }
 
-/// Whether one of the audiences is the endpoint, or stands for all of weir's by the operator's word.
-pub(crate) fn is_for(audiences: &[Box<str>], endpoint: &EndpointId, issuer: &Issuer, settings: &Settings) -> bool {
+/// Whether one of the audiences is the endpoint, or stands for all of weir's by the operator's
+/// word.
+pub(crate) fn is_for(
+    audiences: &[Box<str>],
+    endpoint: &EndpointId,
+    issuer: &Issuer,
+    settings: &Settings,
+) -> bool {
     audiences.iter().any(|audience| {
-        settings.is_endpoint(audience, endpoint) || issuer.audiences.iter().any(|own| **own == **audience)
+        settings.is_endpoint(audience, endpoint)
+            || issuer.audiences.iter().any(|own| **own == **audience)
     })
 }
 
@@ -100,29 +120,52 @@ impl Times {
             None => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or(Reason::Claims),
         };
-        Ok(Self { expires: time("exp")?, begins: time("nbf")?, issued: time("iat")? })
+        Ok(Self {
+            expires: time("exp")?,
+            begins: time("nbf")?,
+            issued: time("iat")?,
+        })
     }
 
     /// Checks the times against `now`.
     pub(crate) fn check(&self, now: SystemTime, leeway: Duration) -> Result<(), Reason> {
         let (now, leeway) = (seconds(now), leeway.as_secs());
-        if self.expires.is_some_and(|expires| expires.saturating_add(leeway) <= now) {
+        if self
+            .expires
+            .is_some_and(|expires| expires.saturating_add(leeway) <= now)
+        {
             return Err(Reason::Expired);
         }
         let latest = now.saturating_add(leeway);
-        if self.begins.into_iter().chain(self.issued).any(|time| time > latest) {
+        if self
+            .begins
+            .into_iter()
+            .chain(self.issued)
+            .any(|time| time > latest)
+        {
             return Err(Reason::NotYet);
         }
         Ok(())
     }
 
     /// Checks that a token ends, and is not good for longer than `most`.
-    pub(crate) fn check_lifetime(&self, now: SystemTime, leeway: Duration, most: Duration) -> Result<(), Reason> {
+    pub(crate) fn check_lifetime(
+        &self,
+        now: SystemTime,
+        leeway: Duration,
+        most: Duration,
+    ) -> Result<(), Reason> {
         let expires = self.expires.ok_or(Reason::Claims)?;
         let (now, most) = (seconds(now), most.as_secs());
-        let from_issue = self.issued.is_some_and(|issued| expires.saturating_sub(issued) > most);
+        let from_issue = self
+            .issued
+            .is_some_and(|issued| expires.saturating_sub(issued) > most);
         let from_now = expires.saturating_sub(now) > most.saturating_add(leeway.as_secs());
-        if from_issue || from_now { Err(Reason::NotYet) } else { Ok(()) }
+        if from_issue || from_now {
+            Err(Reason::NotYet)
+        } else {
+            Ok(())
+        }
     }
 
     /// When the token is over, with the leeway that is given to it. `None`: it does not say.
@@ -134,5 +177,6 @@ impl Times {
 
 /// Whole seconds since 1970; a clock before that is at zero.
 fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

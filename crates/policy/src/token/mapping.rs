@@ -9,13 +9,18 @@ use weir_core::principal::Subject;
 use super::{Claims, Reason};
 use crate::settings::{Issuer, Settings};
 
-/// The most scopes, and the most groups, of a subject. More are refused: leaving some out could turn a rule around.
+/// The most scopes, and the most groups, of a subject. More are refused: leaving some out could
+/// turn a rule around.
 const MOST: usize = 256;
 /// The longest further claim that is kept.
 const LONGEST_CLAIM: usize = 1024;
 
 /// Makes a subject of claims.
-pub(crate) fn subject(claims: &Claims, issuer: &Issuer, settings: &Settings) -> Result<Subject, Reason> {
+pub(crate) fn subject(
+    claims: &Claims,
+    issuer: &Issuer,
+    settings: &Settings,
+) -> Result<Subject, Reason> {
     let mut subject = Subject::new(issuer.name.clone(), claims.subject.clone());
     let expires = claims.times().end(settings.leeway);
     let claims = &claims.all;
@@ -30,9 +35,18 @@ pub(crate) fn subject(claims: &Claims, issuer: &Issuer, settings: &Settings) -> 
     }
     subject.groups = groups.into_iter().collect();
     // RFC 9068 has `client_id`; OpenID's providers have `azp`.
-    subject.client = ["client_id", "azp"].iter().find_map(|name| claims.get(*name)?.as_str()).map(Arc::from);
-    subject.actor = claims.get("act").and_then(|act| act.get("sub")?.as_str()).map(Arc::from);
-    let further = issuer.claims.iter().filter_map(|name| Some((name.clone(), text(claims.get(&**name)?)?)));
+    subject.client = ["client_id", "azp"]
+        .iter()
+        .find_map(|name| claims.get(*name)?.as_str())
+        .map(Arc::from);
+    subject.actor = claims
+        .get("act")
+        .and_then(|act| act.get("sub")?.as_str())
+        .map(Arc::from);
+    let further = issuer
+        .claims
+        .iter()
+        .filter_map(|name| Some((name.clone(), text(claims.get(&**name)?)?)));
     subject.claims = further.collect();
     subject.expires = expires;
     subject.by_token = true;
@@ -58,12 +72,18 @@ pub(crate) fn with_implied(
 }
 
 /// The texts of a claim: a list of texts, or one; where it is one of words, each of them.
-fn collect(claim: Option<&Value>, words: bool, into: &mut BTreeSet<Arc<str>>) -> Result<(), Reason> {
+fn collect(
+    claim: Option<&Value>,
+    words: bool,
+    into: &mut BTreeSet<Arc<str>>,
+) -> Result<(), Reason> {
     match claim {
         None | Some(Value::Null) => {}
-        Some(Value::String(text)) if words => {
-            into.extend(text.split(' ').filter(|word| !word.is_empty()).map(Arc::from))
-        }
+        Some(Value::String(text)) if words => into.extend(
+            text.split(' ')
+                .filter(|word| !word.is_empty())
+                .map(Arc::from),
+        ),
         Some(Value::String(text)) => {
             into.insert(text.as_str().into());
         }
@@ -74,13 +94,18 @@ fn collect(claim: Option<&Value>, words: bool, into: &mut BTreeSet<Arc<str>>) ->
         }
         Some(_) => return Err(Reason::Claims),
     }
-    if into.len() > MOST { Err(Reason::Claims) } else { Ok(()) }
+    if into.len() > MOST {
+        Err(Reason::Claims)
+    } else {
+        Ok(())
+    }
 }
 
 /// What stands at a path into the claims.
 fn at<'a>(claims: &'a Map<String, Value>, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
-    rest.iter().try_fold(claims.get(first)?, |value, name| value.get(name))
+    rest.iter()
+        .try_fold(claims.get(first)?, |value, name| value.get(name))
 }
 
 /// A scalar as text.

@@ -37,14 +37,19 @@ impl<'a> Parts<'a> {
         else {
             return Err(Reason::Malformed);
         };
-        // The last letters of base64 must be the canonical ones, and there is no padding: one token has one text.
+        // The last letters of base64 must be the canonical ones, and there is no padding: one token
+        // has one text.
         if header.is_empty() || payload.is_empty() {
             return Err(Reason::Malformed);
         }
         if header.len() > LONGEST_HEADER * 4 / 3 + 1 {
             return Err(Reason::Malformed);
         }
-        let decode = |text: &str| BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Reason::Malformed);
+        let decode = |text: &str| {
+            BASE64URL_NOPAD
+                .decode(text.as_bytes())
+                .map_err(|_| Reason::Malformed)
+        };
         let header = strict::object(&decode(header)?).ok_or(Reason::Malformed)?;
         // An unsigned token says so in its header: the algorithm is the reason then.
         let algorithm = algorithm(&header)?;
@@ -56,7 +61,14 @@ impl<'a> Parts<'a> {
         let kid = kid(&header)?;
         let payload = strict::object(&decode(payload)?).ok_or(Reason::Malformed)?;
         let signed = &token[..token.len() - signature.len() - 1];
-        Ok(Self { signed, signature, kid, algorithm, is_access_token, payload })
+        Ok(Self {
+            signed,
+            signature,
+            kid,
+            algorithm,
+            is_access_token,
+            payload,
+        })
     }
 
     /// The issuer that the token claims: only good for choosing among known ones.
@@ -75,18 +87,27 @@ fn algorithm(header: &Map<String, Value>) -> Result<Algorithm, Reason> {
     name.and_then(Algorithm::parse).ok_or(Reason::Algorithm)
 }
 
-/// Refuses what is no plain signed JWT. `jku`, `x5u`, `jwk` and `x5c` are not looked at: a token does not say how it is to
-/// be checked.
+/// Refuses what is no plain signed JWT. `jku`, `x5u`, `jwk` and `x5c` are not looked at: a token
+/// does not say how it is to be checked.
 fn kind(header: &Map<String, Value>) -> Result<bool, Reason> {
-    // `crit` lists what a reader must understand, and of extensions there is none here (RFC 7515, 4.1.11). The others change
-    // how the payload is to be read: unencoded, compressed, encrypted, nested.
-    if ["crit", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name)) {
+    // `crit` lists what a reader must understand, and of extensions there is none here (RFC 7515,
+    // 4.1.11). The others change how the payload is to be read: unencoded, compressed, encrypted,
+    // nested.
+    if ["crit", "b64", "zip", "enc"]
+        .iter()
+        .any(|name| header.contains_key(*name))
+    {
         return Err(Reason::Type);
     }
-    if header.get("cty").is_some_and(|cty| cty.as_str().is_none_or(|cty| cty.eq_ignore_ascii_case("jwt"))) {
+    if header.get("cty").is_some_and(|cty| {
+        cty.as_str()
+            .is_none_or(|cty| cty.eq_ignore_ascii_case("jwt"))
+    }) {
         return Err(Reason::Type);
     }
-    let Some(typ) = header.get("typ") else { return Ok(false) };
+    let Some(typ) = header.get("typ") else {
+        return Ok(false);
+    };
     let typ = typ.as_str().ok_or(Reason::Type)?.to_ascii_lowercase();
     match typ.strip_prefix("application/").unwrap_or(&typ) {
         "at+jwt" => Ok(true),

@@ -28,13 +28,21 @@ impl Verifier for Named {
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Named(name), &evidence, ()).await.unwrap().into_parts().0
+    weir_core::authenticate(&Named(name), &evidence, ())
+        .await
+        .unwrap()
+        .into_parts()
+        .0
 }
 
 fn key(principal: &Principal, n: u64) -> RecordKey {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&n.to_be_bytes());
-    RecordKey { principal: principal.clone(), kind: KIND, id }
+    RecordKey {
+        principal: principal.clone(),
+        kind: KIND,
+        id,
+    }
 }
 
 fn value(n: u64) -> Bytes {
@@ -48,13 +56,22 @@ struct Bench {
 
 fn bench(total: usize, per_principal: usize) -> Bench {
     let clock = Arc::new(FakeClock::default());
-    let records = MemoryRecords::new(clock.clone(), RecordCaps { total, per_principal });
+    let records = MemoryRecords::new(
+        clock.clone(),
+        RecordCaps {
+            total,
+            per_principal,
+        },
+    );
     Bench { clock, records }
 }
 
 impl Bench {
     async fn put(&self, key: &RecordKey, n: u64, expect: Expect) -> Written {
-        self.records.store(key, value(n), TTL, expect).await.unwrap()
+        self.records
+            .store(key, value(n), TTL, expect)
+            .await
+            .unwrap()
     }
 
     async fn load(&self, key: &RecordKey) -> Option<Record> {
@@ -66,7 +83,10 @@ impl Bench {
 async fn a_record_is_found_by_its_owner_alone() {
     let bench = bench(10, 10);
     let (ann, bob) = (principal("ann").await, principal("bob").await);
-    assert!(matches!(bench.put(&key(&ann, 1), 1, Expect::Absent).await, Written::Yes(_)));
+    assert!(matches!(
+        bench.put(&key(&ann, 1), 1, Expect::Absent).await,
+        Written::Yes(_)
+    ));
     assert_eq!(bench.load(&key(&ann, 1)).await.unwrap().value, value(1));
     assert!(bench.load(&key(&bob, 1)).await.is_none());
     assert!(!bench.records.remove(&key(&bob, 1)).await.unwrap());
@@ -80,16 +100,28 @@ async fn compare_and_set_lets_one_of_two_writers_win() {
     let bench = bench(10, 10);
     let ann = principal("ann").await;
     let one = key(&ann, 1);
-    let Written::Yes(first) = bench.put(&one, 1, Expect::Absent).await else { panic!() };
+    let Written::Yes(first) = bench.put(&one, 1, Expect::Absent).await else {
+        panic!()
+    };
     assert_eq!(bench.put(&one, 2, Expect::Absent).await, Written::Conflict);
-    let Written::Yes(second) = bench.put(&one, 2, Expect::Version(first)).await else { panic!() };
-    assert_eq!(bench.put(&one, 3, Expect::Version(first)).await, Written::Conflict);
+    let Written::Yes(second) = bench.put(&one, 2, Expect::Version(first)).await else {
+        panic!()
+    };
+    assert_eq!(
+        bench.put(&one, 3, Expect::Version(first)).await,
+        Written::Conflict
+    );
     assert_eq!(bench.load(&one).await.unwrap().value, value(2));
     assert_eq!(bench.records.count(KIND), 1);
     // A record made anew never looks like the one before it.
     bench.records.remove(&one).await.unwrap();
-    assert_eq!(bench.put(&one, 4, Expect::Version(second)).await, Written::Conflict);
-    let Written::Yes(anew) = bench.put(&one, 4, Expect::Absent).await else { panic!() };
+    assert_eq!(
+        bench.put(&one, 4, Expect::Version(second)).await,
+        Written::Conflict
+    );
+    let Written::Yes(anew) = bench.put(&one, 4, Expect::Absent).await else {
+        panic!()
+    };
     assert!(anew > second);
 }
 
@@ -101,11 +133,19 @@ async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
         bench.put(&key(&ann, n), n, Expect::Absent).await;
         bench.clock.advance(Duration::from_secs(1));
     }
-    bench.records.load(&key(&ann, 0), Some(TTL * 2)).await.unwrap().unwrap();
+    bench
+        .records
+        .load(&key(&ann, 0), Some(TTL * 2))
+        .await
+        .unwrap()
+        .unwrap();
     bench.clock.advance(TTL);
     assert!(bench.load(&key(&ann, 1)).await.is_none());
     assert!(bench.load(&key(&ann, 0)).await.is_some());
-    assert!(!bench.records.remove(&key(&ann, 1)).await.unwrap(), "an expired record is not there");
+    assert!(
+        !bench.records.remove(&key(&ann, 1)).await.unwrap(),
+        "an expired record is not there"
+    );
     assert_eq!(bench.records.expired(KIND), [key(&ann, 1), key(&ann, 2)]);
     assert!(bench.records.expired(KIND).is_empty());
     assert_eq!(bench.records.count(KIND), 1);
@@ -119,7 +159,11 @@ async fn a_touch_can_shorten_too() {
     let bench = bench(10, 10);
     let ann = principal("ann").await;
     bench.put(&key(&ann, 1), 1, Expect::Absent).await;
-    bench.records.load(&key(&ann, 1), Some(Duration::from_secs(1))).await.unwrap();
+    bench
+        .records
+        .load(&key(&ann, 1), Some(Duration::from_secs(1)))
+        .await
+        .unwrap();
     bench.clock.advance(Duration::from_secs(1));
     assert_eq!(bench.records.expired(KIND), [key(&ann, 1)]);
 }
@@ -129,17 +173,35 @@ async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
     let bench = bench(5, 2);
     let (ann, nobody) = (principal("ann").await, principal("").await);
     for n in 0..2 {
-        assert!(matches!(bench.put(&key(&ann, n), n, Expect::Absent).await, Written::Yes(_)));
+        assert!(matches!(
+            bench.put(&key(&ann, n), n, Expect::Absent).await,
+            Written::Yes(_)
+        ));
     }
-    assert_eq!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::OwnerFull);
+    assert_eq!(
+        bench.put(&key(&ann, 2), 2, Expect::Absent).await,
+        Written::OwnerFull
+    );
     for n in 0..3 {
-        assert!(matches!(bench.put(&key(&nobody, n), n, Expect::Absent).await, Written::Yes(_)));
+        assert!(matches!(
+            bench.put(&key(&nobody, n), n, Expect::Absent).await,
+            Written::Yes(_)
+        ));
     }
-    assert_eq!(bench.put(&key(&nobody, 3), 3, Expect::Absent).await, Written::Full);
+    assert_eq!(
+        bench.put(&key(&nobody, 3), 3, Expect::Absent).await,
+        Written::Full
+    );
     // What expired makes room without anybody having asked, and is still told.
     bench.clock.advance(TTL);
-    assert!(matches!(bench.put(&key(&nobody, 4), 4, Expect::Absent).await, Written::Yes(_)));
-    assert!(matches!(bench.put(&key(&ann, 5), 5, Expect::Absent).await, Written::Yes(_)));
+    assert!(matches!(
+        bench.put(&key(&nobody, 4), 4, Expect::Absent).await,
+        Written::Yes(_)
+    ));
+    assert!(matches!(
+        bench.put(&key(&ann, 5), 5, Expect::Absent).await,
+        Written::Yes(_)
+    ));
     assert_eq!(bench.records.expired(KIND).len(), 5);
     assert_eq!(bench.records.count(KIND), 2);
 }
@@ -162,7 +224,10 @@ async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
     assert!(refused > 0, "there is a bound of what waits to be told");
     assert_eq!(bench.records.expired(KIND).len(), written);
     assert_eq!(bench.records.count(KIND), 0);
-    assert!(matches!(bench.put(&key(&nobody, n), n, Expect::Absent).await, Written::Yes(_)));
+    assert!(matches!(
+        bench.put(&key(&nobody, n), n, Expect::Absent).await,
+        Written::Yes(_)
+    ));
 }
 
 #[tokio::test]
@@ -171,11 +236,23 @@ async fn a_failed_write_takes_no_place() {
     let ann = principal("ann").await;
     bench.put(&key(&ann, 1), 1, Expect::Absent).await;
     for _ in 0..10 {
-        assert_eq!(bench.put(&key(&ann, 1), 1, Expect::Absent).await, Written::Conflict);
+        assert_eq!(
+            bench.put(&key(&ann, 1), 1, Expect::Absent).await,
+            Written::Conflict
+        );
     }
-    assert!(matches!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::Yes(_)));
+    assert!(matches!(
+        bench.put(&key(&ann, 2), 2, Expect::Absent).await,
+        Written::Yes(_)
+    ));
     let long = Bytes::from(vec![0; LONGEST + 1]);
-    assert!(bench.records.store(&key(&ann, 1), long, TTL, Expect::Version(1)).await.is_err());
+    assert!(
+        bench
+            .records
+            .store(&key(&ann, 1), long, TTL, Expect::Version(1))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -186,7 +263,12 @@ async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
         bench.put(&key(&nobody, n), n, Expect::Absent).await;
         assert!(bench.records.remove(&key(&nobody, n)).await.unwrap());
     }
-    let left: usize = bench.records.shards.iter().map(|shard| lock(shard).order.len()).sum();
+    let left: usize = bench
+        .records
+        .shards
+        .iter()
+        .map(|shard| lock(shard).order.len())
+        .sum();
     assert!(left <= SHARDS * 65, "{left} items in the heaps");
 }
 
@@ -197,12 +279,17 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
     let nobody = principal("").await;
     for n in 0..MANY {
         bench.put(&key(&nobody, n), n, Expect::Absent).await;
-        bench.records.load(&key(&nobody, n), Some(TTL)).await.unwrap();
+        bench
+            .records
+            .load(&key(&nobody, n), Some(TTL))
+            .await
+            .unwrap();
     }
     let mut bytes = 0;
     for shard in &bench.records.shards {
         let shard = lock(shard);
-        // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a control byte each.
+        // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a
+        // control byte each.
         let slots = (shard.entries.capacity() * 8 / 7).next_power_of_two();
         bytes += slots * (size_of::<(Name, Box<Entry>)>() + 1);
         bytes += shard.entries.len() * (size_of::<Entry>() + 16);
@@ -220,17 +307,34 @@ async fn records_move_with_their_versions_their_time_and_their_places() {
     for key in &all {
         from.put(key, 7, Expect::Absent).await;
     }
-    let Written::Yes(version) = from.put(&all[0], 8, Expect::Version(1)).await else { panic!("not written") };
+    let Written::Yes(version) = from.put(&all[0], 8, Expect::Version(1)).await else {
+        panic!("not written")
+    };
     from.clock.advance(TTL / 2);
     to.clock.advance(TTL * 5);
-    from.records.take_all().into_iter().for_each(|record| to.records.put(record));
-    assert_eq!((from.records.count(KIND), from.load(&all[0]).await.is_none()), (0, true));
-    assert_eq!(from.put(&all[1], 1, Expect::Absent).await, Written::Yes(2), "its owner has room again");
+    from.records
+        .take_all()
+        .into_iter()
+        .for_each(|record| to.records.put(record));
+    assert_eq!(
+        (from.records.count(KIND), from.load(&all[0]).await.is_none()),
+        (0, true)
+    );
+    assert_eq!(
+        from.put(&all[1], 1, Expect::Absent).await,
+        Written::Yes(2),
+        "its owner has room again"
+    );
     assert_eq!(to.records.count(KIND), 3, "the caps do not bind what moves");
     let found = to.load(&all[0]).await.unwrap();
     assert_eq!((found.value, found.version), (value(8), version));
-    assert_eq!(to.put(&key(&ann, 9), 1, Expect::Absent).await, Written::Full);
-    assert!(matches!(to.put(&all[0], 9, Expect::Version(version)).await, Written::Yes(newer) if newer > version));
+    assert_eq!(
+        to.put(&key(&ann, 9), 1, Expect::Absent).await,
+        Written::Full
+    );
+    assert!(
+        matches!(to.put(&all[0], 9, Expect::Version(version)).await, Written::Yes(newer) if newer > version)
+    );
     // The write gave it all its time again.
     to.clock.advance(TTL / 2);
     assert_eq!(to.records.expired(KIND).len(), 2);
@@ -239,8 +343,8 @@ async fn records_move_with_their_versions_their_time_and_their_places() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
-    /// Against a plain model: same answers, same counts, every expiry told exactly once. Ids are not used again, as
-    /// random ones are not.
+    /// Against a plain model: same answers, same counts, every expiry told exactly once. Ids are
+    /// not used again, as random ones are not.
     #[test]
     fn records_behave_like_a_plain_map(steps in proptest::collection::vec((0..5_u8, 0..60_u64, 1..50_u64), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -14,8 +14,9 @@ use tokio::net::TcpStream;
 use super::insert;
 use crate::task::Owned;
 
-/// Connections that are kept from one request to the next, as an ordinary client's pool does: a request is sent again on
-/// another connection where the one that it was meant for had closed, or refused it, before it was read.
+/// Connections that are kept from one request to the next, as an ordinary client's pool does: a
+/// request is sent again on another connection where the one that it was meant for had closed, or
+/// refused it, before it was read.
 #[derive(Clone, Debug)]
 pub(super) struct KeptConnections(Client<HttpConnector, Full<Bytes>>);
 
@@ -23,7 +24,11 @@ impl KeptConnections {
     pub(super) fn new(http2: bool) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        Self(Client::builder(TokioExecutor::new()).http2_only(http2).build(connector))
+        Self(
+            Client::builder(TokioExecutor::new())
+                .http2_only(http2)
+                .build(connector),
+        )
     }
 
     /// Sends and waits for the head of the answer.
@@ -48,10 +53,17 @@ pub(super) async fn exchange(
     stream.set_nodelay(true)?;
     if http2 {
         *request.uri_mut() = url.clone();
-        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(io::Error::other)?;
         let owned = Owned::spawn(async { drop(connection.await) });
-        return Ok((sender.send_request(request).await.map_err(io::Error::other)?, owned));
+        return Ok((
+            sender
+                .send_request(request)
+                .await
+                .map_err(io::Error::other)?,
+            owned,
+        ));
     }
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(io::Error::other)?;
@@ -61,5 +73,11 @@ pub(super) async fn exchange(
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(io::Error::other)?;
     let owned = Owned::spawn(async { drop(connection.await) });
-    Ok((sender.send_request(request).await.map_err(io::Error::other)?, owned))
+    Ok((
+        sender
+            .send_request(request)
+            .await
+            .map_err(io::Error::other)?,
+        owned,
+    ))
 }

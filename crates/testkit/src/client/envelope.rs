@@ -20,12 +20,17 @@ pub struct Modern {
 
 impl Default for Modern {
     fn default() -> Self {
-        Self { capabilities: json!({}), log_level: None, version: Revision::MODERN.as_str().to_owned() }
+        Self {
+            capabilities: json!({}),
+            log_level: None,
+            version: Revision::MODERN.as_str().to_owned(),
+        }
     }
 }
 
 impl Modern {
-    /// Adds `_meta` to `params` and the mirrored headers to `headers`. `_meta` members that the caller gave stay.
+    /// Adds `_meta` to `params` and the mirrored headers to `headers`. `_meta` members that the
+    /// caller gave stay.
     pub(super) fn dress(&self, headers: &mut HeaderMap, method: &str, params: Value) -> Value {
         let mut params = if params.is_null() { json!({}) } else { params };
         let mut own = json!({

@@ -1,4 +1,5 @@
-//! A second, deliberately plain reader of server-sent events, so that tests do not check weir's decoder with itself.
+//! A second, deliberately plain reader of server-sent events, so that tests do not check weir's
+//! decoder with itself.
 
 use bytes::{Bytes, BytesMut};
 
@@ -17,7 +18,8 @@ pub struct SseEvent {
     pub comments: Vec<String>,
 }
 
-/// Collects bytes and gives whole events. A block of comments alone is an event too: tests want to see keep-alives.
+/// Collects bytes and gives whole events. A block of comments alone is an event too: tests want to
+/// see keep-alives.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     buffer: BytesMut,
@@ -52,7 +54,11 @@ impl Reader {
 /// Where the first blank line at or after `from` is: length of the block, length of the separator.
 fn block_end(buffer: &[u8], from: usize) -> Option<(usize, usize)> {
     let separators: [&[u8]; 3] = [b"\n\n", b"\r\n\r\n", b"\r\r"];
-    let starts_with = |at: usize| separators.iter().find(|separator| buffer[at..].starts_with(separator));
+    let starts_with = |at: usize| {
+        separators
+            .iter()
+            .find(|separator| buffer[at..].starts_with(separator))
+    };
     (from..buffer.len()).find_map(|at| starts_with(at).map(|separator| (at, separator.len())))
 }
 
@@ -83,12 +89,28 @@ mod tests {
     fn events_are_read_whatever_the_line_ending() {
         for newline in ["\n", "\r\n", "\r"] {
             let mut reader = Reader::default();
-            let text = ["event: message", "id: 7", "data: a", "data: b", "", ": ping", "", "data: open"].join(newline);
+            let text = [
+                "event: message",
+                "id: 7",
+                "data: a",
+                "data: b",
+                "",
+                ": ping",
+                "",
+                "data: open",
+            ]
+            .join(newline);
             reader.push(&Bytes::from(text));
             let first = reader.next();
-            assert_eq!(first.as_ref().map(|event| event.data.as_str()), Some("a\nb"));
+            assert_eq!(
+                first.as_ref().map(|event| event.data.as_str()),
+                Some("a\nb")
+            );
             assert_eq!(first.and_then(|event| event.id), Some("7".to_owned()));
-            assert_eq!(reader.next().map(|event| event.comments), Some(vec!["ping".to_owned()]));
+            assert_eq!(
+                reader.next().map(|event| event.comments),
+                Some(vec!["ping".to_owned()])
+            );
             assert_eq!(reader.next(), None);
             assert_eq!(reader.remainder(), b"data: open");
         }

@@ -1,4 +1,5 @@
-//! One HTTP exchange: the head at once, the messages as they come, and the connection closed by dropping it.
+//! One HTTP exchange: the head at once, the messages as they come, and the connection closed by
+//! dropping it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,8 +17,9 @@ use crate::recorder::{Recorder, Seen};
 use crate::schemas::Sender;
 use crate::task::Owned;
 
-/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does; of a client that
-/// keeps its connections it closes an HTTP/1.1 connection that is not read to the end, and resets an HTTP/2 stream.
+/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes
+/// does; of a client that keeps its connections it closes an HTTP/1.1 connection that is not read
+/// to the end, and resets an HTTP/2 stream.
 #[derive(Debug)]
 pub struct Exchange {
     /// HTTP status.
@@ -41,7 +43,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// Headers of the answer.
     pub headers: HeaderMap,
-    /// Every JSON-RPC message, in order; the items of a batch one by one. Empty where the body is not JSON.
+    /// Every JSON-RPC message, in order; the items of a batch one by one. Empty where the body is
+    /// not JSON.
     pub messages: Vec<Value>,
     /// Every server-sent event, comments too; empty for a JSON body.
     pub events: Vec<SseEvent>,
@@ -67,7 +70,12 @@ impl Exchange {
     }
 
     /// Keeps every message as part of the answer to `method`, also in `recorder`.
-    pub(super) fn recorded(mut self, recorder: Option<Recorder>, revision: Revision, method: &str) -> Self {
+    pub(super) fn recorded(
+        mut self,
+        recorder: Option<Recorder>,
+        revision: Revision,
+        method: &str,
+    ) -> Self {
         self.recorder = Some((recorder, revision, method.to_owned()));
         self
     }
@@ -77,8 +85,8 @@ impl Exchange {
         content_type(&self.headers).is_some_and(|media| media.starts_with("text/event-stream"))
     }
 
-    /// The next JSON-RPC message; `None` at the end. Errors when the connection breaks or an event is no JSON.
-    /// Dropping the future loses nothing.
+    /// The next JSON-RPC message; `None` at the end. Errors when the connection breaks or an event
+    /// is no JSON. Dropping the future loses nothing.
     pub async fn next_message(&mut self) -> io::Result<Option<Value>> {
         loop {
             if let Some(message) = self.pending.pop_front() {
@@ -111,7 +119,10 @@ impl Exchange {
                 if self.reader.remainder().is_empty() {
                     return Ok(None);
                 }
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended inside an event"));
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the stream ended inside an event",
+                ));
             }
         }
     }
@@ -127,7 +138,13 @@ impl Exchange {
             while self.read().await? {}
         }
         let body = self.whole.freeze();
-        Ok(Answer { status: self.status, headers: self.headers, messages, events: self.events, body })
+        Ok(Answer {
+            status: self.status,
+            headers: self.headers,
+            messages,
+            events: self.events,
+            body,
+        })
     }
 
     /// Reads the next piece of the body without looking into it; `None` at the end.
@@ -159,7 +176,10 @@ impl Exchange {
         if self.events.is_empty() && is_json(&self.headers) {
             let text = String::from_utf8(self.whole.to_vec()).map_err(io::Error::other)?;
             // A JSON body is read once: this mark stands for it.
-            self.events.push(SseEvent { data: text.clone(), ..SseEvent::default() });
+            self.events.push(SseEvent {
+                data: text.clone(),
+                ..SseEvent::default()
+            });
             self.queue(&text)?;
             return Ok(!self.pending.is_empty());
         }
@@ -175,7 +195,11 @@ impl Exchange {
             for message in &messages {
                 emitted::note(Sender::Server, *revision, answered, message);
                 let Some(recorder) = recorder else { continue };
-                recorder.add(Seen { revision: *revision, answered: answered.clone(), message: message.clone() });
+                recorder.add(Seen {
+                    revision: *revision,
+                    answered: answered.clone(),
+                    message: message.clone(),
+                });
             }
         }
         self.pending.extend(messages);
@@ -189,7 +213,9 @@ impl Answer {
     /// # Panics
     /// When there is no message; the panic says what came instead.
     pub fn last(&self) -> &Value {
-        self.messages.last().unwrap_or_else(|| panic!("no JSON-RPC message in {} {:?}", self.status, self.body))
+        self.messages
+            .last()
+            .unwrap_or_else(|| panic!("no JSON-RPC message in {} {:?}", self.status, self.body))
     }
 
     /// The result of the answer.
@@ -197,7 +223,9 @@ impl Answer {
     /// # Panics
     /// When the answer is no result; the panic shows it.
     pub fn result(&self) -> &Value {
-        self.last().get("result").unwrap_or_else(|| panic!("not a result: {} {}", self.status, self.last()))
+        self.last()
+            .get("result")
+            .unwrap_or_else(|| panic!("not a result: {} {}", self.status, self.last()))
     }
 
     /// The error of the answer.
@@ -205,7 +233,9 @@ impl Answer {
     /// # Panics
     /// When the answer is no error; the panic shows it.
     pub fn error(&self) -> &Value {
-        self.last().get("error").unwrap_or_else(|| panic!("not an error: {} {}", self.status, self.last()))
+        self.last()
+            .get("error")
+            .unwrap_or_else(|| panic!("not an error: {} {}", self.status, self.last()))
     }
 
     /// The code of the error.
@@ -213,7 +243,9 @@ impl Answer {
     /// # Panics
     /// When the answer is no error.
     pub fn code(&self) -> i64 {
-        self.error()["code"].as_i64().unwrap_or_else(|| panic!("an error without a code: {}", self.last()))
+        self.error()["code"]
+            .as_i64()
+            .unwrap_or_else(|| panic!("an error without a code: {}", self.last()))
     }
 
     /// The text of the first content block of a tool's result.
@@ -221,12 +253,16 @@ impl Answer {
     /// # Panics
     /// When the answer has none.
     pub fn text(&self) -> &str {
-        self.result()["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {}", self.last()))
+        self.result()["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no text in {}", self.last()))
     }
 
     /// The notifications of this method that came before the answer.
     pub fn notes<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.messages.iter().filter(move |message| message["method"] == method)
+        self.messages
+            .iter()
+            .filter(move |message| message["method"] == method)
     }
 
     /// A header as text.

@@ -17,10 +17,15 @@ impl RawSocket {
     /// Connects to the host and port of `url`. Errors when it is no absolute URL or nobody listens.
     pub async fn connect(url: &str) -> io::Result<Self> {
         let url: Uri = url.parse().map_err(io::Error::other)?;
-        let authority = url.authority().ok_or_else(|| io::Error::other("an absolute URL is needed"))?;
+        let authority = url
+            .authority()
+            .ok_or_else(|| io::Error::other("an absolute URL is needed"))?;
         let stream = TcpStream::connect(authority.as_str()).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, read: Vec::new() })
+        Ok(Self {
+            stream,
+            read: Vec::new(),
+        })
     }
 
     /// Writes bytes as they are.
@@ -33,8 +38,9 @@ impl RawSocket {
         self.stream.shutdown().await
     }
 
-    /// Reads until `wanted` has come and gives all that was read since the last call, including bytes after it.
-    /// Errors with what came instead when the connection ends first, or after 16 MiB.
+    /// Reads until `wanted` has come and gives all that was read since the last call, including
+    /// bytes after it. Errors with what came instead when the connection ends first, or after 16
+    /// MiB.
     pub async fn read_until(&mut self, wanted: &str) -> io::Result<String> {
         loop {
             let text = String::from_utf8_lossy(&self.read).into_owned();
@@ -43,7 +49,9 @@ impl RawSocket {
                 return Ok(text);
             }
             if self.read.len() > 16 << 20 || self.stream.read_buf(&mut self.read).await? == 0 {
-                return Err(io::Error::other(format!("{wanted:?} never came, but: {text:?}")));
+                return Err(io::Error::other(format!(
+                    "{wanted:?} never came, but: {text:?}"
+                )));
             }
         }
     }
@@ -56,7 +64,10 @@ impl RawSocket {
     /// Reads until the other side closes and gives all of it, at most 16 MiB.
     pub async fn read_to_end(mut self) -> io::Result<String> {
         let mut all = self.read;
-        (&mut self.stream).take(16 << 20).read_to_end(&mut all).await?;
+        (&mut self.stream)
+            .take(16 << 20)
+            .read_to_end(&mut all)
+            .await?;
         Ok(String::from_utf8_lossy(&all).into_owned())
     }
 }

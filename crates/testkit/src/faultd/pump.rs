@@ -44,7 +44,9 @@ pub(super) async fn pump(
         toxics: shared.toxics.subscribe(),
         direction,
         passed: 0,
-        random: shared.seed ^ (number << 1 | u64::from(direction == Direction::Up)).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        random: shared.seed
+            ^ (number << 1 | u64::from(direction == Direction::Up))
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15),
     };
     let mut buffer = vec![0; PIECE];
     loop {
@@ -78,7 +80,9 @@ pub(super) async fn pump(
         if pump.write(&mut to, piece, &toxics).await.is_err() {
             return Verdict::Reset;
         }
-        shared.passed(direction).fetch_add(length as u64, Ordering::Relaxed);
+        shared
+            .passed(direction)
+            .fetch_add(length as u64, Ordering::Relaxed);
     }
 }
 
@@ -92,7 +96,11 @@ struct Pump {
 impl Pump {
     fn current(&mut self) -> Vec<Toxic> {
         let toxics = self.toxics.borrow_and_update();
-        toxics.iter().filter(|(direction, _)| *direction == self.direction).map(|(_, toxic)| *toxic).collect()
+        toxics
+            .iter()
+            .filter(|(direction, _)| *direction == self.direction)
+            .map(|(_, toxic)| *toxic)
+            .collect()
     }
 
     /// Ends when the toxics changed; never, once the proxy is gone.
@@ -103,7 +111,10 @@ impl Pump {
     }
 
     fn at_limit(&self, toxics: &[Toxic]) -> Option<Limit> {
-        let nearest = toxics.iter().filter_map(limit).min_by_key(|(bytes, _)| *bytes)?;
+        let nearest = toxics
+            .iter()
+            .filter_map(limit)
+            .min_by_key(|(bytes, _)| *bytes)?;
         (nearest.0 <= self.passed).then_some(nearest.1)
     }
 
@@ -113,23 +124,41 @@ impl Pump {
             Toxic::Slice { bytes, .. } => (*bytes).max(1),
             // About fifty pieces a second: smooth enough.
             Toxic::Bandwidth(rate) => usize::try_from((rate / 50).max(1)).unwrap_or(PIECE),
-            other => limit(other)
-                .map_or(PIECE, |(bytes, _)| usize::try_from(bytes.saturating_sub(self.passed)).unwrap_or(PIECE)),
+            other => limit(other).map_or(PIECE, |(bytes, _)| {
+                usize::try_from(bytes.saturating_sub(self.passed)).unwrap_or(PIECE)
+            }),
         };
-        toxics.iter().map(allowed).min().unwrap_or(PIECE).clamp(1, PIECE)
+        toxics
+            .iter()
+            .map(allowed)
+            .min()
+            .unwrap_or(PIECE)
+            .clamp(1, PIECE)
     }
 
-    async fn write(&mut self, to: &mut WriteHalf<'_>, piece: &mut [u8], toxics: &[Toxic]) -> io::Result<()> {
+    async fn write(
+        &mut self,
+        to: &mut WriteHalf<'_>,
+        piece: &mut [u8],
+        toxics: &[Toxic],
+    ) -> io::Result<()> {
         let mut times = 1;
         for toxic in toxics {
             match *toxic {
-                Toxic::Latency { wait, jitter } => tokio::time::sleep(wait + self.part_of(jitter)).await,
+                Toxic::Latency { wait, jitter } => {
+                    tokio::time::sleep(wait + self.part_of(jitter)).await
+                }
                 Toxic::Bandwidth(rate) => {
-                    tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / rate.max(1) as f64)).await;
+                    tokio::time::sleep(Duration::from_secs_f64(
+                        piece.len() as f64 / rate.max(1) as f64,
+                    ))
+                    .await;
                 }
                 Toxic::Slice { every, .. } => tokio::time::sleep(every).await,
                 Toxic::Corrupt { at } => {
-                    let byte = at.checked_sub(self.passed).and_then(|offset| usize::try_from(offset).ok());
+                    let byte = at
+                        .checked_sub(self.passed)
+                        .and_then(|offset| usize::try_from(offset).ok());
                     if let Some(byte) = byte.and_then(|offset| piece.get_mut(offset)) {
                         *byte = !*byte;
                     }

@@ -1,4 +1,5 @@
-//! What a mock tool does, as a list of small steps. The named behaviours are such lists; a test may write its own.
+//! What a mock tool does, as a list of small steps. The named behaviours are such lists; a test may
+//! write its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,12 @@ pub struct Behaviour {
     pub(super) drip: Option<Drip>,
 }
 
-/// One thing that happens in an answer. In texts that are sent as messages `"$id"` stands for the id of the request and
-/// `"$token"` for its progress token, quotes included.
+/// One thing that happens in an answer. In texts that are sent as messages `"$id"` stands for the
+/// id of the request and `"$token"` for its progress token, quotes included.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A progress notification (progress, total) with the token of the request; nothing when it has none.
+    /// A progress notification (progress, total) with the token of the request; nothing when it has
+    /// none.
     Progress(u64, u64),
     /// A log message. Sent only to those who asked for the level, unless `unasked`.
     Log {
@@ -94,7 +96,10 @@ pub struct Gate(Arc<Semaphore>);
 
 impl Gate {
     /// A closed gate.
-    #[expect(clippy::new_without_default, reason = "a gate is closed, which Default would not say")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a gate is closed, which Default would not say"
+    )]
     pub fn new() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
@@ -121,7 +126,13 @@ impl Behaviour {
     /// Exactly these steps.
     pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps = steps.into_iter().collect();
-        Self { steps, form: Form::Auto, status: StatusCode::OK, headers: Vec::new(), drip: None }
+        Self {
+            steps,
+            form: Form::Auto,
+            status: StatusCode::OK,
+            headers: Vec::new(),
+            drip: None,
+        }
     }
 
     /// Answers with its arguments.
@@ -150,12 +161,19 @@ impl Behaviour {
 
     /// `count` progress notifications, then the arguments.
     pub fn progress(count: u64) -> Self {
-        Self::steps((1..=count).map(|done| Step::Progress(done, count)).chain([Step::Echo]))
+        Self::steps(
+            (1..=count)
+                .map(|done| Step::Progress(done, count))
+                .chain([Step::Echo]),
+        )
     }
 
     /// One log message of each level to those who want it, then the arguments.
     pub fn log(levels: &[LogLevel]) -> Self {
-        let logs = levels.iter().map(|&level| Step::Log { level, unasked: false });
+        let logs = levels.iter().map(|&level| Step::Log {
+            level,
+            unasked: false,
+        });
         Self::steps(logs.chain([Step::Echo]))
     }
 
@@ -186,8 +204,11 @@ impl Behaviour {
 
     /// Answers with an array of a progress notification and the result, as 2025-03-26 allows.
     pub fn batch() -> Self {
-        let note = message(r#""method":"notifications/progress","params":{"progressToken":"$token","progress":1}"#);
-        let answer = message(r#""id":"$id","result":{"content":[{"type":"text","text":"from a batch"}]}"#);
+        let note = message(
+            r#""method":"notifications/progress","params":{"progressToken":"$token","progress":1}"#,
+        );
+        let answer =
+            message(r#""id":"$id","result":{"content":[{"type":"text","text":"from a batch"}]}"#);
         Self::steps([Step::Send(format!("[{note},{answer}]"))])
     }
 
@@ -207,7 +228,8 @@ impl Behaviour {
 
     /// The same with this HTTP status.
     pub fn with_status(mut self, status: u16) -> Self {
-        self.status = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+        self.status =
+            StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
         self
     }
 
@@ -231,14 +253,24 @@ impl Behaviour {
 
     /// The same, a few bytes at a time.
     pub fn dripping(mut self, bytes: usize, every: Duration) -> Self {
-        self.drip = Some(Drip { bytes: bytes.max(1), every });
+        self.drip = Some(Drip {
+            bytes: bytes.max(1),
+            every,
+        });
         self
     }
 
     /// Whether the body is a stream of events.
     pub(super) fn is_events(&self) -> bool {
         let says_more = |step: &Step| {
-            matches!(step, Step::Progress(..) | Step::Log { .. } | Step::Send(_) | Step::Ask { .. } | Step::Comment)
+            matches!(
+                step,
+                Step::Progress(..)
+                    | Step::Log { .. }
+                    | Step::Send(_)
+                    | Step::Ask { .. }
+                    | Step::Comment
+            )
         };
         match self.form {
             Form::Auto => self.steps.iter().any(says_more),

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Says how many more bytes a connection lets out before it is reset. Clones speak of the same connection.
+/// Says how many more bytes a connection lets out before it is reset. Clones speak of the same
+/// connection.
 #[derive(Clone, Debug)]
 pub(super) struct Switch(Arc<AtomicUsize>);
 
@@ -47,7 +48,11 @@ impl AsyncRead for Breakable {
 }
 
 impl AsyncWrite for Breakable {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let allowed = self.switch.0.load(Ordering::Relaxed);
         if allowed == usize::MAX {
             return Pin::new(&mut self.stream).poll_write(context, bytes);
@@ -58,7 +63,8 @@ impl AsyncWrite for Breakable {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let length = bytes.len().min(allowed);
-        let written = std::task::ready!(Pin::new(&mut self.stream).poll_write(context, &bytes[..length]))?;
+        let written =
+            std::task::ready!(Pin::new(&mut self.stream).poll_write(context, &bytes[..length]))?;
         self.switch.0.store(allowed - written, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }

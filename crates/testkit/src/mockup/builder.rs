@@ -34,7 +34,11 @@ impl Builder {
             tasks: false,
             name: "mockup".to_owned(),
         };
-        Self { settings, tools: Vec::new(), rules: Vec::new() }
+        Self {
+            settings,
+            tools: Vec::new(),
+            rules: Vec::new(),
+        }
     }
 
     /// Adds so many echoing tools, `tool_0000` and so on.
@@ -83,7 +87,8 @@ impl Builder {
         self
     }
 
-    /// Answers a session that is gone with this status: 404 by default, 400 as some real servers do.
+    /// Answers a session that is gone with this status: 404 by default, 400 as some real servers
+    /// do.
     pub fn lost_session(mut self, status: u16) -> Self {
         self.settings.lost_session = status;
         self
@@ -113,11 +118,15 @@ impl Builder {
         self
     }
 
-    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain ones. A server of both eras
-    /// has those of the modern one.
+    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain
+    /// ones. A server of both eras has those of the modern one.
     pub fn with_tasks(self) -> Self {
         let legacy = self.settings.legacy.unwrap_or(Revision::MODERN);
-        let revision = if self.settings.modern { Revision::MODERN } else { legacy };
+        let revision = if self.settings.modern {
+            Revision::MODERN
+        } else {
+            legacy
+        };
         self.with_tasks_of(revision)
     }
 
@@ -134,9 +143,14 @@ impl Builder {
         self
     }
 
-    /// Answers every request of this kind so, before any tool runs: a JSON-RPC method, `GET`, `DELETE`, or `*`.
+    /// Answers every request of this kind so, before any tool runs: a JSON-RPC method, `GET`,
+    /// `DELETE`, or `*`.
     pub fn on(mut self, kind: &str, behaviour: Behaviour) -> Self {
-        self.rules.push(Rule { kind: kind.to_owned(), left: usize::MAX, behaviour });
+        self.rules.push(Rule {
+            kind: kind.to_owned(),
+            left: usize::MAX,
+            behaviour,
+        });
         self
     }
 

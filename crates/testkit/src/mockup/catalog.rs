@@ -33,7 +33,10 @@ impl Tool {
     /// A tool that takes any object and echoes.
     pub fn new(name: &str) -> Self {
         let schema = json!({"type": "object"});
-        Self::raw(&json!({"name": name, "description": format!("mock {name}"), "inputSchema": schema}).to_string())
+        Self::raw(
+            &json!({"name": name, "description": format!("mock {name}"), "inputSchema": schema})
+                .to_string(),
+        )
     }
 
     /// A tool of exactly this definition, kept byte for byte. It echoes.
@@ -41,9 +44,18 @@ impl Tool {
     /// # Panics
     /// When `definition` is no JSON object with a name.
     pub fn raw(definition: &str) -> Self {
-        let parsed: Value = serde_json::from_str(definition).unwrap_or_else(|error| panic!("{definition}: {error}"));
-        let name = parsed["name"].as_str().unwrap_or_else(|| panic!("no name in {definition}")).to_owned();
-        Self { name, definition: definition.to_owned(), behaviours: vec![Behaviour::echo()], needs: None }
+        let parsed: Value = serde_json::from_str(definition)
+            .unwrap_or_else(|error| panic!("{definition}: {error}"));
+        let name = parsed["name"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no name in {definition}"))
+            .to_owned();
+        Self {
+            name,
+            definition: definition.to_owned(),
+            behaviours: vec![Behaviour::echo()],
+            needs: None,
+        }
     }
 
     /// The same with one more or another member in its definition, such as `outputSchema`.
@@ -77,26 +89,41 @@ impl Tool {
 
     /// `count` echoing tools named `tool_0000` and so on.
     pub fn numbered(count: usize) -> Vec<Self> {
-        (0..count).map(|number| Self::new(&format!("tool_{number:04}"))).collect()
+        (0..count)
+            .map(|number| Self::new(&format!("tool_{number:04}")))
+            .collect()
     }
 }
 
-/// One page, as the members of a list result: `"tools":[...]` and perhaps `"nextCursor":...`. `None` for a bad cursor.
-pub(super) fn page(tools: &[&Tool], size: usize, cursors: Cursors, cursor: Option<&str>) -> Option<String> {
+/// One page, as the members of a list result: `"tools":[...]` and perhaps `"nextCursor":...`.
+/// `None` for a bad cursor.
+pub(super) fn page(
+    tools: &[&Tool],
+    size: usize,
+    cursors: Cursors,
+    cursor: Option<&str>,
+) -> Option<String> {
     let start = match (cursor, cursors) {
         (None, _) | (Some("again"), Cursors::Same) => 0,
         (Some(""), Cursors::Empty) => size,
         (Some(cursor), _) => cursor.strip_prefix("from:")?.parse().ok()?,
     };
     if cursors == Cursors::Endless {
-        let fresh: Vec<_> = (start..start + size).map(|n| Tool::new(&format!("endless_{n:06}")).definition).collect();
-        return Some(members(fresh.iter().map(String::as_str), Some(&format!("from:{}", start + size))));
+        let fresh: Vec<_> = (start..start + size)
+            .map(|n| Tool::new(&format!("endless_{n:06}")).definition)
+            .collect();
+        return Some(members(
+            fresh.iter().map(String::as_str),
+            Some(&format!("from:{}", start + size)),
+        ));
     }
     if start > 0 && start >= tools.len() {
         return None;
     }
     let end = tools.len().min(start + size);
-    let shown = tools[start..end].iter().map(|tool| tool.definition.as_str());
+    let shown = tools[start..end]
+        .iter()
+        .map(|tool| tool.definition.as_str());
     let next = match cursors {
         Cursors::Same => Some("again".to_owned()),
         _ if end == tools.len() => None,
@@ -126,8 +153,13 @@ mod tests {
         for _ in 0..5 {
             let page = page(&tools, size, cursors, cursor.as_deref()).unwrap();
             let page: Value = serde_json::from_str(&format!("{{{page}}}")).unwrap();
-            names
-                .extend(page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+            names.extend(
+                page["tools"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|tool| tool["name"].as_str().unwrap().to_owned()),
+            );
             match page["nextCursor"].as_str() {
                 Some(next) => seen.push(next.to_owned()),
                 None => break,
@@ -140,9 +172,15 @@ mod tests {
     #[test]
     fn pages_end_or_do_not_as_scripted() {
         let (names, cursors) = walk(5, 2, Cursors::Good);
-        assert_eq!((names.len(), cursors), (5, vec!["from:2".to_owned(), "from:4".to_owned()]));
+        assert_eq!(
+            (names.len(), cursors),
+            (5, vec!["from:2".to_owned(), "from:4".to_owned()])
+        );
         let (names, cursors) = walk(5, 2, Cursors::Empty);
-        assert_eq!((names.len(), cursors), (5, vec![String::new(), "from:4".to_owned()]));
+        assert_eq!(
+            (names.len(), cursors),
+            (5, vec![String::new(), "from:4".to_owned()])
+        );
         assert_eq!(walk(5, 2, Cursors::Same).1, ["again"; 5]);
         let (names, cursors) = walk(0, 2, Cursors::Endless);
         assert_eq!((names.len(), cursors.len()), (10, 5));

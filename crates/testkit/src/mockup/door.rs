@@ -1,4 +1,5 @@
-//! Who gets in: a mock server that wants tokens, the documents it serves to everybody, and what must never arrive at all.
+//! Who gets in: a mock server that wants tokens, the documents it serves to everybody, and what
+//! must never arrive at all.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,16 +27,25 @@ pub(super) struct Door {
 impl Door {
     /// An answer that goes before everything else.
     pub(super) fn answer(&self, request: &Recorded) -> Option<Response<Body>> {
-        if let Some(document) = self.documents.get(&request.path).filter(|_| request.verb == Method::GET) {
+        if let Some(document) = self
+            .documents
+            .get(&request.path)
+            .filter(|_| request.verb == Method::GET)
+        {
             return Some(json_text(StatusCode::OK, document.clone()));
         }
         let accepted = self.accepted.as_ref()?;
-        if request.header("authorization").is_some_and(|shown| accepted.contains(shown)) {
+        if request
+            .header("authorization")
+            .is_some_and(|shown| accepted.contains(shown))
+        {
             return None;
         }
         let mut refusal = empty(StatusCode::UNAUTHORIZED);
         if let Some(challenge) = &self.challenge {
-            refusal.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
+            refusal
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge.clone());
         }
         Some(refusal)
     }
@@ -44,24 +54,34 @@ impl Door {
 impl Mockup {
     /// Serves a JSON document to every GET of this path, with or without a token.
     pub fn document(&self, path: &str, document: &Value) {
-        self.shared.change(|inner| inner.door.documents.insert(path.to_owned(), document.to_string()));
+        self.shared.change(|inner| {
+            inner
+                .door
+                .documents
+                .insert(path.to_owned(), document.to_string())
+        });
     }
 
     /// Answers with 401 unless `Authorization` is one of these from now on.
     pub fn accept_only(&self, authorizations: &[&str]) {
         let accepted = authorizations.iter().map(|&one| one.to_owned()).collect();
-        self.shared.change(|inner| inner.door.accepted = Some(accepted));
+        self.shared
+            .change(|inner| inner.door.accepted = Some(accepted));
     }
 
     /// Says this in `WWW-Authenticate` with every 401.
     pub fn challenge(&self, text: &[u8]) {
         let challenge = HeaderValue::from_bytes(text).unwrap_or_else(|error| panic!("{error}"));
-        self.shared.change(|inner| inner.door.challenge = Some(challenge));
+        self.shared
+            .change(|inner| inner.door.challenge = Some(challenge));
     }
 
     /// The requests that hold this text anywhere: in path, headers or body.
     pub fn requests_with(&self, text: &str) -> Vec<Recorded> {
-        self.requests().into_iter().filter(|request| request.holds(text)).collect()
+        self.requests()
+            .into_iter()
+            .filter(|request| request.holds(text))
+            .collect()
     }
 }
 
@@ -70,7 +90,10 @@ impl Drop for Mockup {
     fn drop(&mut self) {
         let found = self.requests_with(CANARY);
         if let Some(leak) = found.first().filter(|_| !std::thread::panicking()) {
-            panic!("{} requests hold a canary; the first: {leak:?}", found.len());
+            panic!(
+                "{} requests hold a canary; the first: {leak:?}",
+                found.len()
+            );
         }
     }
 }

@@ -22,7 +22,11 @@ pub(super) struct Ending {
 
 impl Ending {
     pub(super) fn new(shared: Arc<Shared>, tool: Option<String>) -> Self {
-        Self { shared, tool, ended: None }
+        Self {
+            shared,
+            tool,
+            ended: None,
+        }
     }
 
     /// Counts this end, unless there was one already.

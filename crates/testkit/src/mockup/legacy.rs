@@ -25,7 +25,11 @@ struct Known {
     alive: Option<watch::Receiver<()>>,
 }
 
-pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    switch: &Switch,
+) -> Response<Body> {
     if request.verb == Method::POST && request.method() == "initialize" {
         return initialize(shared, request);
     }
@@ -46,7 +50,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
     }
 }
 
-async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &Switch) -> Response<Body> {
+async fn post(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    known: Known,
+    switch: &Switch,
+) -> Response<Body> {
     let (id, params) = (&request.message["id"], &request.message["params"]);
     if id.is_null() || request.method().is_empty() {
         take_in(shared, request);
@@ -63,8 +72,13 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
             });
             result(id, "{}")
         }
-        "resources/subscribe" | "resources/unsubscribe" if shared.settings.library => subscribe(shared, request),
-        "tools/list" => match shared.page(&known.capabilities, params.get("cursor").and_then(Value::as_str)) {
+        "resources/subscribe" | "resources/unsubscribe" if shared.settings.library => {
+            subscribe(shared, request)
+        }
+        "tools/list" => match shared.page(
+            &known.capabilities,
+            params.get("cursor").and_then(Value::as_str),
+        ) {
             Some(page) => result(id, &format!("{{{page}}}")),
             None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor"),
         },
@@ -73,33 +87,49 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
         }
         "tools/call" => match request.tool().and_then(|tool| shared.begin(tool)) {
             Some(behaviour) => {
-                let call = Call { level: known.level, ..call(request, known.revision) };
+                let call = Call {
+                    level: known.level,
+                    ..call(request, known.revision)
+                };
                 play(shared, behaviour, call, switch).await
             }
             None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such tool"),
         },
-        method => match library::answer(method, params, false).filter(|_| shared.settings.library) {
-            Some(Ok(own)) => result(id, &own.to_string()),
-            Some(Err((code, why))) => error(StatusCode::OK, id, code, why),
-            None => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
-        },
+        method => {
+            match library::answer(method, params, false).filter(|_| shared.settings.library) {
+                Some(Ok(own)) => result(id, &own.to_string()),
+                Some(Err((code, why))) => error(StatusCode::OK, id, code, why),
+                None => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
+            }
+        }
     }
 }
 
 /// What a session's stream tells of news.
 fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
-    let (shared, session) = (Arc::clone(shared), request.session().unwrap_or_default().to_owned());
-    let note = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+    let (shared, session) = (
+        Arc::clone(shared),
+        request.session().unwrap_or_default().to_owned(),
+    );
+    let note = |method: &str, params: Value| {
+        json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+    };
     Box::new(move |news| match news {
-        News::List => shared.settings.list_changed.then(|| note("notifications/tools/list_changed", json!({}))),
+        News::List => shared
+            .settings
+            .list_changed
+            .then(|| note("notifications/tools/list_changed", json!({}))),
         News::Updated(uri) => {
             let inner = shared.lock();
             let mut subscribed = inner.sessions.get(&session)?.subscribed.iter();
             // A part of what was subscribed to is told of, too.
             let of = |own: &String| {
-                uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                uri.strip_prefix(own.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            subscribed.any(of).then(|| note("notifications/resources/updated", json!({"uri": uri})))
+            subscribed
+                .any(of)
+                .then(|| note("notifications/resources/updated", json!({"uri": uri})))
         }
         // It has a word of its own for that, and none that a server has to say.
         News::Task(_) => None,
@@ -108,9 +138,19 @@ fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
 }
 
 fn subscribe(shared: &Shared, request: &Recorded) -> Response<Body> {
-    let (id, uri) = (&request.message["id"], request.message["params"]["uri"].as_str().unwrap_or_default());
+    let (id, uri) = (
+        &request.message["id"],
+        request.message["params"]["uri"]
+            .as_str()
+            .unwrap_or_default(),
+    );
     if !library::tells_of(uri) {
-        return error(StatusCode::OK, id, code::INVALID_PARAMS, "this one never changes");
+        return error(
+            StatusCode::OK,
+            id,
+            code::INVALID_PARAMS,
+            "this one never changes",
+        );
     }
     shared.change(|inner| {
         let session = request.session().and_then(|id| inner.sessions.get_mut(id));
@@ -125,11 +165,16 @@ fn subscribe(shared: &Shared, request: &Recorded) -> Response<Body> {
 /// Notifications and answers to the server's own requests.
 fn take_in(shared: &Shared, request: &Recorded) {
     if request.method() == "notifications/cancelled" {
-        let cancel = (request.session().map(str::to_owned), request.message["params"]["requestId"].clone());
+        let cancel = (
+            request.session().map(str::to_owned),
+            request.message["params"]["requestId"].clone(),
+        );
         // An error means that no call is running.
         let _ = shared.cancels.send(cancel);
     }
-    let asked = request.message["id"].as_str().and_then(|id| shared.change(|inner| inner.asked.remove(id)));
+    let asked = request.message["id"]
+        .as_str()
+        .and_then(|id| shared.change(|inner| inner.asked.remove(id)));
     if let Some((_, asked)) = asked {
         // An error means that the call that asked is over.
         let _ = asked.send(request.message.clone());
@@ -139,11 +184,20 @@ fn take_in(shared: &Shared, request: &Recorded) {
 fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
     let (id, params) = (&request.message["id"], &request.message["params"]);
     let Some(newest) = shared.settings.legacy else {
-        return error(StatusCode::BAD_REQUEST, id, code::METHOD_NOT_FOUND, "this server is modern");
+        return error(
+            StatusCode::BAD_REQUEST,
+            id,
+            code::METHOD_NOT_FOUND,
+            "this server is modern",
+        );
     };
     let asked = params["protocolVersion"].as_str().and_then(Revision::parse);
     let revision = asked.filter(|asked| *asked <= newest).unwrap_or(newest);
-    let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let tools = if shared.settings.list_changed {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
     let mut capabilities = json!({"tools": tools, "logging": {}});
     if shared.settings.library {
         library::declare(&mut capabilities, shared.settings.list_changed);
@@ -181,14 +235,23 @@ fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
 fn session(shared: &Shared, request: &Recorded) -> Result<Known, Box<Response<Body>>> {
     if !shared.settings.sessions {
         let revision = shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY);
-        return Ok(Known { revision, capabilities: json!({}), level: None, alive: None });
+        return Ok(Known {
+            revision,
+            capabilities: json!({}),
+            level: None,
+            alive: None,
+        });
     }
     let id = &request.message["id"];
-    let refuse = |status: StatusCode, why: &str| Box::new(error(status, id, code::INVALID_REQUEST, why));
-    let Some(name) = request.session() else { return Err(refuse(StatusCode::BAD_REQUEST, "no session id")) };
+    let refuse =
+        |status: StatusCode, why: &str| Box::new(error(status, id, code::INVALID_REQUEST, why));
+    let Some(name) = request.session() else {
+        return Err(refuse(StatusCode::BAD_REQUEST, "no session id"));
+    };
     let inner = shared.lock();
     let Some(session) = inner.sessions.get(name) else {
-        let status = StatusCode::from_u16(shared.settings.lost_session).unwrap_or(StatusCode::NOT_FOUND);
+        let status =
+            StatusCode::from_u16(shared.settings.lost_session).unwrap_or(StatusCode::NOT_FOUND);
         return Err(refuse(status, "no such session"));
     };
     Ok(Known {
@@ -200,5 +263,8 @@ fn session(shared: &Shared, request: &Recorded) -> Result<Known, Box<Response<Bo
 }
 
 fn result(id: &Value, result: &str) -> Response<Body> {
-    json_text(StatusCode::OK, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    json_text(
+        StatusCode::OK,
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+    )
 }

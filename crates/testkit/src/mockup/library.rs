@@ -5,7 +5,11 @@ use weir_wire::code;
 
 /// The capabilities of a server with a library.
 pub(super) fn declare(capabilities: &mut Value, list_changed: bool) {
-    let changes = if list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let changes = if list_changed {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
     capabilities["prompts"] = changes.clone();
     capabilities["resources"] = changes;
     capabilities["resources"]["subscribe"] = json!(true);
@@ -17,8 +21,13 @@ pub(super) fn tells_of(uri: &str) -> bool {
     uri.starts_with("memo:")
 }
 
-/// The result of a request to the library, or an error's code and message; `None` for a method it does not have.
-pub(super) fn answer(method: &str, params: &Value, modern: bool) -> Option<Result<Value, (i64, &'static str)>> {
+/// The result of a request to the library, or an error's code and message; `None` for a method it
+/// does not have.
+pub(super) fn answer(
+    method: &str,
+    params: &Value,
+    modern: bool,
+) -> Option<Result<Value, (i64, &'static str)>> {
     let mut result = match method {
         "prompts/list" => Ok(json!({"prompts": [
             {"name": "greet", "title": "Greet", "arguments": [{"name": "who", "required": true}], "x-unknown": 1},
@@ -29,7 +38,9 @@ pub(super) fn answer(method: &str, params: &Value, modern: bool) -> Option<Resul
             {"uri": "memo:1", "name": "one", "mimeType": "text/plain", "x-unknown": [1]},
             {"uri": "ui://panel/main", "name": "panel", "mimeType": "text/html;profile=mcp-app"},
         ]})),
-        "resources/templates/list" => Ok(json!({"resourceTemplates": [{"uriTemplate": "memo:{id}", "name": "memo"}]})),
+        "resources/templates/list" => {
+            Ok(json!({"resourceTemplates": [{"uriTemplate": "memo:{id}", "name": "memo"}]}))
+        }
         "resources/read" => read(params, modern),
         "completion/complete" => complete(params),
         _ => return None,
@@ -67,9 +78,18 @@ fn prompt(params: &Value) -> Result<Value, (i64, &'static str)> {
 fn read(params: &Value, modern: bool) -> Result<Value, (i64, &'static str)> {
     let uri = params["uri"].as_str().unwrap_or_default();
     if uri.starts_with("memo:") || uri == "ui://panel/main" {
-        return Ok(json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": format!("of {uri}")}]}));
+        return Ok(
+            json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": format!("of {uri}")}]}),
+        );
     }
-    Err((if modern { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND }, "Resource not found"))
+    Err((
+        if modern {
+            code::INVALID_PARAMS
+        } else {
+            code::RESOURCE_NOT_FOUND
+        },
+        "Resource not found",
+    ))
 }
 
 fn complete(params: &Value) -> Result<Value, (i64, &'static str)> {
@@ -82,5 +102,7 @@ fn complete(params: &Value) -> Result<Value, (i64, &'static str)> {
         return Err((code::INVALID_PARAMS, "nothing to complete for"));
     }
     let begun = params["argument"]["value"].as_str().unwrap_or_default();
-    Ok(json!({"completion": {"values": [format!("{begun}1"), format!("{begun}2")], "hasMore": false}}))
+    Ok(
+        json!({"completion": {"values": [format!("{begun}1"), format!("{begun}2")], "hasMore": false}}),
+    )
 }

@@ -15,8 +15,8 @@ use super::state::{News, Shared};
 /// What a listener is told of news; `None`: nothing.
 pub(super) type Tell = Box<dyn Fn(&News) -> Option<String> + Send>;
 
-/// Sends `first`, then what there is to tell of all news, until `alive` is gone or nobody reads. It counts as one that listens
-/// for `resources`.
+/// Sends `first`, then what there is to tell of all news, until `alive` is gone or nobody reads. It
+/// counts as one that listens for `resources`.
 pub(super) fn listen(
     shared: &Arc<Shared>,
     first: Option<String>,
@@ -25,13 +25,27 @@ pub(super) fn listen(
     resources: Vec<String>,
 ) -> Response<Body> {
     let count = Count::new(Arc::clone(shared), resources);
-    let listener = Listener { changes: shared.changes.subscribe(), tell, alive, first, _count: count };
+    let listener = Listener {
+        changes: shared.changes.subscribe(),
+        tell,
+        alive,
+        first,
+        _count: count,
+    };
     let frames = stream::unfold(listener, |mut listener| async move {
         let text = listener.next().await?;
-        Some((Ok(Frame::data(Bytes::from(format!("event: message\ndata: {text}\n\n")))), listener))
+        Some((
+            Ok(Frame::data(Bytes::from(format!(
+                "event: message\ndata: {text}\n\n"
+            )))),
+            listener,
+        ))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 

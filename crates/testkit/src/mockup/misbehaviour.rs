@@ -10,12 +10,18 @@ use super::behaviour::{Behaviour, Form, Step, message};
 impl Behaviour {
     /// Answers with something that is no JSON.
     pub fn bad_json() -> Self {
-        Self::steps([Step::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {".to_owned())]).as_json()
+        Self::steps([Step::Raw(
+            "{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {".to_owned(),
+        )])
+        .as_json()
     }
 
     /// Answers another request than the one that was made.
     pub fn wrong_id() -> Self {
-        Self::steps([Step::Send(message(r#""id":"nobody-asked","result":{"content":[]}"#))]).as_json()
+        Self::steps([Step::Send(message(
+            r#""id":"nobody-asked","result":{"content":[]}"#,
+        ))])
+        .as_json()
     }
 
     /// Answers twice, differently.
@@ -50,13 +56,21 @@ impl Behaviour {
 
     /// Sends progress with a token that nobody gave it, then the arguments.
     pub fn wrong_progress_token() -> Self {
-        let note = message(r#""method":"notifications/progress","params":{"progressToken":"not-yours","progress":1}"#);
+        let note = message(
+            r#""method":"notifications/progress","params":{"progressToken":"not-yours","progress":1}"#,
+        );
         Self::steps([Step::Send(note), Step::Echo])
     }
 
     /// Log messages that nobody asked for, then the arguments.
     pub fn unasked_log(level: LogLevel) -> Self {
-        Self::steps([Step::Log { level, unasked: true }, Step::Echo])
+        Self::steps([
+            Step::Log {
+                level,
+                unasked: true,
+            },
+            Step::Echo,
+        ])
     }
 
     /// Keeps sending progress, every so often, for ever.
@@ -67,7 +81,12 @@ impl Behaviour {
 
     /// Keeps sending comments, every so often, for ever.
     pub fn endless_comments(every: Duration) -> Self {
-        Self::steps((0..10_000).flat_map(|_| [Step::Comment, Step::Wait(every)]).chain([Step::Hang])).as_events()
+        Self::steps(
+            (0..10_000)
+                .flat_map(|_| [Step::Comment, Step::Wait(every)])
+                .chain([Step::Hang]),
+        )
+        .as_events()
     }
 
     /// One progress notification, then silence.
@@ -77,9 +96,14 @@ impl Behaviour {
 
     /// An HTTP answer that is no JSON-RPC.
     pub fn status(status: u16, content_type: &'static str, body: &str) -> Self {
-        let status = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+        let status =
+            StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
         let plain = Self::steps([Step::Raw(body.to_owned())]);
-        Self { form: Form::Plain(content_type), status, ..plain }
+        Self {
+            form: Form::Plain(content_type),
+            status,
+            ..plain
+        }
     }
 
     /// 401 with a challenge.

@@ -15,17 +15,29 @@ use super::server::{call, empty, error, json_text};
 use super::state::{News, Shared};
 use super::tasks;
 
-pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    request: &Recorded,
+    switch: &Switch,
+) -> Response<Body> {
     if request.verb != Method::POST {
         return empty(StatusCode::METHOD_NOT_ALLOWED);
     }
     let id = &request.message["id"];
     if id.is_null() {
         let notification = request.message.get("method").is_some();
-        return empty(if notification { StatusCode::ACCEPTED } else { StatusCode::BAD_REQUEST });
+        return empty(if notification {
+            StatusCode::ACCEPTED
+        } else {
+            StatusCode::BAD_REQUEST
+        });
     }
     if let Err((code, why)) = check(shared, request) {
-        let status = if code == code::METHOD_NOT_FOUND { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
+        let status = if code == code::METHOD_NOT_FOUND {
+            StatusCode::NOT_FOUND
+        } else {
+            StatusCode::BAD_REQUEST
+        };
         return match code {
             code::UNSUPPORTED_PROTOCOL_VERSION => unsupported(request),
             _ => error(status, id, code, why),
@@ -38,13 +50,21 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
         _ if tasks::is_of_tasks(shared, request, Revision::MODERN) => {
             tasks::answer(shared, request, Revision::MODERN, switch).await
         }
-        method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
+        method
+            if shared.settings.library && library::answer(method, &Value::Null, true).is_some() =>
+        {
             match library::answer(method, &request.message["params"], true) {
-                Some(Ok(result)) => {
-                    json_text(StatusCode::OK, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
-                }
+                Some(Ok(result)) => json_text(
+                    StatusCode::OK,
+                    json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+                ),
                 Some(Err((code, why))) => error(StatusCode::OK, id, code, why),
-                None => error(StatusCode::NOT_FOUND, id, code::METHOD_NOT_FOUND, "no such method"),
+                None => error(
+                    StatusCode::NOT_FOUND,
+                    id,
+                    code::METHOD_NOT_FOUND,
+                    "no such method",
+                ),
             }
         }
         _ => run(shared, request, switch).await,
@@ -53,8 +73,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
 
 fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)> {
     let mismatch = |why| Err((code::HEADER_MISMATCH, why));
-    let Some(version) = request.header("mcp-protocol-version") else { return mismatch("no MCP-Protocol-Version") };
-    let Some(method) = request.header("mcp-method") else { return mismatch("no Mcp-Method") };
+    let Some(version) = request.header("mcp-protocol-version") else {
+        return mismatch("no MCP-Protocol-Version");
+    };
+    let Some(method) = request.header("mcp-method") else {
+        return mismatch("no Mcp-Method");
+    };
     let meta = request.meta();
     let Some(declared) = meta[meta::PROTOCOL_VERSION].as_str() else {
         return Err((code::INVALID_PARAMS, "no protocolVersion in _meta"));
@@ -66,7 +90,10 @@ fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)>
         return mismatch("MCP-Protocol-Version is not the version in _meta");
     }
     if version != Revision::MODERN.as_str() {
-        return Err((code::UNSUPPORTED_PROTOCOL_VERSION, "not a version of this server"));
+        return Err((
+            code::UNSUPPORTED_PROTOCOL_VERSION,
+            "not a version of this server",
+        ));
     }
     if method != request.method() {
         return mismatch("Mcp-Method is not the method");
@@ -74,7 +101,10 @@ fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)>
     match method {
         "server/discover" | "tools/list" | "subscriptions/listen" => Ok(()),
         "tools/call" => {
-            let name = request.headers.get("mcp-name").and_then(|name| header::decode(name.as_bytes()).ok());
+            let name = request
+                .headers
+                .get("mcp-name")
+                .and_then(|name| header::decode(name.as_bytes()).ok());
             if name.as_deref() == request.tool() && name.is_some() {
                 Ok(())
             } else {
@@ -82,14 +112,31 @@ fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)>
             }
         }
         "tasks/get" | "tasks/update" | "tasks/cancel" if shared.settings.tasks => {
-            let name = request.headers.get("mcp-name").and_then(|name| header::decode(name.as_bytes()).ok());
+            let name = request
+                .headers
+                .get("mcp-name")
+                .and_then(|name| header::decode(name.as_bytes()).ok());
             let own = request.message["params"]["taskId"].as_str();
-            if name.as_deref() == own && name.is_some() { Ok(()) } else { mismatch("Mcp-Name is not the task") }
+            if name.as_deref() == own && name.is_some() {
+                Ok(())
+            } else {
+                mismatch("Mcp-Name is not the task")
+            }
         }
-        method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
-            let name = request.headers.get("mcp-name").map(|name| header::decode(name.as_bytes()).unwrap_or_default());
-            let own = library::named_by(method).and_then(|member| request.message["params"][member].as_str());
-            if name.as_deref() == own { Ok(()) } else { mismatch("Mcp-Name is not the name or URI") }
+        method
+            if shared.settings.library && library::answer(method, &Value::Null, true).is_some() =>
+        {
+            let name = request
+                .headers
+                .get("mcp-name")
+                .map(|name| header::decode(name.as_bytes()).unwrap_or_default());
+            let own = library::named_by(method)
+                .and_then(|member| request.message["params"][member].as_str());
+            if name.as_deref() == own {
+                Ok(())
+            } else {
+                mismatch("Mcp-Name is not the name or URI")
+            }
         }
         _ => Err((code::METHOD_NOT_FOUND, "no such method")),
     }
@@ -98,14 +145,17 @@ fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)>
 fn unsupported(request: &Recorded) -> Response<Body> {
     let requested = request.header("mcp-protocol-version").unwrap_or_default();
     let data = json!({"supported": [Revision::MODERN.as_str()], "requested": requested});
-    let error =
-        json!({"code": code::UNSUPPORTED_PROTOCOL_VERSION, "message": "not a version of this server", "data": data});
+    let error = json!({"code": code::UNSUPPORTED_PROTOCOL_VERSION, "message": "not a version of this server", "data": data});
     let message = json!({"jsonrpc": "2.0", "id": request.message["id"], "error": error});
     json_text(StatusCode::BAD_REQUEST, message.to_string())
 }
 
 fn discover(shared: &Shared, id: &Value) -> Response<Body> {
-    let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let tools = if shared.settings.list_changed {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
     let mut capabilities = json!({"tools": tools, "logging": {}});
     if shared.settings.library {
         library::declare(&mut capabilities, shared.settings.list_changed);
@@ -121,35 +171,62 @@ fn discover(shared: &Shared, id: &Value) -> Response<Body> {
         "cacheScope": "public",
         "_meta": {meta::SERVER_INFO: {"name": shared.settings.name, "version": "1.0.0"}},
     });
-    json_text(StatusCode::OK, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+    json_text(
+        StatusCode::OK,
+        json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+    )
 }
 
 fn list(shared: &Shared, request: &Recorded) -> Response<Body> {
     let id = &request.message["id"];
-    let cursor = request.message["params"].get("cursor").and_then(Value::as_str);
+    let cursor = request.message["params"]
+        .get("cursor")
+        .and_then(Value::as_str);
     let Some(page) = shared.page(&request.meta()[meta::CLIENT_CAPABILITIES], cursor) else {
         return error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor");
     };
     let hints = shared.settings.cache.as_ref();
-    let hints =
-        hints.map_or_else(String::new, |(ttl, scope)| format!(r#","ttlMs":{ttl},"cacheScope":{}"#, json!(scope)));
-    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete"{hints},{page}}}}}"#);
+    let hints = hints.map_or_else(String::new, |(ttl, scope)| {
+        format!(r#","ttlMs":{ttl},"cacheScope":{}"#, json!(scope))
+    });
+    let text = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete"{hints},{page}}}}}"#
+    );
     json_text(StatusCode::OK, text)
 }
 
 fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
-    let wanted = request.message["params"]["notifications"]["toolsListChanged"] == true && shared.settings.list_changed;
+    let wanted = request.message["params"]["notifications"]["toolsListChanged"] == true
+        && shared.settings.list_changed;
     let mark = json!({meta::SUBSCRIPTION_ID: request.message["id"]});
-    let mut granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+    let mut granted = if wanted {
+        json!({"toolsListChanged": true})
+    } else {
+        json!({})
+    };
     let asked = request.message["params"]["notifications"]["resourceSubscriptions"].as_array();
-    let uris = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-    let uris: Vec<_> = uris.filter(|uri| shared.settings.library && library::tells_of(uri)).collect();
+    let uris = asked
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned);
+    let uris: Vec<_> = uris
+        .filter(|uri| shared.settings.library && library::tells_of(uri))
+        .collect();
     if !uris.is_empty() {
         granted["resourceSubscriptions"] = json!(uris);
     }
     let asked = request.message["params"]["notifications"]["taskIds"].as_array();
-    let own_tasks: Vec<_> = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-    let own_tasks: Vec<_> = own_tasks.into_iter().filter(|task| shared.lock().tasks.contains_key(task)).collect();
+    let own_tasks: Vec<_> = asked
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let own_tasks: Vec<_> = own_tasks
+        .into_iter()
+        .filter(|task| shared.lock().tasks.contains_key(task))
+        .collect();
     if !own_tasks.is_empty() {
         granted["taskIds"] = json!(own_tasks);
     }
@@ -157,10 +234,15 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
     fn note(method: &str, params: &Value) -> String {
         json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
     }
-    let first = note("notifications/subscriptions/acknowledged", &json!({"notifications": granted, "_meta": mark}));
+    let first = note(
+        "notifications/subscriptions/acknowledged",
+        &json!({"notifications": granted, "_meta": mark}),
+    );
     let own = uris.clone();
     let tell: Tell = Box::new(move |news| match news {
-        News::List => wanted.then(|| note("notifications/tools/list_changed", &json!({"_meta": mark}))),
+        News::List => {
+            wanted.then(|| note("notifications/tools/list_changed", &json!({"_meta": mark})))
+        }
         News::Said(..) => None,
         News::Task(task) => own_tasks.contains(task).then(|| {
             let mut state = tasks::told(&known, task);
@@ -169,10 +251,13 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
         }),
         News::Updated(uri) => {
             let of = |own: &String| {
-                uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                uri.strip_prefix(own.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
             let params = json!({"uri": uri, "_meta": mark});
-            own.iter().any(of).then(|| note("notifications/resources/updated", &params))
+            own.iter()
+                .any(of)
+                .then(|| note("notifications/resources/updated", &params))
         }
     });
     listen(shared, Some(first), tell, None, uris)
@@ -180,9 +265,20 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
 
 async fn run(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
     let Some(behaviour) = request.tool().and_then(|tool| shared.begin(tool)) else {
-        return error(StatusCode::OK, &request.message["id"], code::INVALID_PARAMS, "no such tool");
+        return error(
+            StatusCode::OK,
+            &request.message["id"],
+            code::INVALID_PARAMS,
+            "no such tool",
+        );
     };
-    let level = request.meta()[meta::LOG_LEVEL].as_str().and_then(LogLevel::parse);
-    let call = Call { level, session: None, ..call(request, Revision::MODERN) };
+    let level = request.meta()[meta::LOG_LEVEL]
+        .as_str()
+        .and_then(LogLevel::parse);
+    let call = Call {
+        level,
+        session: None,
+        ..call(request, Revision::MODERN)
+    };
     play(shared, behaviour, call, switch).await
 }

@@ -1,4 +1,5 @@
-//! Plays a behaviour: its steps become the bytes of an HTTP answer, one after another, as long as somebody reads.
+//! Plays a behaviour: its steps become the bytes of an HTTP answer, one after another, as long as
+//! somebody reads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,8 +43,14 @@ pub(super) struct Call {
     pub(super) tool: Option<String>,
 }
 
-/// Answers `call` as the behaviour says. Dropping the answer, or this future, is the client going away.
-pub(super) async fn play(shared: &Arc<Shared>, behaviour: Behaviour, call: Call, switch: &Switch) -> Response<Body> {
+/// Answers `call` as the behaviour says. Dropping the answer, or this future, is the client going
+/// away.
+pub(super) async fn play(
+    shared: &Arc<Shared>,
+    behaviour: Behaviour,
+    call: Call,
+    switch: &Switch,
+) -> Response<Body> {
     let events = behaviour.is_events();
     let kind = match behaviour.form {
         Form::Plain(kind) => kind,
@@ -63,11 +70,19 @@ pub(super) async fn play(shared: &Arc<Shared>, behaviour: Behaviour, call: Call,
         pending: BytesMut::new(),
         drip: behaviour.drip,
     };
-    let mut response = Response::new(if events { player.stream(BytesMut::new()) } else { player.whole().await });
+    let mut response = Response::new(if events {
+        player.stream(BytesMut::new())
+    } else {
+        player.whole().await
+    });
     *response.status_mut() = behaviour.status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     for (name, value) in &behaviour.headers {
-        let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+        let pair = HeaderName::from_bytes(name.as_bytes())
+            .ok()
+            .zip(HeaderValue::from_str(value).ok());
         let (name, value) = pair.unwrap_or_else(|| panic!("not a header: {name}: {value:?}"));
         response.headers_mut().append(name, value);
     }
@@ -108,7 +123,9 @@ impl Player {
                 return self.stream(whole);
             }
         }
-        Full::from(whole.freeze()).map_err(|never| match never {}).boxed_unsync()
+        Full::from(whole.freeze())
+            .map_err(|never| match never {})
+            .boxed_unsync()
     }
 
     fn stream(mut self, first: BytesMut) -> Body {
@@ -124,7 +141,10 @@ impl Player {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if !self.pending.is_empty() {
-                let length = self.drip.map_or(usize::MAX, |drip| drip.bytes).min(self.pending.len());
+                let length = self
+                    .drip
+                    .map_or(usize::MAX, |drip| drip.bytes)
+                    .min(self.pending.len());
                 if let Some(drip) = self.drip {
                     tokio::time::sleep(drip.every).await;
                 }
@@ -157,7 +177,8 @@ impl Player {
         match step {
             Step::Progress(progress, total) => {
                 if let Some(token) = &self.call.token {
-                    let params = json!({"progressToken": token, "progress": progress, "total": total});
+                    let params =
+                        json!({"progressToken": token, "progress": progress, "total": total});
                     self.notify("notifications/progress", &params);
                 }
             }
@@ -171,8 +192,14 @@ impl Player {
                 }
             }
             Step::Send(text) => {
-                let token = self.call.token.as_ref().map_or_else(|| "\"none\"".to_owned(), Value::to_string);
-                let text = text.replace("\"$id\"", &self.call.id.to_string()).replace("\"$token\"", &token);
+                let token = self
+                    .call
+                    .token
+                    .as_ref()
+                    .map_or_else(|| "\"none\"".to_owned(), Value::to_string);
+                let text = text
+                    .replace("\"$id\"", &self.call.id.to_string())
+                    .replace("\"$token\"", &token);
                 self.message(&text);
             }
             Step::Ask { method, params } => {
@@ -182,11 +209,14 @@ impl Player {
             }
             Step::AskBeside { method, params } => {
                 let session = self.call.session.clone().unwrap_or_default();
-                self.pause = Some(Pause::Answer(self.ending.shared.ask_beside(&session, method, &params)));
+                self.pause = Some(Pause::Answer(
+                    self.ending.shared.ask_beside(&session, method, &params),
+                ));
             }
             Step::Result(result) => self.result(result),
             Step::Echo => {
-                let mut result = json!({"content": [{"type": "text", "text": self.call.arguments.to_string()}]});
+                let mut result =
+                    json!({"content": [{"type": "text", "text": self.call.arguments.to_string()}]});
                 if self.call.revision.has_structured_content() {
                     result["structuredContent"] = self.call.arguments.clone();
                 }
@@ -196,9 +226,9 @@ impl Player {
                 let text = self.answered["result"].to_string();
                 self.result(json!({"content": [{"type": "text", "text": text}]}));
             }
-            Step::Error(error) => {
-                self.message(&json!({"jsonrpc": "2.0", "id": self.call.id, "error": error}).to_string())
-            }
+            Step::Error(error) => self.message(
+                &json!({"jsonrpc": "2.0", "id": self.call.id, "error": error}).to_string(),
+            ),
             Step::Huge(bytes) => self.begin_huge(bytes),
             Step::Raw(text) => self.pending.extend_from_slice(text.as_bytes()),
             Step::Comment => self.pending.extend_from_slice(b": still here\n\n"),
@@ -210,7 +240,10 @@ impl Player {
     }
 
     fn result(&mut self, mut result: Value) {
-        if self.call.revision.is_modern() && result.get("resultType").is_none() && result.is_object() {
+        if self.call.revision.is_modern()
+            && result.get("resultType").is_none()
+            && result.is_object()
+        {
             result["resultType"] = json!("complete");
         }
         self.message(&json!({"jsonrpc": "2.0", "id": self.call.id, "result": result}).to_string());
@@ -221,15 +254,25 @@ impl Player {
     }
 
     fn begin_huge(&mut self, bytes: usize) {
-        let kind = if self.call.revision.is_modern() { r#""resultType":"complete","# } else { "" };
-        let frame = if self.events { "event: message\ndata: " } else { "" };
+        let kind = if self.call.revision.is_modern() {
+            r#""resultType":"complete","#
+        } else {
+            ""
+        };
+        let frame = if self.events {
+            "event: message\ndata: "
+        } else {
+            ""
+        };
         let id = &self.call.id;
-        let head =
-            format!(r#"{frame}{{"jsonrpc":"2.0","id":{id},"result":{{{kind}"content":[{{"type":"text","text":""#);
+        let head = format!(
+            r#"{frame}{{"jsonrpc":"2.0","id":{id},"result":{{{kind}"content":[{{"type":"text","text":""#
+        );
         self.pending.extend_from_slice(head.as_bytes());
         self.filler = bytes;
         let frame = if self.events { "\n\n" } else { "" };
-        self.steps.push_front(Step::Raw(format!(r#""}}]}}}}{frame}"#)));
+        self.steps
+            .push_front(Step::Raw(format!(r#""}}]}}}}{frame}"#)));
     }
 
     fn fill(&mut self) {
@@ -239,7 +282,11 @@ impl Player {
     }
 
     fn message(&mut self, text: &str) {
-        let (before, after) = if self.events { ("event: message\ndata: ", "\n\n") } else { ("", "") };
+        let (before, after) = if self.events {
+            ("event: message\ndata: ", "\n\n")
+        } else {
+            ("", "")
+        };
         for part in [before, text, after] {
             self.pending.extend_from_slice(part.as_bytes());
         }

@@ -29,7 +29,11 @@ impl Recorded {
 
     /// The tool that a `tools/call` names.
     pub fn tool(&self) -> Option<&str> {
-        if self.method() == "tools/call" { self.message["params"]["name"].as_str() } else { None }
+        if self.method() == "tools/call" {
+            self.message["params"]["name"].as_str()
+        } else {
+            None
+        }
     }
 
     /// The `_meta` of the params; null when there is none.
@@ -44,7 +48,11 @@ impl Recorded {
 
     /// True if the text stands anywhere in it: path, headers or body.
     pub fn holds(&self, text: &str) -> bool {
-        let within = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        let within = |bytes: &[u8]| {
+            bytes
+                .windows(text.len())
+                .any(|window| window == text.as_bytes())
+        };
         within(self.path.as_bytes())
             || self.headers.values().any(|value| within(value.as_bytes()))
             || within(&self.body)

@@ -1,4 +1,5 @@
-//! The sockets of a mock server: accepting, one task a connection, and the door where the era is chosen.
+//! The sockets of a mock server: accepting, one task a connection, and the door where the era is
+//! chosen.
 
 use std::convert::Infallible;
 use std::io;
@@ -46,21 +47,45 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     });
     // How a connection ends is the test's business; there is nobody to tell.
     if http2 {
-        drop(hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await);
+        drop(
+            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(io, service)
+                .await,
+        );
     } else {
-        drop(hyper::server::conn::http1::Builder::new().half_close(false).serve_connection(io, service).await);
+        drop(
+            hyper::server::conn::http1::Builder::new()
+                .half_close(false)
+                .serve_connection(io, service)
+                .await,
+        );
     }
 }
 
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u64, switch: &Switch) -> Response<Body> {
+async fn answer(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    connection: u64,
+    switch: &Switch,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
         return empty(StatusCode::BAD_REQUEST);
     };
     let body = body.to_bytes();
     let message = serde_json::from_slice(&body).unwrap_or_default();
-    let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
-    let request = Recorded { verb: head.method, path, headers: head.headers, body, message, connection };
+    let path = head
+        .uri
+        .path_and_query()
+        .map_or_else(String::new, ToString::to_string);
+    let request = Recorded {
+        verb: head.method,
+        path,
+        headers: head.headers,
+        body,
+        message,
+        connection,
+    };
     note(shared, &request);
     shared.change(|inner| inner.requests.push(request.clone()));
     if let Some(answer) = shared.lock().door.answer(&request) {
@@ -68,9 +93,15 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u6
     }
     let is_modern = is_modern(shared, &request);
     if let Some(behaviour) = shared.rule(&request) {
-        let revision =
-            if is_modern { Revision::MODERN } else { shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY) };
-        let call = Call { tool: None, ..call(&request, revision) };
+        let revision = if is_modern {
+            Revision::MODERN
+        } else {
+            shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY)
+        };
+        let call = Call {
+            tool: None,
+            ..call(&request, revision)
+        };
         return play(shared, behaviour, call, switch).await;
     }
     if is_modern {
@@ -83,13 +114,27 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u6
 /// Keeps what weir sent, in the revision that it spoke.
 fn note(shared: &Shared, request: &Recorded) {
     let inner = shared.lock();
-    let asked = request.message["id"].as_str().and_then(|id| inner.asked.get(id));
+    let asked = request.message["id"]
+        .as_str()
+        .and_then(|id| inner.asked.get(id));
     let answered = asked.map(|(method, _)| method.as_str()).unwrap_or_default();
-    let of_session = request.session().and_then(|id| inner.sessions.get(id)).map(|session| session.revision);
-    let named = [&request.meta()[meta::PROTOCOL_VERSION], &request.message["params"]["protocolVersion"]];
-    let named = named.into_iter().find_map(|version| Revision::parse(version.as_str()?));
+    let of_session = request
+        .session()
+        .and_then(|id| inner.sessions.get(id))
+        .map(|session| session.revision);
+    let named = [
+        &request.meta()[meta::PROTOCOL_VERSION],
+        &request.message["params"]["protocolVersion"],
+    ];
+    let named = named
+        .into_iter()
+        .find_map(|version| Revision::parse(version.as_str()?));
     // A session of before a restart is not known any more.
-    let of_head = || request.header("mcp-protocol-version").and_then(Revision::parse);
+    let of_head = || {
+        request
+            .header("mcp-protocol-version")
+            .and_then(Revision::parse)
+    };
     // What names no revision anywhere is of an old one: a modern request does so twice.
     let old = shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY);
     let revision = named.or(of_session).or_else(of_head).unwrap_or(old);
@@ -101,7 +146,10 @@ fn note(shared: &Shared, request: &Recorded) {
 
 fn is_modern(shared: &Shared, request: &Recorded) -> bool {
     let claims = request.meta().get(meta::PROTOCOL_VERSION).is_some()
-        || request.header("mcp-protocol-version").and_then(Revision::parse).is_some_and(Revision::is_modern);
+        || request
+            .header("mcp-protocol-version")
+            .and_then(Revision::parse)
+            .is_some_and(Revision::is_modern);
     shared.settings.modern && (claims || shared.settings.legacy.is_none())
 }
 
@@ -110,7 +158,10 @@ pub(super) fn call(request: &Recorded, revision: Revision) -> Call {
     Call {
         id: request.message["id"].clone(),
         token: request.meta().get("progressToken").cloned(),
-        arguments: request.message["params"].get("arguments").cloned().unwrap_or_else(|| json!({})),
+        arguments: request.message["params"]
+            .get("arguments")
+            .cloned()
+            .unwrap_or_else(|| json!({})),
         revision,
         level: None,
         session: request.session().map(str::to_owned),
@@ -121,13 +172,20 @@ pub(super) fn call(request: &Recorded, revision: Revision) -> Call {
 /// One JSON text.
 pub(super) fn json_text(status: StatusCode, text: String) -> Response<Body> {
     let mut response = whole(status, Bytes::from(text));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 /// A JSON-RPC error for `id`.
 pub(super) fn error(status: StatusCode, id: &Value, code: i64, message: &str) -> Response<Body> {
-    json_text(status, json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string())
+    json_text(
+        status,
+        json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+            .to_string(),
+    )
 }
 
 /// A status and nothing else.

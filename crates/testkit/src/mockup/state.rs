@@ -116,9 +116,22 @@ pub(super) struct Session {
 
 impl Shared {
     pub(super) fn new(settings: Settings, tools: Vec<Tool>, rules: Vec<Rule>) -> Self {
-        let inner = Mutex::new(Inner { tools, rules, ..Inner::default() });
-        let (changes, cancels) = (broadcast::Sender::new(MAX_CHANGES), broadcast::Sender::new(MAX_CHANGES));
-        Self { settings, changes, cancels, inner, pulse: watch::Sender::new(0) }
+        let inner = Mutex::new(Inner {
+            tools,
+            rules,
+            ..Inner::default()
+        });
+        let (changes, cancels) = (
+            broadcast::Sender::new(MAX_CHANGES),
+            broadcast::Sender::new(MAX_CHANGES),
+        );
+        Self {
+            settings,
+            changes,
+            cancels,
+            inner,
+            pulse: watch::Sender::new(0),
+        }
     }
 
     /// Makes a request of the server's own, and where its answer will be heard.
@@ -130,11 +143,19 @@ impl Shared {
             inner.asked.insert(id.clone(), (method.to_owned(), sender));
             id
         });
-        (json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(), receiver)
+        (
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
+            receiver,
+        )
     }
 
     /// The same, on the GET stream of a session.
-    pub(super) fn ask_beside(&self, session: &str, method: &str, params: &Value) -> oneshot::Receiver<Value> {
+    pub(super) fn ask_beside(
+        &self,
+        session: &str,
+        method: &str,
+        params: &Value,
+    ) -> oneshot::Receiver<Value> {
         let (message, answer) = self.ask(method, params);
         // An error means that nobody listens.
         let _ = self.changes.send(News::Said(session.to_owned(), message));
@@ -161,7 +182,8 @@ impl Shared {
     /// The behaviour that a rule demands for this request.
     pub(super) fn rule(&self, request: &Recorded) -> Option<Behaviour> {
         let mut inner = self.lock();
-        let matching = |rule: &&mut Rule| rule.left > 0 && (rule.kind == "*" || rule.kind == request.kind());
+        let matching =
+            |rule: &&mut Rule| rule.left > 0 && (rule.kind == "*" || rule.kind == request.kind());
         let rule = inner.rules.iter_mut().find(matching)?;
         rule.left -= 1;
         Some(rule.behaviour.clone())
@@ -181,8 +203,17 @@ impl Shared {
     /// A page of the list for a client of these capabilities.
     pub(super) fn page(&self, capabilities: &Value, cursor: Option<&str>) -> Option<String> {
         let inner = self.lock();
-        let shown = |tool: &&Tool| tool.needs.as_ref().is_none_or(|needed| capabilities.get(needed).is_some());
+        let shown = |tool: &&Tool| {
+            tool.needs
+                .as_ref()
+                .is_none_or(|needed| capabilities.get(needed).is_some())
+        };
         let tools: Vec<_> = inner.tools.iter().filter(shown).collect();
-        catalog::page(&tools, self.settings.page_size, self.settings.cursors, cursor)
+        catalog::page(
+            &tools,
+            self.settings.page_size,
+            self.settings.cursors,
+            cursor,
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! Tasks of a mock server, in the form of its revision. A task goes on when it is looked at, so that no test waits for a time.
+//! Tasks of a mock server, in the form of its revision. A task goes on when it is looked at, so
+//! that no test waits for a time.
 
 use std::sync::Arc;
 
@@ -17,9 +18,10 @@ use super::state::{News, Shared};
 /// The extension's name.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The tools, and what each of its tasks comes to: `task_done` gives what it was given, `task_asks` asks for a name first,
-/// `task_fails` ends with a JSON-RPC error, `task_errs` with a tool's own, `task_waits` never ends, and `task_only` is like
-/// the first but has no other form. Called otherwise, each echoes.
+/// The tools, and what each of its tasks comes to: `task_done` gives what it was given, `task_asks`
+/// asks for a name first, `task_fails` ends with a JSON-RPC error, `task_errs` with a tool's own,
+/// `task_waits` never ends, and `task_only` is like the first but has no other form. Called
+/// otherwise, each echoes.
 const TOOLS: [(&str, &str); 6] = [
     ("task_done", "optional"),
     ("task_asks", "optional"),
@@ -46,7 +48,11 @@ pub(super) struct Task {
 pub(super) fn tools(revision: Revision) -> Vec<Tool> {
     let one = |(name, support): (&str, &str)| {
         let tool = Tool::new(name);
-        if revision.is_modern() { tool } else { tool.with("execution", json!({"taskSupport": support})) }
+        if revision.is_modern() {
+            tool
+        } else {
+            tool.with("execution", json!({"taskSupport": support}))
+        }
     };
     TOOLS.into_iter().map(one).collect()
 }
@@ -56,14 +62,21 @@ pub(super) fn declare(capabilities: &mut Value, revision: Revision) {
     if revision.is_modern() {
         capabilities["extensions"] = json!({EXTENSION: {}});
     } else if revision.has_task_param() {
-        capabilities["tasks"] = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+        capabilities["tasks"] =
+            json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
     }
 }
 
 /// Whether a request is of tasks: about one, or a call that becomes one.
 pub(super) fn is_of_tasks(shared: &Shared, request: &Recorded, revision: Revision) -> bool {
-    let own = request.tool().is_some_and(|tool| TOOLS.iter().any(|(name, _)| *name == tool));
-    let wanted = if revision.is_modern() { takes(request) } else { request.message["params"].get("task").is_some() };
+    let own = request
+        .tool()
+        .is_some_and(|tool| TOOLS.iter().any(|(name, _)| *name == tool));
+    let wanted = if revision.is_modern() {
+        takes(request)
+    } else {
+        request.message["params"].get("task").is_some()
+    };
     let only = request.tool() == Some("task_only");
     shared.settings.tasks
         && (revision.is_modern() || revision.has_task_param())
@@ -81,16 +94,29 @@ pub(super) async fn answer(
     if revision.is_modern() && !takes(request) {
         let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
         let error = json!({"code": code::MISSING_REQUIRED_CLIENT_CAPABILITY, "message": "tasks only", "data": data});
-        return json_text(StatusCode::BAD_REQUEST, json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+        return json_text(
+            StatusCode::BAD_REQUEST,
+            json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string(),
+        );
     }
     if request.tool().is_some() {
         if !revision.is_modern() && params.get("task").is_none() {
-            return error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "this is a task only");
+            return error(
+                StatusCode::OK,
+                id,
+                code::METHOD_NOT_FOUND,
+                "this is a task only",
+            );
         }
         return said(id, create(shared, request, revision));
     }
     if request.method() == "tasks/list" {
-        let all: Vec<_> = shared.lock().tasks.iter().map(|(id, task)| brief(id, task, revision)).collect();
+        let all: Vec<_> = shared
+            .lock()
+            .tasks
+            .iter()
+            .map(|(id, task)| brief(id, task, revision))
+            .collect();
         return said(id, json!({"tasks": all}));
     }
     let name = params["taskId"].as_str().unwrap_or_default();
@@ -105,7 +131,10 @@ pub(super) async fn answer(
         ("tasks/cancel", false) => error(StatusCode::OK, id, code::INVALID_PARAMS, "it is over"),
         ("tasks/result", false) => {
             let behaviour = result(name, &task);
-            let call = Call { tool: None, ..call(request, revision) };
+            let call = Call {
+                tool: None,
+                ..call(request, revision)
+            };
             play(shared, behaviour, call, switch).await
         }
         _ => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
@@ -113,7 +142,9 @@ pub(super) async fn answer(
 }
 
 fn takes(request: &Recorded) -> bool {
-    request.meta()[meta::CLIENT_CAPABILITIES]["extensions"].get(EXTENSION).is_some()
+    request.meta()[meta::CLIENT_CAPABILITIES]["extensions"]
+        .get(EXTENSION)
+        .is_some()
 }
 
 fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
@@ -123,7 +154,10 @@ fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
         looks: 0,
         cancelled: false,
         answer: None,
-        progress: request.session().map(str::to_owned).zip(request.meta().get("progressToken").cloned()),
+        progress: request
+            .session()
+            .map(str::to_owned)
+            .zip(request.meta().get("progressToken").cloned()),
     };
     let (name, task) = shared.change(|inner| {
         inner.numbers += 1;
@@ -144,7 +178,9 @@ fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
 pub(super) fn told(shared: &Shared, name: &str) -> Value {
     let task = shared.lock().tasks.get(name).cloned();
     let mut state = task.map(|task| detailed(name, &task)).unwrap_or_default();
-    state.as_object_mut().map(|state| state.remove("resultType"));
+    state
+        .as_object_mut()
+        .map(|state| state.remove("resultType"));
     state
 }
 
@@ -155,7 +191,9 @@ fn look(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
     if let Some((session, token)) = &task.progress {
         let params = json!({"progressToken": token, "progress": task.looks});
         let told = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
-        let _ = shared.changes.send(News::Said(session.clone(), told.to_string()));
+        let _ = shared
+            .changes
+            .send(News::Said(session.clone(), told.to_string()));
     }
     if before != Some(status(&task)) {
         // An error means that nobody listens.
@@ -168,13 +206,19 @@ fn go_on(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
     shared.change(|inner| {
         let given = inner.answers.iter().rev().map(|answer| &answer["result"]);
         // Who asks over `tasks/result` finds the answer among those to the server's requests.
-        let elicited = given.into_iter().find(|result| result["action"].is_string()).cloned();
+        let elicited = given
+            .into_iter()
+            .find(|result| result["action"].is_string())
+            .cloned();
         let task = inner.tasks.get_mut(name)?;
         task.looks += 1;
         match request.method() {
             "tasks/cancel" if !is_over(task) => task.cancelled = true,
             "tasks/update" => {
-                task.answer = request.message["params"]["inputResponses"].get("name").cloned().or(task.answer.take());
+                task.answer = request.message["params"]["inputResponses"]
+                    .get("name")
+                    .cloned()
+                    .or(task.answer.take());
             }
             // It is blocked until its task is over: this one lets it be over.
             "tasks/result" => task.looks += 2,
@@ -210,7 +254,11 @@ fn is_over(task: &Task) -> bool {
 
 fn brief(name: &str, task: &Task, revision: Revision) -> Value {
     let failed = task.tool == "task_errs" && status(task) == "completed" && !revision.is_modern();
-    let (ttl, interval) = if revision.is_modern() { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
+    let (ttl, interval) = if revision.is_modern() {
+        ("ttlMs", "pollIntervalMs")
+    } else {
+        ("ttl", "pollInterval")
+    };
     json!({
         "taskId": name,
         "status": if failed { "failed" } else { status(task) },
@@ -229,7 +277,8 @@ fn detailed(name: &str, task: &Task) -> Value {
         "completed" => state["result"] = outcome(task),
         "failed" => state["error"] = failure(),
         "input_required" => {
-            state["inputRequests"] = json!({"name": {"method": "elicitation/create", "params": form()}});
+            state["inputRequests"] =
+                json!({"name": {"method": "elicitation/create", "params": form()}});
         }
         _ => {}
     }
@@ -253,7 +302,13 @@ fn result(name: &str, task: &Task) -> Behaviour {
     }
     let mut params = form();
     params["_meta"] = related;
-    Behaviour::steps([Step::Ask { method: "elicitation/create", params }, Step::Result(result)])
+    Behaviour::steps([
+        Step::Ask {
+            method: "elicitation/create",
+            params,
+        },
+        Step::Result(result),
+    ])
 }
 
 fn outcome(task: &Task) -> Value {
@@ -275,6 +330,11 @@ fn form() -> Value {
 }
 
 fn said(id: &Value, mut result: Value) -> Response<Body> {
-    result.as_object_mut().map(|result| result.entry("x-unknown").or_insert(json!(1)));
-    json_text(StatusCode::OK, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+    result
+        .as_object_mut()
+        .map(|result| result.entry("x-unknown").or_insert(json!(1)));
+    json_text(
+        StatusCode::OK,
+        json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+    )
 }

@@ -59,7 +59,11 @@ impl LargeAnswer {
     /// The message that answers `request`.
     pub fn acts(&self, request: &ScriptedRequest) -> Vec<Act> {
         let id = format!(r#""id":{}"#, self.id.as_ref().unwrap_or(request.id()));
-        let members: Vec<String> = self.members.iter().map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+        let members: Vec<String> = self
+            .members
+            .iter()
+            .map(|(name, value)| format!(r#""{name}":{value}"#))
+            .collect();
         let members = members.join(",");
         let comma = if members.is_empty() { "" } else { "," };
         let (before, after) = match self.members_first {
@@ -67,17 +71,27 @@ impl LargeAnswer {
             false => (String::new(), format!("{comma}{members}")),
         };
         let head = match self.id_first {
-            true => format!(r#"{{"jsonrpc":"2.0",{id},"result":{{{before}"content":[{{"type":"text","text":""#),
+            true => format!(
+                r#"{{"jsonrpc":"2.0",{id},"result":{{{before}"content":[{{"type":"text","text":""#
+            ),
             false => format!(r#"{{"result":{{{before}"content":[{{"type":"text","text":""#),
         };
         let tail = match self.id_first {
             true => format!(r#""}}]{after}}}}}"#),
             false => format!(r#""}}]{after}}},{id},"jsonrpc":"2.0"}}"#),
         };
-        let (kind, begin, end) =
-            if self.events { ("text/event-stream", "data: ", "\n\n") } else { ("application/json", "", "") };
+        let (kind, begin, end) = if self.events {
+            ("text/event-stream", "data: ", "\n\n")
+        } else {
+            ("application/json", "", "")
+        };
         let length = begin.len() + head.len() + self.size + tail.len() + end.len();
-        let http = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n");
-        vec![Act::Write((http + begin + &head).into()), Act::Fill(b'x', self.size), Act::Write((tail + end).into())]
+        let http =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n");
+        vec![
+            Act::Write((http + begin + &head).into()),
+            Act::Fill(b'x', self.size),
+            Act::Write((tail + end).into()),
+        ]
     }
 }

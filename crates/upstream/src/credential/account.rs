@@ -1,7 +1,9 @@
-//! One account at one server: the token that is good now, and the one request that is on its way for the next.
+//! One account at one server: the token that is good now, and the one request that is on its way
+//! for the next.
 //!
-//! A token is renewed before it ends, at a jittered time, while the old one still serves. All who need one at the same
-//! time wait for the same request; it goes on when they give up. After a failure the next try waits, longer each time.
+//! A token is renewed before it ends, at a jittered time, while the old one still serves. All who
+//! need one at the same time wait for the same request; it goes on when they give up. After a
+//! failure the next try waits, longer each time.
 
 use std::fmt;
 use std::future::Future;
@@ -21,8 +23,8 @@ use super::challenge::Challenge;
 use super::grant::{Grant, Want};
 use crate::pace::{Pace, jitter};
 
-/// Refused tokens are not replaced more often: a server that refuses everything must not drive weir to storm its
-/// authorization server.
+/// Refused tokens are not replaced more often: a server that refuses everything must not drive weir
+/// to storm its authorization server.
 const BETWEEN_FORCED: Duration = Duration::from_secs(5);
 /// A token is not used in the last part of its life: the request has to arrive, and clocks differ.
 const SKEW: Duration = Duration::from_secs(30);
@@ -39,9 +41,18 @@ pub(crate) struct Bearer {
 
 impl Bearer {
     /// A token that was asked for at `asked`.
-    pub(crate) fn new(header: Option<HeaderValue>, asked: Duration, lifetime: Duration, random: &dyn Random) -> Self {
+    pub(crate) fn new(
+        header: Option<HeaderValue>,
+        asked: Duration,
+        lifetime: Duration,
+        random: &dyn Random,
+    ) -> Self {
         let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
-        Self { header, renew, end: asked + lifetime - SKEW.min(lifetime / 10) }
+        Self {
+            header,
+            renew,
+            end: asked + lifetime - SKEW.min(lifetime / 10),
+        }
     }
 }
 
@@ -73,7 +84,12 @@ struct State {
 
 impl Account {
     pub(crate) fn new(grant: Arc<Grant>, subject: Option<ClientToken>) -> Arc<Self> {
-        Arc::new(Self { grant, subject, held: ArcSwapOption::empty(), state: Mutex::default() })
+        Arc::new(Self {
+            grant,
+            subject,
+            held: ArcSwapOption::empty(),
+            state: Mutex::default(),
+        })
     }
 
     /// The token to use now.
@@ -90,12 +106,15 @@ impl Account {
         match (held.filter(|held| now < held.end), flight) {
             // The old one serves while the new one is on its way, or cannot be had for now.
             (Some(held), _) => Ok(held),
-            (None, Ok(flight)) => flight.await.map_err(|trouble| trouble.failure(self.grant.site())),
+            (None, Ok(flight)) => flight
+                .await
+                .map_err(|trouble| trouble.failure(self.grant.site())),
             (None, Err(failure)) => Err(failure),
         }
     }
 
-    /// Another token in place of one that the server refused with 401; `None` where asking for one makes no sense now.
+    /// Another token in place of one that the server refused with 401; `None` where asking for one
+    /// makes no sense now.
     ///
     /// # Errors
     /// `Unavailable`: there is none.
@@ -105,7 +124,11 @@ impl Account {
         challenge: Challenge,
     ) -> Result<Option<Arc<Bearer>>, Failure> {
         let now = self.grant.site().now();
-        if let Some(held) = self.held.load_full().filter(|held| !Arc::ptr_eq(held, refused) && now < held.end) {
+        if let Some(held) = self
+            .held
+            .load_full()
+            .filter(|held| !Arc::ptr_eq(held, refused) && now < held.end)
+        {
             return Ok(Some(held));
         }
         let flight = {
@@ -120,17 +143,21 @@ impl Account {
                 }
             }
         };
-        flight.await.map(Some).map_err(|trouble| trouble.failure(self.grant.site()))
+        flight
+            .await
+            .map(Some)
+            .map_err(|trouble| trouble.failure(self.grant.site()))
     }
 
-    /// A token with the scopes that the server asks for with 403 beside those it has; `None` where they are not to be had.
-    /// Each scope is tried once.
+    /// A token with the scopes that the server asks for with 403 beside those it has; `None` where
+    /// they are not to be had. Each scope is tried once.
     pub(crate) async fn stepped_up(self: &Arc<Self>, challenge: &Challenge) -> Option<Arc<Bearer>> {
         let (flight, added) = {
             let mut state = self.state();
             let mut added = self.grant.permitted(&challenge.scopes);
             added.retain(|scope| !state.more.contains(scope) && !state.denied.contains(scope));
-            // One at a time: what is on its way has other scopes, and the next refusal comes here again.
+            // One at a time: what is on its way has other scopes, and the next refusal comes here
+            // again.
             if added.is_empty() || state.flight.is_some() {
                 return None;
             }
@@ -169,7 +196,11 @@ impl Account {
     }
 
     fn start(self: &Arc<Self>, state: &mut State, challenge: Option<Challenge>) -> Flight {
-        let want = Want { subject: self.subject.clone(), more: state.more.clone(), challenge };
+        let want = Want {
+            subject: self.subject.clone(),
+            more: state.more.clone(),
+            challenge,
+        };
         let (grant, account) = (self.grant.clone(), Arc::downgrade(self));
         let request = async move {
             let outcome = grant.obtain(&want).await.map(Arc::new);

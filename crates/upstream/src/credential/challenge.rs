@@ -1,5 +1,5 @@
-//! What a server says with a 401 or 403 about the token it wants (RFC 6750, RFC 9728). The text is a stranger's: it is
-//! read within bounds, and nothing of it is shown or logged.
+//! What a server says with a 401 or 403 about the token it wants (RFC 6750, RFC 9728). The text is
+//! a stranger's: it is read within bounds, and nothing of it is shown or logged.
 
 use http::{HeaderMap, header};
 
@@ -24,8 +24,13 @@ pub(crate) struct Challenge {
 impl Challenge {
     /// Reads the first `Bearer` challenge; empty where there is none.
     pub(crate) fn read(headers: &HeaderMap) -> Self {
-        let lines = headers.get_all(header::WWW_AUTHENTICATE).iter().take(MOST_LINES);
-        let lines = lines.filter(|line| line.len() <= LONGEST).filter_map(|line| line.to_str().ok());
+        let lines = headers
+            .get_all(header::WWW_AUTHENTICATE)
+            .iter()
+            .take(MOST_LINES);
+        let lines = lines
+            .filter(|line| line.len() <= LONGEST)
+            .filter_map(|line| line.to_str().ok());
         lines.filter_map(parse).next().unwrap_or_default()
     }
 }
@@ -62,7 +67,9 @@ fn parse(line: &str) -> Option<Challenge> {
 impl Challenge {
     fn take(&mut self, name: &str, text: String) {
         match name.to_ascii_lowercase().as_str() {
-            "resource_metadata" if self.resource_metadata.is_none() => self.resource_metadata = Some(text),
+            "resource_metadata" if self.resource_metadata.is_none() => {
+                self.resource_metadata = Some(text)
+            }
             "error" => self.insufficient_scope = text == "insufficient_scope",
             "scope" if self.scopes.is_empty() => {
                 let scopes = text.split(' ').filter(|scope| !scope.is_empty());
@@ -137,7 +144,14 @@ mod tests {
         }
         assert_eq!(read(&["Negotiate", "Bearer scope=a"]).scopes, ["a"]);
         assert_eq!(read(&["Bearer"]), Challenge::default());
-        for nothing in ["", "Basic realm=\"x\"", "Digest resource_metadata=\"https://a/x\"", "=", "Bearer \"", ",,,"] {
+        for nothing in [
+            "",
+            "Basic realm=\"x\"",
+            "Digest resource_metadata=\"https://a/x\"",
+            "=",
+            "Bearer \"",
+            ",,,",
+        ] {
             assert_eq!(read(&[nothing]), Challenge::default(), "{nothing}");
         }
     }
@@ -148,9 +162,16 @@ mod tests {
         assert_eq!(read(&[&giant]), Challenge::default());
         let many = format!("Bearer scope=\"{}\"", "a ".repeat(1000));
         assert_eq!(read(&[&many]).scopes.len(), MOST_SCOPES);
-        assert_eq!(read(&["Basic", "Basic", "Basic", "Basic", "Bearer scope=a"]), Challenge::default());
-        let bytes = HeaderValue::from_bytes(b"Bearer scope=\"\xff\x80\"").unwrap_or_else(|_| panic!());
-        assert_eq!(Challenge::read(&HeaderMap::from_iter([(header::WWW_AUTHENTICATE, bytes)])), Challenge::default());
+        assert_eq!(
+            read(&["Basic", "Basic", "Basic", "Basic", "Bearer scope=a"]),
+            Challenge::default()
+        );
+        let bytes =
+            HeaderValue::from_bytes(b"Bearer scope=\"\xff\x80\"").unwrap_or_else(|_| panic!());
+        assert_eq!(
+            Challenge::read(&HeaderMap::from_iter([(header::WWW_AUTHENTICATE, bytes)])),
+            Challenge::default()
+        );
     }
 
     proptest! {

@@ -1,8 +1,10 @@
-//! From an issuer's name to its token endpoint: what the server says about its authorization (RFC 9728), then what the
-//! authorization server says about itself (RFC 8414, OpenID Connect Discovery).
+//! From an issuer's name to its token endpoint: what the server says about its authorization (RFC
+//! 9728), then what the authorization server says about itself (RFC 8414, OpenID Connect
+//! Discovery).
 //!
-//! The config names the issuer; what is found here can only confirm or stop it. URLs of the same origin as one that the
-//! config names are the operator's; all others are an outsider's, and guarded.
+//! The config names the issuer; what is found here can only confirm or stop it. URLs of the same
+//! origin as one that the config names are the operator's; all others are an outsider's, and
+//! guarded.
 
 use std::time::Duration;
 
@@ -59,7 +61,8 @@ impl Discovery<'_> {
     /// Finds it.
     ///
     /// # Errors
-    /// The server belongs to another authorization server, or the issuer's metadata cannot be had or is not its own.
+    /// The server belongs to another authorization server, or the issuer's metadata cannot be had
+    /// or is not its own.
     pub(crate) async fn run(&self) -> Result<Place, Trouble> {
         let resource = match self.resource().await {
             None => canonical(self.server),
@@ -70,7 +73,10 @@ impl Discovery<'_> {
                     ));
                 }
                 if !found.authorization_servers.is_empty()
-                    && !found.authorization_servers.iter().any(|one| one == self.issuer)
+                    && !found
+                        .authorization_servers
+                        .iter()
+                        .any(|one| one == self.issuer)
                 {
                     return Err(Trouble::new(
                         "The upstream belongs to another authorization server than the configured one: weir's credentials were not used",
@@ -80,15 +86,27 @@ impl Discovery<'_> {
             }
         };
         let server = self.authority().await?;
-        let endpoint =
-            server.token_endpoint.ok_or_else(|| Trouble::new("The authorization server has no token endpoint"))?;
+        let endpoint = server
+            .token_endpoint
+            .ok_or_else(|| Trouble::new("The authorization server has no token endpoint"))?;
         let named_by = self.named_by(&endpoint);
-        Ok(Place { endpoint, named_by, methods: server.token_endpoint_auth_methods_supported, resource })
+        Ok(Place {
+            endpoint,
+            named_by,
+            methods: server.token_endpoint_auth_methods_supported,
+            resource,
+        })
     }
 
-    /// The server's own metadata: where its challenge says, under its path, at its root. A server need not have any.
+    /// The server's own metadata: where its challenge says, under its path, at its root. A server
+    /// need not have any.
     async fn resource(&self) -> Option<Resource> {
-        for url in self.hint.map(str::to_owned).into_iter().chain(resource_urls(self.server)) {
+        for url in self
+            .hint
+            .map(str::to_owned)
+            .into_iter()
+            .chain(resource_urls(self.server))
+        {
             if let Ok(Some(found)) = self.json::<Resource>(&url).await {
                 return Some(found);
             }
@@ -98,7 +116,8 @@ impl Discovery<'_> {
 
     /// The issuer's metadata. A document that names another issuer is not used (RFC 8414, 3.3).
     async fn authority(&self) -> Result<Server, Trouble> {
-        let issuer = Url::parse(self.issuer).map_err(|_| Trouble::new("The configured issuer is no URL"))?;
+        let issuer =
+            Url::parse(self.issuer).map_err(|_| Trouble::new("The configured issuer is no URL"))?;
         let mut foreign = false;
         let mut lost = None;
         for url in authority_urls(&issuer) {
@@ -110,7 +129,9 @@ impl Discovery<'_> {
             }
         }
         if foreign {
-            return Err(Trouble::new("The authorization server's metadata is of another issuer: it was not used"));
+            return Err(Trouble::new(
+                "The authorization server's metadata is of another issuer: it was not used",
+            ));
         }
         let trouble = Trouble::new("The authorization server's metadata cannot be had");
         Err(match lost {
@@ -122,21 +143,38 @@ impl Discovery<'_> {
     /// A document; `None` where there is none of this kind.
     async fn json<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<Option<T>, Failure> {
         let named_by = self.named_by(url);
-        let ask = Ask { url, form: None, authorization: None, limit: LONGEST, within: WITHIN, named_by };
+        let ask = Ask {
+            url,
+            form: None,
+            authorization: None,
+            limit: LONGEST,
+            within: WITHIN,
+            named_by,
+        };
         let fetched = self.fetch.fetch(ask).await?;
-        Ok((fetched.status == 200).then(|| serde_json::from_slice(&fetched.body).ok()).flatten())
+        Ok((fetched.status == 200)
+            .then(|| serde_json::from_slice(&fetched.body).ok())
+            .flatten())
     }
 
     /// Whose URL it is: the operator's, where the config names its origin.
     fn named_by(&self, url: &str) -> NamedBy {
-        let Ok(url) = Url::parse(url) else { return NamedBy::Outsider };
-        let is_issuers = Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
+        let Ok(url) = Url::parse(url) else {
+            return NamedBy::Outsider;
+        };
+        let is_issuers =
+            Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
         // A file's or another opaque origin is equal to none.
-        if is_issuers || self.server.origin() == url.origin() { NamedBy::Operator } else { NamedBy::Outsider }
+        if is_issuers || self.server.origin() == url.origin() {
+            NamedBy::Operator
+        } else {
+            NamedBy::Outsider
+        }
     }
 }
 
-/// The resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands for an empty path.
+/// The resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands for an
+/// empty path.
 pub(crate) fn canonical(server: &Url) -> String {
     let mut server = server.clone();
     server.set_fragment(None);
@@ -147,12 +185,17 @@ pub(crate) fn canonical(server: &Url) -> String {
     }
 }
 
-/// True if metadata about `resource` is about the server: the same origin, and its path or one above it.
+/// True if metadata about `resource` is about the server: the same origin, and its path or one
+/// above it.
 fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = Url::parse(resource) else { return false };
+    let Ok(resource) = Url::parse(resource) else {
+        return false;
+    };
     let (above, below) = (resource.path().trim_end_matches('/'), server.path());
     resource.origin() == server.origin()
-        && below.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        && below
+            .strip_prefix(above)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn resource_urls(server: &Url) -> Vec<String> {
@@ -160,7 +203,11 @@ fn resource_urls(server: &Url) -> Vec<String> {
     let origin = server.origin().ascii_serialization();
     let path = server.path().trim_end_matches('/');
     let root = format!("{origin}{NAME}");
-    if path.is_empty() { vec![root] } else { vec![format!("{root}{path}"), root] }
+    if path.is_empty() {
+        vec![root]
+    } else {
+        vec![format!("{root}{path}"), root]
+    }
 }
 
 fn authority_urls(issuer: &Url) -> Vec<String> {
@@ -171,7 +218,11 @@ fn authority_urls(issuer: &Url) -> Vec<String> {
     if path.is_empty() {
         vec![oauth, openid]
     } else {
-        vec![oauth, openid, format!("{origin}{path}/.well-known/openid-configuration")]
+        vec![
+            oauth,
+            openid,
+            format!("{origin}{path}/.well-known/openid-configuration"),
+        ]
     }
 }
 

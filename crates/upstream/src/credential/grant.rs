@@ -1,5 +1,5 @@
-//! Asks an authorization server for a token: client credentials (RFC 6749, 4.4), or the exchange of a caller's token
-//! (RFC 8693). Always says for which server it is (`resource`, RFC 8707).
+//! Asks an authorization server for a token: client credentials (RFC 6749, 4.4), or the exchange of
+//! a caller's token (RFC 8693). Always says for which server it is (`resource`, RFC 8707).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,13 @@ pub(crate) struct Grant {
 
 impl Grant {
     pub(crate) fn new(site: Arc<Site>, http: Http, fetch: Arc<dyn Fetch>, settings: OAuth) -> Self {
-        Self { site, http, fetch, settings, place: tokio::sync::Mutex::default() }
+        Self {
+            site,
+            http,
+            fetch,
+            settings,
+            place: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(crate) fn site(&self) -> &Arc<Site> {
@@ -64,7 +70,12 @@ impl Grant {
 
     /// Those of the scopes that may be asked for at the server's wish.
     pub(crate) fn permitted(&self, scopes: &[String]) -> Vec<String> {
-        self.settings.step_up.iter().filter(|own| scopes.contains(own)).cloned().collect()
+        self.settings
+            .step_up
+            .iter()
+            .filter(|own| scopes.contains(own))
+            .cloned()
+            .collect()
     }
 
     /// Gets a token.
@@ -75,8 +86,16 @@ impl Grant {
         if let Authority::Keeper(keeper) = &self.settings.authority {
             let asked = self.site.now();
             let kept = keeper.0.token(want.challenge.is_some()).await;
-            let lifetime = kept.as_ref().and_then(|kept| kept.lifetime).unwrap_or(reply::UNTOLD);
-            return Ok(Bearer::new(kept.map(|kept| kept.header), asked, lifetime, &*self.site.random));
+            let lifetime = kept
+                .as_ref()
+                .and_then(|kept| kept.lifetime)
+                .unwrap_or(reply::UNTOLD);
+            return Ok(Bearer::new(
+                kept.map(|kept| kept.header),
+                asked,
+                lifetime,
+                &*self.site.random,
+            ));
         }
         let place = self.place(want.challenge.as_ref()).await?;
         let (form, authorization) = self.form(&place, want)?;
@@ -93,23 +112,42 @@ impl Grant {
         let fetched = fetched.map_err(|failure| {
             Trouble::new("The authorization server cannot be reached for a token").because(&failure)
         })?;
-        let shown = want.subject.as_ref().map(|subject| subject.expose().expose());
-        let shown: Vec<&str> = shown.into_iter().chain([self.settings.client_secret.expose()]).collect();
+        let shown = want
+            .subject
+            .as_ref()
+            .map(|subject| subject.expose().expose());
+        let shown: Vec<&str> = shown
+            .into_iter()
+            .chain([self.settings.client_secret.expose()])
+            .collect();
         let granted = reply::read(&fetched, want.subject.is_some(), &shown)?;
-        Ok(Bearer::new(Some(granted.header), began, granted.lifetime, &*self.site.random))
+        Ok(Bearer::new(
+            Some(granted.header),
+            began,
+            granted.lifetime,
+            &*self.site.random,
+        ))
     }
 
     async fn place(&self, challenge: Option<&Challenge>) -> Result<Place, Trouble> {
         let server = Url::parse(&self.http.url().to_string());
-        let server = server.map_err(|_| Trouble::new("The upstream's URL has no resource identifier"))?;
+        let server =
+            server.map_err(|_| Trouble::new("The upstream's URL has no resource identifier"))?;
         let own = self.settings.resource.as_ref();
         let issuer = match &self.settings.authority {
             Authority::Issuer(issuer) => issuer,
-            Authority::Keeper(_) => return Err(Trouble::new("Tokens of a keeper are not asked for")),
+            Authority::Keeper(_) => {
+                return Err(Trouble::new("Tokens of a keeper are not asked for"));
+            }
             Authority::TokenEndpoint(endpoint) => {
                 let resource = own.cloned().unwrap_or_else(|| canonical(&server));
                 let endpoint = endpoint.clone();
-                return Ok(Place { endpoint, named_by: NamedBy::Operator, methods: None, resource });
+                return Ok(Place {
+                    endpoint,
+                    named_by: NamedBy::Operator,
+                    methods: None,
+                    resource,
+                });
             }
         };
         let mut known = self.place.lock().await;
@@ -127,7 +165,14 @@ impl Grant {
             }
         };
         let hint = challenge.resource_metadata.as_deref();
-        let mut place = Discovery { fetch: &*self.fetch, issuer, server: &server, hint }.run().await?;
+        let mut place = Discovery {
+            fetch: &*self.fetch,
+            issuer,
+            server: &server,
+            hint,
+        }
+        .run()
+        .await?;
         if let Some(own) = own {
             place.resource.clone_from(own);
         }
@@ -135,12 +180,17 @@ impl Grant {
         Ok(place)
     }
 
-    /// What the server says to a request without a token: where its metadata is. It need not say anything.
+    /// What the server says to a request without a token: where its metadata is. It need not say
+    /// anything.
     async fn challenge(&self) -> Challenge {
         let json = HeaderValue::from_static("application/json");
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         let ping: Bytes = lower::legacy_request(self.site.next_id(), Rpc::Ping, &[]);
-        let asked = self.http.send(Method::POST, vec![(header::ACCEPT, accept), (header::CONTENT_TYPE, json)], ping);
+        let asked = self.http.send(
+            Method::POST,
+            vec![(header::ACCEPT, accept), (header::CONTENT_TYPE, json)],
+            ping,
+        );
         match tokio::time::timeout(JUST_NOW, asked).await {
             Ok(Ok(answer)) => Challenge::read(answer.headers()),
             _ => Challenge::default(),
@@ -149,11 +199,20 @@ impl Grant {
 
     /// The form, and the header where the client shows itself by one.
     fn form(&self, place: &Place, want: &Want) -> Result<(String, Option<String>), Trouble> {
-        let OAuth { client_id, client_secret, exchange, scopes, .. } = &self.settings;
+        let OAuth {
+            client_id,
+            client_secret,
+            exchange,
+            scopes,
+            ..
+        } = &self.settings;
         let mut form = Serializer::new(String::new());
         match (&want.subject, exchange) {
             (Some(subject), Some(exchange)) => {
-                form.append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange");
+                form.append_pair(
+                    "grant_type",
+                    "urn:ietf:params:oauth:grant-type:token-exchange",
+                );
                 form.append_pair("subject_token", subject.expose().expose());
                 form.append_pair("subject_token_type", &exchange.subject_type);
                 form.append_pair("requested_token_type", super::Exchange::ACCESS_TOKEN);
@@ -166,13 +225,18 @@ impl Grant {
             }
         }
         form.append_pair("resource", &place.resource);
-        let scopes: Vec<&str> = scopes.iter().chain(&want.more).map(String::as_str).collect();
+        let scopes: Vec<&str> = scopes
+            .iter()
+            .chain(&want.more)
+            .map(String::as_str)
+            .collect();
         if !scopes.is_empty() {
             form.append_pair("scope", &scopes.join(" "));
         }
         let authorization = match self.client_auth(place)? {
             ClientAuth::Post => {
-                form.append_pair("client_id", client_id).append_pair("client_secret", client_secret.expose());
+                form.append_pair("client_id", client_id)
+                    .append_pair("client_secret", client_secret.expose());
                 None
             }
             ClientAuth::Basic | ClientAuth::Discovered => {
@@ -186,12 +250,18 @@ impl Grant {
     }
 
     fn client_auth(&self, place: &Place) -> Result<ClientAuth, Trouble> {
-        let offers =
-            |name: &str| place.methods.as_ref().is_none_or(|methods| methods.iter().any(|method| method == name));
+        let offers = |name: &str| {
+            place
+                .methods
+                .as_ref()
+                .is_none_or(|methods| methods.iter().any(|method| method == name))
+        };
         match self.settings.client_auth {
             ClientAuth::Discovered if offers("client_secret_basic") => Ok(ClientAuth::Basic),
             ClientAuth::Discovered if offers("client_secret_post") => Ok(ClientAuth::Post),
-            ClientAuth::Discovered => Err(Trouble::new("The authorization server takes no client secrets")),
+            ClientAuth::Discovered => Err(Trouble::new(
+                "The authorization server takes no client secrets",
+            )),
             chosen => Ok(chosen),
         }
     }

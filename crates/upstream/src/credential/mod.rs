@@ -1,8 +1,10 @@
-//! How weir proves itself to a server: OAuth access tokens of weir's own, or of its callers by exchange.
+//! How weir proves itself to a server: OAuth access tokens of weir's own, or of its callers by
+//! exchange.
 //!
-//! Tokens are got early, one request at a time for each account, and never from anybody but the authorization server that
-//! the operator's config names: what a server says about its authorization can stop weir from using its credentials
-//! there, and cannot send them elsewhere. A caller's own token is shown to that authorization server alone.
+//! Tokens are got early, one request at a time for each account, and never from anybody but the
+//! authorization server that the operator's config names: what a server says about its
+//! authorization can stop weir from using its credentials there, and cannot send them elsewhere. A
+//! caller's own token is shown to that authorization server alone.
 
 mod account;
 mod challenge;
@@ -28,7 +30,8 @@ pub use settings::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAut
 use crate::site::Site;
 use crate::streamable::Http;
 
-/// Callers whose exchanged tokens are kept for one server. The one unused longest goes first, and is exchanged anew.
+/// Callers whose exchanged tokens are kept for one server. The one unused longest goes first, and
+/// is exchanged anew.
 const CALLERS: usize = 4096;
 
 /// The accounts weir has at one server.
@@ -40,7 +43,8 @@ pub(crate) struct Credentials {
     callers: Option<Cache<Key, Arc<Account>>>,
 }
 
-/// Whose account, and by which token: what a narrower token of the same caller gets is never more than that token allows.
+/// Whose account, and by which token: what a narrower token of the same caller gets is never more
+/// than that token allows.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     principal: [u8; 16],
@@ -49,14 +53,25 @@ struct Key {
 
 impl Credentials {
     /// Accounts at the server behind `http`. Asks for nothing before the first request.
-    pub(crate) fn new(site: &Arc<Site>, http: Http, fetch: Arc<dyn Fetch>, settings: OAuth) -> Self {
+    pub(crate) fn new(
+        site: &Arc<Site>,
+        http: Http,
+        fetch: Arc<dyn Fetch>,
+        settings: OAuth,
+    ) -> Self {
         let callers = settings.exchange.as_ref().map(|_| Cache::new(CALLERS));
         let grant = Arc::new(Grant::new(site.clone(), http.clone(), fetch, settings));
         let service = Account::new(grant.clone(), None);
-        Self { http, grant, service, callers }
+        Self {
+            http,
+            grant,
+            service,
+            callers,
+        }
     }
 
-    /// The client that speaks in weir's own name: probes, lists, watches, and the calls of servers without exchange.
+    /// The client that speaks in weir's own name: probes, lists, watches, and the calls of servers
+    /// without exchange.
     pub(crate) fn own(&self) -> Http {
         self.http.by(self.service.clone())
     }
@@ -66,13 +81,21 @@ impl Credentials {
     /// # Errors
     /// `Denied`: the caller showed no token that could be exchanged.
     pub(crate) fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
-        let Some(callers) = &self.callers else { return Ok(None) };
-        let Some(token) = outbound.token.as_ref().filter(|_| !outbound.principal.is_anonymous()) else {
-            let text =
-                "This upstream is called in the name of its caller only: connect to weir with an OAuth access token";
+        let Some(callers) = &self.callers else {
+            return Ok(None);
+        };
+        let Some(token) = outbound
+            .token
+            .as_ref()
+            .filter(|_| !outbound.principal.is_anonymous())
+        else {
+            let text = "This upstream is called in the name of its caller only: connect to weir with an OAuth access token";
             return Err(self.grant.site().fail(FailureKind::Denied, text));
         };
-        let key = Key { principal: *outbound.principal.digest(), token: token.digest() };
+        let key = Key {
+            principal: *outbound.principal.digest(),
+            token: token.digest(),
+        };
         let account = match callers.get(&key) {
             Some(account) => account,
             None => {
@@ -100,7 +123,10 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { text: text.into(), cause: None }
+        Self {
+            text: text.into(),
+            cause: None,
+        }
     }
 
     /// Keeps the cause for operators; of what others sent it holds nothing.

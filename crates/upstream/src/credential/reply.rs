@@ -1,5 +1,5 @@
-//! What an authorization server answers to a token request (RFC 6749, 5). Its texts are not repeated: they may hold what
-//! was sent.
+//! What an authorization server answers to a token request (RFC 6749, 5). Its texts are not
+//! repeated: they may hold what was sent.
 
 use std::time::Duration;
 
@@ -10,15 +10,20 @@ use weir_core::port::Fetched;
 
 use super::Trouble;
 
-/// The life of a token whose end is not told: short enough to notice a revocation, long enough not to ask all the time.
+/// The life of a token whose end is not told: short enough to notice a revocation, long enough not
+/// to ask all the time.
 pub(super) const UNTOLD: Duration = Duration::from_secs(300);
 /// No token is believed to live longer.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// No access token is longer: servers bound their heads.
 const LONGEST: usize = 16 << 10;
 
-/// The kinds of tokens that an exchange may give. Others, such as refresh and identity tokens, are no credentials for an upstream.
-const ISSUED: [&str; 2] = [super::Exchange::ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt"];
+/// The kinds of tokens that an exchange may give. Others, such as refresh and identity tokens, are
+/// no credentials for an upstream.
+const ISSUED: [&str; 2] = [
+    super::Exchange::ACCESS_TOKEN,
+    "urn:ietf:params:oauth:token-type:jwt",
+];
 
 /// A token that was given.
 #[derive(Debug)]
@@ -43,7 +48,8 @@ struct Refusal {
     error: String,
 }
 
-/// Reads an answer. `exchange` says what was asked for, and `shown` what weir showed itself: the client's secret, and the caller's token.
+/// Reads an answer. `exchange` says what was asked for, and `shown` what weir showed itself: the
+/// client's secret, and the caller's token.
 ///
 /// # Errors
 /// A refusal, or nothing that could be used as a token.
@@ -51,26 +57,39 @@ pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<
     if fetched.status != 200 {
         return Err(refusal(fetched, exchange));
     }
-    let unusable = || Trouble::new("The authorization server's answer has no token that could be used");
+    let unusable =
+        || Trouble::new("The authorization server's answer has no token that could be used");
     let success: Success = serde_json::from_slice(&fetched.body).map_err(|_| unusable())?;
-    // Other types need more than a header (proof of possession), or are no access tokens at all (`N_A`).
+    // Other types need more than a header (proof of possession), or are no access tokens at all
+    // (`N_A`).
     if !success.token_type.eq_ignore_ascii_case("Bearer") {
         return Err(unusable());
     }
     let token = success.access_token;
-    if token.is_empty() || token.len() > LONGEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if token.is_empty()
+        || token.len() > LONGEST
+        || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    {
         return Err(unusable());
     }
     // A server that gives back what it was shown would have it sent to the upstream.
     if shown.contains(&&*token) {
-        return Err(Trouble::new("The authorization server gave back a secret that it was shown: it was not sent on"));
+        return Err(Trouble::new(
+            "The authorization server gave back a secret that it was shown: it was not sent on",
+        ));
     }
-    if success.issued_token_type.is_some_and(|kind| !ISSUED.contains(&&*kind)) {
+    if success
+        .issued_token_type
+        .is_some_and(|kind| !ISSUED.contains(&&*kind))
+    {
         return Err(unusable());
     }
     let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
     header.set_sensitive(true);
-    Ok(Granted { header, lifetime: lifetime(&success.expires_in) })
+    Ok(Granted {
+        header,
+        lifetime: lifetime(&success.expires_in),
+    })
 }
 
 /// Some servers write the number as a text.
@@ -83,22 +102,28 @@ fn lifetime(told: &Value) -> Duration {
 }
 
 fn refusal(fetched: &Fetched, exchange: bool) -> Trouble {
-    let error = serde_json::from_slice::<Refusal>(&fetched.body).map(|refusal| refusal.error).unwrap_or_default();
+    let error = serde_json::from_slice::<Refusal>(&fetched.body)
+        .map(|refusal| refusal.error)
+        .unwrap_or_default();
     match (error.as_str(), fetched.status) {
         ("invalid_client" | "unauthorized_client", _) | (_, 401) => Trouble::new(
             "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
         ),
-        ("invalid_scope" | "invalid_target", _) => {
-            Trouble::new("The authorization server gives no token for this upstream with the scopes asked for")
+        ("invalid_scope" | "invalid_target", _) => Trouble::new(
+            "The authorization server gives no token for this upstream with the scopes asked for",
+        ),
+        ("invalid_grant" | "invalid_request" | "access_denied", _) if exchange => Trouble::new(
+            "The authorization server does not exchange the caller's token for one of this upstream",
+        ),
+        ("unsupported_grant_type", _) => {
+            Trouble::new("The authorization server does not have the configured grant")
         }
-        ("invalid_grant" | "invalid_request" | "access_denied", _) if exchange => {
-            Trouble::new("The authorization server does not exchange the caller's token for one of this upstream")
-        }
-        ("unsupported_grant_type", _) => Trouble::new("The authorization server does not have the configured grant"),
-        (_, status @ (429 | 500..)) => {
-            Trouble::new(format!("The authorization server gives no tokens now (HTTP {status})"))
-        }
-        (_, status) => Trouble::new(format!("The authorization server refuses to give a token (HTTP {status})")),
+        (_, status @ (429 | 500..)) => Trouble::new(format!(
+            "The authorization server gives no tokens now (HTTP {status})"
+        )),
+        (_, status) => Trouble::new(format!(
+            "The authorization server refuses to give a token (HTTP {status})"
+        )),
     }
 }
 
@@ -110,14 +135,26 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Result<Granted, String> {
-        let fetched = Fetched { status, max_age: None, body: body.to_owned().into() };
-        read(&fetched, true, &["shown-token", "shown-secret"]).map_err(|trouble| trouble.text.into_owned())
+        let fetched = Fetched {
+            status,
+            max_age: None,
+            body: body.to_owned().into(),
+        };
+        read(&fetched, true, &["shown-token", "shown-secret"])
+            .map_err(|trouble| trouble.text.into_owned())
     }
 
     #[test]
     fn only_bearer_tokens_that_fit_a_header_are_taken() {
-        let granted = answer(200, r#"{"access_token":"abc.def","token_type":"bearer","expires_in":60}"#).unwrap();
-        assert_eq!((granted.header.to_str().unwrap(), granted.lifetime), ("Bearer abc.def", Duration::from_secs(60)));
+        let granted = answer(
+            200,
+            r#"{"access_token":"abc.def","token_type":"bearer","expires_in":60}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (granted.header.to_str().unwrap(), granted.lifetime),
+            ("Bearer abc.def", Duration::from_secs(60))
+        );
         assert!(granted.header.is_sensitive());
         let long = "x".repeat(LONGEST + 1);
         for (token, kind) in [
@@ -129,9 +166,20 @@ mod tests {
             ("a", "N_A"),
         ] {
             let body = json!({ "access_token": token, "token_type": kind }).to_string();
-            assert!(answer(200, &body).unwrap_err().contains("no token that could be used"), "{kind}");
+            assert!(
+                answer(200, &body)
+                    .unwrap_err()
+                    .contains("no token that could be used"),
+                "{kind}"
+            );
         }
-        for body in ["", "{}", "[]", "<html>", r#"{"access_token":7,"token_type":"Bearer"}"#] {
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "<html>",
+            r#"{"access_token":7,"token_type":"Bearer"}"#,
+        ] {
             assert!(answer(200, body).is_err(), "{body}");
         }
     }
@@ -150,7 +198,9 @@ mod tests {
             ("urn:ietf:params:oauth:token-type:id_token", false),
             ("", false),
         ] {
-            let body = json!({ "access_token": "a", "token_type": "Bearer", "issued_token_type": kind }).to_string();
+            let body =
+                json!({ "access_token": "a", "token_type": "Bearer", "issued_token_type": kind })
+                    .to_string();
             assert_eq!(answer(200, &body).is_ok(), good, "{kind}");
         }
     }
@@ -189,7 +239,10 @@ mod tests {
             let body = json!({ "error": error, "error_description": "\u{1b}[31mCANARY", "error_uri": "javascript:x" });
             let text = answer(status, &body.to_string()).unwrap_err();
             assert!(text.contains(part), "{text}");
-            assert!(!text.contains("CANARY") && !text.contains('\u{1b}'), "{text}");
+            assert!(
+                !text.contains("CANARY") && !text.contains('\u{1b}'),
+                "{text}"
+            );
         }
     }
 }

@@ -37,13 +37,15 @@ pub enum Authority {
     Issuer(String),
     /// The token endpoint itself: nothing is looked for.
     TokenEndpoint(String),
-    /// A keeper of tokens in this process: nothing is asked for, and the other settings mean nothing.
+    /// A keeper of tokens in this process: nothing is asked for, and the other settings mean
+    /// nothing.
     Keeper(TokenKeeper),
 }
 
 /// A keeper of the tokens for one server, such as the login of the person who runs weir.
 pub trait KeepsTokens: Send + Sync {
-    /// The token to use now; `None`: requests go without one. `is_refused` says that the server did not take the last one.
+    /// The token to use now; `None`: requests go without one. `is_refused` says that the server did
+    /// not take the last one.
     fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>>;
 
     /// What a caller is told to do where the server refuses.
@@ -98,7 +100,8 @@ impl OAuth {
         }
     }
 
-    /// What a caller is told to do where the server refuses; `None` where that is the operator's matter.
+    /// What a caller is told to do where the server refuses; `None` where that is the operator's
+    /// matter.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.authority {
             Authority::Keeper(keeper) => Some(keeper.0.advice()),

@@ -1,9 +1,10 @@
-//! Which addresses are on the public Internet: the IANA special-purpose registries, read as "everything else".
+//! Which addresses are on the public Internet: the IANA special-purpose registries, read as
+//! "everything else".
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// True for an address that anybody on the Internet could reach: neither this machine, nor a network behind it, nor a
-/// service of the cloud it runs in, whatever form it is written in.
+/// True for an address that anybody on the Internet could reach: neither this machine, nor a
+/// network behind it, nor a service of the cloud it runs in, whatever form it is written in.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -13,28 +14,30 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
 
 /// What is not public of IPv4: network and length of its prefix.
 const RESERVED: [(Ipv4Addr, u32); 17] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),        // "this network"; 0.0.0.0 reaches this machine
-    (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
-    (Ipv4Addr::new(100, 64, 0, 0), 10),    // behind a carrier's translation; some clouds' metadata
-    (Ipv4Addr::new(127, 0, 0, 0), 8),      // loopback
+    (Ipv4Addr::new(0, 0, 0, 0), 8), // "this network"; 0.0.0.0 reaches this machine
+    (Ipv4Addr::new(10, 0, 0, 0), 8), // private
+    (Ipv4Addr::new(100, 64, 0, 0), 10), // behind a carrier's translation; some clouds' metadata
+    (Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
     (Ipv4Addr::new(168, 63, 129, 16), 32), // a cloud's host agent
-    (Ipv4Addr::new(169, 254, 0, 0), 16),   // link-local; most clouds' metadata
-    (Ipv4Addr::new(172, 16, 0, 0), 12),    // private
-    (Ipv4Addr::new(192, 0, 0, 0), 24),     // protocol assignments
-    (Ipv4Addr::new(192, 0, 2, 0), 24),     // documentation
-    (Ipv4Addr::new(192, 31, 196, 0), 24),  // AS112
-    (Ipv4Addr::new(192, 88, 99, 0), 24),   // relays of 6to4
-    (Ipv4Addr::new(192, 168, 0, 0), 16),   // private
-    (Ipv4Addr::new(198, 18, 0, 0), 15),    // benchmarks
-    (Ipv4Addr::new(198, 51, 100, 0), 24),  // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24),   // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),      // multicast
-    (Ipv4Addr::new(240, 0, 0, 0), 4),      // reserved, and broadcast
+    (Ipv4Addr::new(169, 254, 0, 0), 16), // link-local; most clouds' metadata
+    (Ipv4Addr::new(172, 16, 0, 0), 12), // private
+    (Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments
+    (Ipv4Addr::new(192, 0, 2, 0), 24), // documentation
+    (Ipv4Addr::new(192, 31, 196, 0), 24), // AS112
+    (Ipv4Addr::new(192, 88, 99, 0), 24), // relays of 6to4
+    (Ipv4Addr::new(192, 168, 0, 0), 16), // private
+    (Ipv4Addr::new(198, 18, 0, 0), 15), // benchmarks
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
+    (Ipv4Addr::new(203, 0, 113, 0), 24), // documentation
+    (Ipv4Addr::new(224, 0, 0, 0), 4), // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4), // reserved, and broadcast
 ];
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let bits = u32::from(address);
-    RESERVED.iter().all(|(network, length)| (bits ^ u32::from(*network)) >> (32 - length) != 0)
+    RESERVED
+        .iter()
+        .all(|(network, length)| (bits ^ u32::from(*network)) >> (32 - length) != 0)
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -43,8 +46,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     match segments {
         // IPv4 in IPv6's clothes, and what a translating network makes of IPv4: as what is inside.
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => is_public_v4(embedded),
-        // Protocol assignments, tunnels among them; 6to4, whose inside goes wherever it says; documentation.
-        [0x2001, 0..=0x01ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0x0fff, ..] => false,
+        // Protocol assignments, tunnels among them; 6to4, whose inside goes wherever it says;
+        // documentation.
+        [0x2001, 0..=0x01ff, ..]
+        | [0x2001, 0xdb8, ..]
+        | [0x2002, ..]
+        | [0x3fff, 0..=0x0fff, ..] => false,
         // Global unicast. All else is loopback, local, multicast or not given out.
         [first, ..] => first & 0xe000 == 0x2000,
     }

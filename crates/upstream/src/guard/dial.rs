@@ -1,4 +1,5 @@
-//! The connector for URLs of outsiders: resolves, checks every address, and dials only what was checked.
+//! The connector for URLs of outsiders: resolves, checks every address, and dials only what was
+//! checked.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -18,7 +19,8 @@ use crate::names::{Names, Resolver};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names for the connector below: what they give is permitted, every address of it, and the connector asks nobody else.
+/// Names for the connector below: what they give is permitted, every address of it, and the
+/// connector asks nobody else.
 #[derive(Clone)]
 pub(crate) struct Checked {
     names: Arc<dyn Names>,
@@ -28,7 +30,10 @@ pub(crate) struct Checked {
 impl Checked {
     /// Public addresses of what `names` finds.
     pub(crate) fn public(names: Arc<dyn Names>) -> Self {
-        Self { names, permits: is_public }
+        Self {
+            names,
+            permits: is_public,
+        }
     }
 }
 
@@ -47,7 +52,8 @@ impl Names for Checked {
     }
 }
 
-/// Connects to where outsiders point. A host that is an address is checked here, a name by [`Checked`].
+/// Connects to where outsiders point. A host that is an address is checked here, a name by
+/// [`Checked`].
 #[derive(Clone)]
 pub(crate) struct Guarded {
     inner: HttpConnector<Resolver>,
@@ -56,8 +62,14 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     /// Guards a connector that looks names up in `checked`.
-    pub(crate) fn new(checked: Checked, tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>) -> Self {
-        Self { permits: checked.permits, inner: tcp(Resolver::new(Arc::new(checked))) }
+    pub(crate) fn new(
+        checked: Checked,
+        tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>,
+    ) -> Self {
+        Self {
+            permits: checked.permits,
+            inner: tcp(Resolver::new(Arc::new(checked))),
+        }
     }
 }
 
@@ -75,9 +87,14 @@ impl Service<Uri> for Guarded {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let host = uri.host().unwrap_or_default();
-        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let literal = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
         match literal.parse::<IpAddr>() {
-            Ok(address) if !(self.permits)(address) => Either::Left(ready(Err(Refused::Address.into()))),
+            Ok(address) if !(self.permits)(address) => {
+                Either::Left(ready(Err(Refused::Address.into())))
+            }
             _ => Either::Right(futures_util::TryFutureExt::err_into(self.inner.call(uri))),
         }
     }
@@ -115,13 +132,24 @@ mod tests {
     /// A guard for which 127.0.0.2 is the public Internet.
     fn guard(answers: &[&[IpAddr]]) -> (Guarded, Arc<Script>) {
         let answers = Mutex::new(answers.iter().map(|answer| answer.to_vec()).collect());
-        let script = Arc::new(Script { answers, asked: AtomicUsize::new(0) });
-        let checked = Checked { names: script.clone(), permits: |address| address == OUTSIDE };
-        (Guarded::new(checked, HttpConnector::new_with_resolver), script)
+        let script = Arc::new(Script {
+            answers,
+            asked: AtomicUsize::new(0),
+        });
+        let checked = Checked {
+            names: script.clone(),
+            permits: |address| address == OUTSIDE,
+        };
+        (
+            Guarded::new(checked, HttpConnector::new_with_resolver),
+            script,
+        )
     }
 
     async fn dial(guard: &mut Guarded, uri: &str) -> Result<SocketAddr, String> {
-        std::future::poll_fn(|cx| guard.poll_ready(cx)).await.unwrap();
+        std::future::poll_fn(|cx| guard.poll_ready(cx))
+            .await
+            .unwrap();
         let connected = guard.call(uri.parse().unwrap()).await;
         let connected = connected.map_err(|error| {
             let mut text = error.to_string();
@@ -144,16 +172,38 @@ mod tests {
 
         let (mut trap, script) = guard(&[&[OUTSIDE], &[INSIDE], &[OUTSIDE, INSIDE], &[]]);
         assert_eq!(dial(&mut trap, &uri).await, Ok((OUTSIDE, port).into()));
-        assert_eq!(script.asked.load(Ordering::Relaxed), 1, "a second look-up could give another answer");
+        assert_eq!(
+            script.asked.load(Ordering::Relaxed),
+            1,
+            "a second look-up could give another answer"
+        );
         let refused = Err(Refused::Address.to_string());
-        assert_eq!(dial(&mut trap, &uri).await, refused, "the second answer is inside");
-        assert_eq!(dial(&mut trap, &uri).await, refused, "one address inside is enough");
+        assert_eq!(
+            dial(&mut trap, &uri).await,
+            refused,
+            "the second answer is inside"
+        );
+        assert_eq!(
+            dial(&mut trap, &uri).await,
+            refused,
+            "one address inside is enough"
+        );
         assert!(dial(&mut trap, &uri).await.is_err(), "no address at all");
-        for literal in [format!("http://127.0.0.1:{port}/"), format!("http://[::ffff:127.0.0.1]:{port}/")] {
+        for literal in [
+            format!("http://127.0.0.1:{port}/"),
+            format!("http://[::ffff:127.0.0.1]:{port}/"),
+        ] {
             assert_eq!(dial(&mut trap, &literal).await, refused, "{literal}");
         }
-        assert_eq!(dial(&mut trap, &format!("http://127.0.0.2:{port}/")).await, Ok((OUTSIDE, port).into()));
-        assert_eq!(script.asked.load(Ordering::Relaxed), 4, "an address is not looked up");
+        assert_eq!(
+            dial(&mut trap, &format!("http://127.0.0.2:{port}/")).await,
+            Ok((OUTSIDE, port).into())
+        );
+        assert_eq!(
+            script.asked.load(Ordering::Relaxed),
+            4,
+            "an address is not looked up"
+        );
         drop(outside);
         let hit = futures_util::FutureExt::now_or_never(canary.accept());
         assert!(hit.is_none(), "the canary was reached");
@@ -161,8 +211,21 @@ mod tests {
 
     #[tokio::test]
     async fn the_machines_resolver_finds_this_machine_and_the_guard_does_not_go_there() {
-        assert!(SystemNames.addresses("localhost".to_owned()).await.unwrap().iter().any(IpAddr::is_loopback));
-        let mut guarded = Guarded::new(Checked::public(Arc::new(SystemNames)), HttpConnector::new_with_resolver);
-        assert_eq!(dial(&mut guarded, "http://localhost:1/").await, Err(Refused::Address.to_string()));
+        assert!(
+            SystemNames
+                .addresses("localhost".to_owned())
+                .await
+                .unwrap()
+                .iter()
+                .any(IpAddr::is_loopback)
+        );
+        let mut guarded = Guarded::new(
+            Checked::public(Arc::new(SystemNames)),
+            HttpConnector::new_with_resolver,
+        );
+        assert_eq!(
+            dial(&mut guarded, "http://localhost:1/").await,
+            Err(Refused::Address.to_string())
+        );
     }
 }

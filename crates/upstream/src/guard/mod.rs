@@ -1,9 +1,11 @@
-//! Where weir does not go because somebody else said so: the guard of every URL that an outsider names.
+//! Where weir does not go because somebody else said so: the guard of every URL that an outsider
+//! names.
 //!
-//! What the operator's config names may be anywhere, loopback and private networks included. What an upstream, or a
-//! document of one, names may be `https` at a public address only. The name is resolved once, every address of the answer
-//! is checked, and the addresses that were checked are the ones that are dialled: there is no second look-up that could
-//! give another answer. Redirects are not followed by any client of weir's.
+//! What the operator's config names may be anywhere, loopback and private networks included. What
+//! an upstream, or a document of one, names may be `https` at a public address only. The name is
+//! resolved once, every address of the answer is checked, and the addresses that were checked are
+//! the ones that are dialled: there is no second look-up that could give another answer. Redirects
+//! are not followed by any client of weir's.
 
 mod address;
 mod dial;

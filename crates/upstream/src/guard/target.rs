@@ -7,19 +7,32 @@ use super::address::is_public;
 
 /// No metadata document has a longer one.
 const LONGEST: usize = 2048;
-/// Those of HTTPS. Anything else listens there for something else, and is not spoken to by accident.
+/// Those of HTTPS. Anything else listens there for something else, and is not spoken to by
+/// accident.
 const PORTS: [u16; 2] = [443, 8443];
 /// Names that mean "near here" wherever they are looked up.
-const LOCAL: [&str; 6] = ["localhost", "localdomain", "local", "internal", "lan", "home.arpa"];
+const LOCAL: [&str; 6] = [
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "lan",
+    "home.arpa",
+];
 
-/// The URL in its one canonical spelling, if it may be opened at all. A name has still to be resolved, and what it
-/// resolves to checked.
+/// The URL in its one canonical spelling, if it may be opened at all. A name has still to be
+/// resolved, and what it resolves to checked.
 ///
 /// # Errors
 /// [`Refused`]: says which rule it breaks.
 pub(crate) fn target(text: &str) -> Result<String, Refused> {
-    // What parsers drop, mend or translate (blanks, backslashes, letters of other scripts) is where two of them disagree.
-    if text.len() > LONGEST || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
+    // What parsers drop, mend or translate (blanks, backslashes, letters of other scripts) is where
+    // two of them disagree.
+    if text.len() > LONGEST
+        || !text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+    {
         return Err(Refused::Malformed);
     }
     let url = Url::parse(text).map_err(|_| Refused::Malformed)?;
@@ -27,7 +40,9 @@ pub(crate) fn target(text: &str) -> Result<String, Refused> {
         return Err(Refused::Scheme);
     }
     // Also where both are empty: `https://@host/`.
-    let authority = text.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(rest));
+    let authority = text.split_once("://").map_or("", |(_, rest)| {
+        rest.split(['/', '?', '#']).next().unwrap_or(rest)
+    });
     if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
         return Err(Refused::Credentials);
     }
@@ -40,7 +55,10 @@ pub(crate) fn target(text: &str) -> Result<String, Refused> {
         Some(Host::Domain(name)) if is_worldwide(name) => {}
         _ => return Err(Refused::Address),
     }
-    if url.port_or_known_default().is_none_or(|port| !PORTS.contains(&port)) {
+    if url
+        .port_or_known_default()
+        .is_none_or(|port| !PORTS.contains(&port))
+    {
         return Err(Refused::Port);
     }
     Ok(url.into())
@@ -49,13 +67,18 @@ pub(crate) fn target(text: &str) -> Result<String, Refused> {
 /// True for a name with a place in the world's name space, as far as the name alone shows.
 fn is_worldwide(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is_label =
-        |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
     name.contains('.')
         && name.split('.').all(is_label)
-        && !LOCAL
-            .iter()
-            .any(|local| name.strip_suffix(local).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        && !LOCAL.iter().any(|local| {
+            name.strip_suffix(local)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
 }
 
 #[cfg(test)]
@@ -137,26 +160,48 @@ mod tests {
         for (text, expected) in SPELLINGS {
             assert_eq!(target(text), Err(expected), "{text}");
         }
-        for text in
-            ["", "/relative", "//example.com/", "https:example", "https:/", "https://", "https:///", "example.com"]
-        {
+        for text in [
+            "",
+            "/relative",
+            "//example.com/",
+            "https:example",
+            "https:/",
+            "https://",
+            "https:///",
+            "example.com",
+        ] {
             assert!(target(text).is_err(), "{text}");
         }
-        assert_eq!(target(&format!("https://example.com/{}", "a".repeat(LONGEST))), Err(Malformed));
+        assert_eq!(
+            target(&format!("https://example.com/{}", "a".repeat(LONGEST))),
+            Err(Malformed)
+        );
     }
 
     #[test]
     fn public_https_urls_are_taken_in_one_spelling() {
         for (text, canonical) in [
             ("https://example.com", "https://example.com/"),
-            ("HTTPS://Example.COM:443/a/../b?c=d", "https://example.com/b?c=d"),
+            (
+                "HTTPS://Example.COM:443/a/../b?c=d",
+                "https://example.com/b?c=d",
+            ),
             ("https://example.com./", "https://example.com./"),
-            ("https://id.example.com:8443/.well-known/x", "https://id.example.com:8443/.well-known/x"),
+            (
+                "https://id.example.com:8443/.well-known/x",
+                "https://id.example.com:8443/.well-known/x",
+            ),
             ("https://8.8.8.8/", "https://8.8.8.8/"),
             ("https://0x08080808/", "https://8.8.8.8/"),
             ("https://[2606:4700::1111]/", "https://[2606:4700::1111]/"),
-            ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example/"),
-            ("https://notlocal.example.com/", "https://notlocal.example.com/"),
+            (
+                "https://xn--bcher-kva.example/",
+                "https://xn--bcher-kva.example/",
+            ),
+            (
+                "https://notlocal.example.com/",
+                "https://notlocal.example.com/",
+            ),
         ] {
             assert_eq!(target(text).as_deref(), Ok(canonical), "{text}");
         }

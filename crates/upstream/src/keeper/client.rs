@@ -76,16 +76,25 @@ impl Keeper {
     /// A keeper that `program` will be. Starts nothing.
     #[must_use]
     pub fn new(program: KeeperProgram) -> Arc<Self> {
-        Arc::new(Self { program: Some(program), running: Mutex::default(), arrival: OnceLock::new() })
+        Arc::new(Self {
+            program: Some(program),
+            running: Mutex::default(),
+            arrival: OnceLock::new(),
+        })
     }
 
     /// For a program that cannot be a keeper: every start of a child fails.
     #[must_use]
     pub fn none() -> Arc<Self> {
-        Arc::new(Self { program: None, running: Mutex::default(), arrival: OnceLock::new() })
+        Arc::new(Self {
+            program: None,
+            running: Mutex::default(),
+            arrival: OnceLock::new(),
+        })
     }
 
-    /// Has starts wait for the children of the process before. To be called once, before the first of them.
+    /// Has starts wait for the children of the process before. To be called once, before the first
+    /// of them.
     pub fn await_children(&self, arrival: HandoverArrival) {
         // There is one process before.
         let _first = self.arrival.set(arrival);
@@ -98,30 +107,48 @@ impl Keeper {
         }
     }
 
-    /// Goes on with a child of the process before, by its descriptors as [`KeptChild::descriptors`] gives them.
+    /// Goes on with a child of the process before, by its descriptors as [`KeptChild::descriptors`]
+    /// gives them.
     pub(crate) fn adopt(self: &Arc<Self>, descriptors: Vec<OwnedFd>) -> io::Result<KeptChild> {
         let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+        let mut next = || {
+            descriptors
+                .next()
+                .ok_or_else(|| io::Error::other("a descriptor is missing"))
+        };
         let (input, output, errors, line) = (next()?, next()?, next()?, next()?);
         let line = StdStream::from(line);
         line.set_nonblocking(true)?;
         let (said, open) = UnixStream::from_std(line)?.into_split();
-        let (words, process) = (BufReader::new(said).lines(), descriptors.next().map(ProcessHandle::from));
+        let (words, process) = (
+            BufReader::new(said).lines(),
+            descriptors.next().map(ProcessHandle::from),
+        );
         Ok(KeptChild {
             input: pipe::Sender::from_owned_fd(input)?,
             output: pipe::Receiver::from_owned_fd(output)?,
             errors: pipe::Receiver::from_owned_fd(errors)?,
-            line: ChildLine { keeper: self.clone(), pipe: self.pipe()?, words, open: Some(open), process },
+            line: ChildLine {
+                keeper: self.clone(),
+                pipe: self.pipe()?,
+                words,
+                open: Some(open),
+                process,
+            },
         })
     }
 
-    /// Uses the keeper of the process before this one, by the pipe that it passed on. Must be called inside a tokio runtime.
+    /// Uses the keeper of the process before this one, by the pipe that it passed on. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
     /// The pipe is none.
     pub fn take_over(&self, pipe: StdStream) -> io::Result<()> {
         pipe.set_nonblocking(true)?;
-        *self.lock() = Some(RunningKeeper { pipe: Arc::new(UnixStream::from_std(pipe)?), process: None });
+        *self.lock() = Some(RunningKeeper {
+            pipe: Arc::new(UnixStream::from_std(pipe)?),
+            process: None,
+        });
         Ok(())
     }
 
@@ -130,7 +157,10 @@ impl Keeper {
     /// # Errors
     /// The system has no descriptor left.
     pub fn pipe_to_pass_on(&self) -> io::Result<Option<OwnedFd>> {
-        self.lock().as_ref().map(|running| running.pipe.as_fd().try_clone_to_owned()).transpose()
+        self.lock()
+            .as_ref()
+            .map(|running| running.pipe.as_fd().try_clone_to_owned())
+            .transpose()
     }
 
     /// Has a child started.
@@ -145,7 +175,9 @@ impl Keeper {
                 Err(KeeperLost) => self.lost(&pipe),
             }
         }
-        Err(io::Error::other("the keeper of child processes takes no child"))
+        Err(io::Error::other(
+            "the keeper of child processes takes no child",
+        ))
     }
 
     async fn start_at(
@@ -159,8 +191,12 @@ impl Keeper {
         let (own, other) = StdStream::pair()?;
         own.set_nonblocking(true)?;
         let (said, mut open) = UnixStream::from_std(own)?.into_split();
-        let given: [OwnedFd; DESCRIPTORS] =
-            [other.into(), child_input.into(), child_output.into(), child_errors.into()];
+        let given: [OwnedFd; DESCRIPTORS] = [
+            other.into(),
+            child_input.into(),
+            child_output.into(),
+            child_errors.into(),
+        ];
         let borrowed: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
         let sent = descriptors::send(pipe, VERSION, &borrowed).await;
         // The child's ends are the child's alone from here on.
@@ -170,10 +206,19 @@ impl Keeper {
         if sent.is_err() || open.write_all(&text).await.is_err() {
             return Ok(Err(KeeperLost));
         }
-        let Ok(Some((_, process))) = descriptors::receive(said.as_ref()).await else { return Ok(Err(KeeperLost)) };
+        let Ok(Some((_, process))) = descriptors::receive(said.as_ref()).await else {
+            return Ok(Err(KeeperLost));
+        };
         let process = process.into_iter().next().map(ProcessHandle::from);
         let mut words = BufReader::new(said).lines();
-        match words.next_line().await.ok().flatten().as_deref().and_then(Word::parse) {
+        match words
+            .next_line()
+            .await
+            .ok()
+            .flatten()
+            .as_deref()
+            .and_then(Word::parse)
+        {
             Some(Word::Started) => {}
             Some(Word::Failed(number, text)) => return Err(protocol::error(number, &text)),
             Some(Word::Ending | Word::Ended(_)) | None => return Ok(Err(KeeperLost)),
@@ -182,7 +227,13 @@ impl Keeper {
             input: pipe::Sender::from_owned_fd(input.into())?,
             output: pipe::Receiver::from_owned_fd(output.into())?,
             errors: pipe::Receiver::from_owned_fd(errors.into())?,
-            line: ChildLine { keeper: self.clone(), pipe: pipe.clone(), words, open: Some(open), process },
+            line: ChildLine {
+                keeper: self.clone(),
+                pipe: pipe.clone(),
+                words,
+                open: Some(open),
+                process,
+            },
         }))
     }
 
@@ -192,21 +243,34 @@ impl Keeper {
         if let Some(running) = &*running {
             return Ok(running.pipe.clone());
         }
-        let program =
-            self.program.as_ref().ok_or_else(|| io::Error::other("this program starts no child processes"))?;
+        let program = self
+            .program
+            .as_ref()
+            .ok_or_else(|| io::Error::other("this program starts no child processes"))?;
         let (own, other) = StdStream::pair()?;
         own.set_nonblocking(true)?;
         let mut command = std::process::Command::new(&program.path);
         #[cfg(unix)]
         std::os::unix::process::CommandExt::arg0(&mut command, "weir");
         let mut command = Command::from(command);
-        // A group of its own: Ctrl-C on a terminal is for weir, which ends its children in its own time.
-        command.args(&program.args).env_clear().envs(program.env.iter().cloned()).process_group(0);
-        command.stdin(Stdio::from(OwnedFd::from(other))).stdout(Stdio::null()).stderr(Stdio::null());
+        // A group of its own: Ctrl-C on a terminal is for weir, which ends its children in its own
+        // time.
+        command
+            .args(&program.args)
+            .env_clear()
+            .envs(program.env.iter().cloned())
+            .process_group(0);
+        command
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let process = command.spawn()?;
         tracing::debug!(process = process.id(), "the keeper of child processes runs");
         let pipe = Arc::new(UnixStream::from_std(own)?);
-        *running = Some(RunningKeeper { pipe: pipe.clone(), process: Some(process) });
+        *running = Some(RunningKeeper {
+            pipe: pipe.clone(),
+            process: Some(process),
+        });
         Ok(pipe)
     }
 
@@ -215,7 +279,9 @@ impl Keeper {
         let mut running = self.lock();
         if let Some(lost) = running.take_if(|running| Arc::ptr_eq(&running.pipe, pipe)) {
             drop(running);
-            let status = lost.process.and_then(|mut process| process.try_wait().ok().flatten());
+            let status = lost
+                .process
+                .and_then(|mut process| process.try_wait().ok().flatten());
             tracing::error!(
                 status = status.map(tracing::field::display),
                 "the keeper of child processes was lost: it and its children are started again"
@@ -229,16 +295,30 @@ impl Keeper {
 }
 
 impl KeptChild {
-    /// Its descriptors, for another process: input, output, error stream, line, and the process where the system has such. The child
-    /// ends when nobody has the line any more.
+    /// Its descriptors, for another process: input, output, error stream, line, and the process
+    /// where the system has such. The child ends when nobody has the line any more.
     ///
     /// # Errors
     /// The system does not give one back.
     pub(crate) fn descriptors(self) -> io::Result<Vec<OwnedFd>> {
-        let Self { input, output, errors, line } = self;
-        let ChildLine { words, open, process, .. } = line;
+        let Self {
+            input,
+            output,
+            errors,
+            line,
+        } = self;
+        let ChildLine {
+            words,
+            open,
+            process,
+            ..
+        } = line;
         let open = open.ok_or_else(|| io::Error::other("the child is to end"))?;
-        let line = words.into_inner().into_inner().reunite(open).map_err(io::Error::other)?;
+        let line = words
+            .into_inner()
+            .into_inner()
+            .reunite(open)
+            .map_err(io::Error::other)?;
         let mut all = vec![
             input.into_nonblocking_fd()?,
             output.into_nonblocking_fd()?,
@@ -251,8 +331,8 @@ impl KeptChild {
 }
 
 impl ChildLine {
-    /// Asks for the child's end, and returns when its input is to be closed; SIGTERM and SIGKILL follow in their times. Gives how it
-    /// ended where it just has.
+    /// Asks for the child's end, and returns when its input is to be closed; SIGTERM and SIGKILL
+    /// follow in their times. Gives how it ended where it just has.
     pub(crate) async fn close(&mut self) -> Option<io::Result<ExitStatus>> {
         self.open = None;
         match self.word().await {
@@ -270,17 +350,28 @@ impl ChildLine {
         self.end(word)
     }
 
-    /// Ends a child whose keeper was lost, with what descends from it: its `input` is closed, and soon after it is killed.
+    /// Ends a child whose keeper was lost, with what descends from it: its `input` is closed, and
+    /// soon after it is killed.
     pub(crate) async fn end_without_keeper(self, input: &CancellationToken) {
         match self.process {
-            Some(process) => process.end_with_descendants(|| input.cancel(), CLOSING).await,
+            Some(process) => {
+                process
+                    .end_with_descendants(|| input.cancel(), CLOSING)
+                    .await
+            }
             // Nobody can tell it from another process by its number.
             None => input.cancel(),
         }
     }
 
     async fn word(&mut self) -> Option<Word> {
-        self.words.next_line().await.ok().flatten().as_deref().and_then(Word::parse)
+        self.words
+            .next_line()
+            .await
+            .ok()
+            .flatten()
+            .as_deref()
+            .and_then(Word::parse)
     }
 
     fn end(&self, word: Option<Word>) -> io::Result<ExitStatus> {

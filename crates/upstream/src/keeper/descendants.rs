@@ -1,11 +1,13 @@
-//! The processes below the keeper: its children, what they have started, and what became the keeper's own by their end.
+//! The processes below the keeper: its children, what they have started, and what became the
+//! keeper's own by their end.
 
 use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
 
-/// A process: its number, and when it was started, so that a number that is given again is another process.
+/// A process: its number, and when it was started, so that a number that is given again is another
+/// process.
 pub(super) type ProcessKey = (i32, u64);
 
 /// A process as the system shows it.
@@ -19,7 +21,8 @@ pub(super) struct ProcessEntry {
 /// All that the keeper has to end one day.
 #[derive(Debug, Default)]
 pub(super) struct Descendants {
-    /// The children by their process ids, which are their groups'. Each is not waited for yet, so its number is its own.
+    /// The children by their process ids, which are their groups'. Each is not waited for yet, so
+    /// its number is its own.
     children: HashMap<i32, ChildEntry>,
     /// What a child left behind, to be killed as soon as it is a child of this process.
     doomed: HashSet<ProcessKey>,
@@ -37,14 +40,23 @@ impl Descendants {
     pub(super) fn add(&mut self, id: u32) -> oneshot::Receiver<i32> {
         let (ended, receiver) = oneshot::channel();
         if let Ok(id) = i32::try_from(id) {
-            self.children.insert(id, ChildEntry { ended, seen: HashSet::new() });
+            self.children.insert(
+                id,
+                ChildEntry {
+                    ended,
+                    seen: HashSet::new(),
+                },
+            );
         }
         receiver
     }
 
     /// Signals the group of a child that was not waited for.
     pub(super) fn signal(&self, id: u32, signal: Signal) {
-        let child = i32::try_from(id).ok().filter(|id| self.children.contains_key(id)).and_then(Pid::from_raw);
+        let child = i32::try_from(id)
+            .ok()
+            .filter(|id| self.children.contains_key(id))
+            .and_then(Pid::from_raw);
         if let Some(child) = child {
             // A child that moved to another group is still a child.
             let _group_gone = rustix::process::kill_process_group(child, signal);
@@ -64,8 +76,12 @@ impl Descendants {
 
     /// Waits for all that has ended, and ends what that left behind.
     pub(super) fn reap(&mut self) {
-        let over: Vec<Pid> =
-            self.children.keys().filter_map(|id| Pid::from_raw(*id)).filter(|id| is_over(*id)).collect();
+        let over: Vec<Pid> = self
+            .children
+            .keys()
+            .filter_map(|id| Pid::from_raw(*id))
+            .filter(|id| is_over(*id))
+            .collect();
         for child in over {
             // It holds its number until it is waited for, and its group's too.
             let _group_gone = rustix::process::kill_process_group(child, Signal::KILL);
@@ -73,7 +89,9 @@ impl Descendants {
         while let Ok(Some((id, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let id = id.as_raw_pid();
             if let Some(ChildEntry { ended, seen }) = self.children.remove(&id) {
-                let left = processes().into_iter().filter(|process| process.group == id || seen.contains(&process.key));
+                let left = processes()
+                    .into_iter()
+                    .filter(|process| process.group == id || seen.contains(&process.key));
                 self.doomed.extend(left.map(|process| process.key));
                 // Its line may be gone.
                 let _unheard = ended.send(status.as_raw());
@@ -82,15 +100,18 @@ impl Descendants {
         self.end_doomed();
     }
 
-    /// Kills the doomed that are children of this process. Their own children become that by it, and the next signal of an end
-    /// calls this again.
+    /// Kills the doomed that are children of this process. Their own children become that by it,
+    /// and the next signal of an end calls this again.
     fn end_doomed(&mut self) {
         if self.doomed.is_empty() {
             return;
         }
         let all = processes();
-        let roots: HashSet<i32> =
-            all.iter().filter(|process| self.doomed.contains(&process.key)).map(|process| process.key.0).collect();
+        let roots: HashSet<i32> = all
+            .iter()
+            .filter(|process| self.doomed.contains(&process.key))
+            .map(|process| process.key.0)
+            .collect();
         self.doomed.extend(below(&all, &roots));
         let there: HashSet<ProcessKey> = all.iter().map(|process| process.key).collect();
         self.doomed.retain(|key| there.contains(key));
@@ -104,14 +125,21 @@ impl Descendants {
         }
         kill_own(&processes(), |_| true);
         self.reap();
-        matches!(rustix::process::wait(WaitOptions::NOHANG), Err(rustix::io::Errno::CHILD))
+        matches!(
+            rustix::process::wait(WaitOptions::NOHANG),
+            Err(rustix::io::Errno::CHILD)
+        )
     }
 }
 
-/// Kills children of this process. Between the look at them and the signal nobody waits for one, so the number is still theirs.
+/// Kills children of this process. Between the look at them and the signal nobody waits for one, so
+/// the number is still theirs.
 fn kill_own(all: &[ProcessEntry], wanted: impl Fn(&ProcessEntry) -> bool) {
     let own = rustix::process::getpid().as_raw_pid();
-    for process in all.iter().filter(|process| process.parent == own && wanted(process)) {
+    for process in all
+        .iter()
+        .filter(|process| process.parent == own && wanted(process))
+    {
         if let Some(id) = Pid::from_raw(process.key.0) {
             // One of another user stays, and is tried again.
             let _refused = rustix::process::kill_process(id, Signal::KILL);
@@ -122,7 +150,10 @@ fn kill_own(all: &[ProcessEntry], wanted: impl Fn(&ProcessEntry) -> bool) {
 /// True for a child that has ended and was not waited for. It is not waited for by this either.
 fn is_over(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(rustix::process::waitid(WaitId::Pid(child), options), Ok(Some(_)))
+    matches!(
+        rustix::process::waitid(WaitId::Pid(child), options),
+        Ok(Some(_))
+    )
 }
 
 /// What descends from these processes, themselves not included.
@@ -133,7 +164,8 @@ pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKe
     }
     let (mut found, mut parents) = (Vec::new(), roots.iter().copied().collect::<Vec<_>>());
     while let Some(parent) = parents.pop() {
-        // Each is listed once, and taken out here: numbers that changed hands during the reading make no circle.
+        // Each is listed once, and taken out here: numbers that changed hands during the reading
+        // make no circle.
         for process in children.remove(&parent).unwrap_or_default() {
             found.push(process.key);
             parents.push(process.key.0);
@@ -144,24 +176,39 @@ pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKe
 
 /// The processes that the system shows; none where it has no `/proc`.
 pub(super) fn processes() -> Vec<ProcessEntry> {
-    let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let names = folder.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()));
+    let Ok(folder) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = folder.flatten().filter_map(|entry| {
+        entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+    });
     names.filter_map(process).collect()
 }
 
 /// The process that has this number now.
 pub(super) fn process(id: i32) -> Option<ProcessEntry> {
-    entry(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    entry(
+        id,
+        &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?,
+    )
 }
 
-/// A process by its `/proc/PID/stat` (`proc_pid_stat(5)`). Its name may have any characters in it, also closing brackets.
+/// A process by its `/proc/PID/stat` (`proc_pid_stat(5)`). Its name may have any characters in it,
+/// also closing brackets.
 fn entry(id: i32, stat: &str) -> Option<ProcessEntry> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     // The 22nd field of all.
     let started = fields.nth(16)?.parse().ok()?;
-    Some(ProcessEntry { key: (id, started), parent, group })
+    Some(ProcessEntry {
+        key: (id, started),
+        parent,
+        group,
+    })
 }
 
 #[cfg(test)]
@@ -172,16 +219,34 @@ mod tests {
     fn a_process_is_read_whatever_its_name() {
         let stat = "41 (a) b (c) S 7 40 39 0 -1 4194560 84 0 0 0 0 0 0 0 20 0 1 0 12345 8 9";
         let read = entry(41, stat);
-        assert_eq!(read, Some(ProcessEntry { key: (41, 12345), parent: 7, group: 40 }));
+        assert_eq!(
+            read,
+            Some(ProcessEntry {
+                key: (41, 12345),
+                parent: 7,
+                group: 40
+            })
+        );
         assert_eq!(entry(41, "41 (a"), None);
         assert_eq!(entry(41, "41 (a) S 7"), None);
     }
 
     #[test]
     fn descendants_are_found_through_all_generations() {
-        let process = |id: i32, parent: i32| ProcessEntry { key: (id, 1), parent, group: id };
+        let process = |id: i32, parent: i32| ProcessEntry {
+            key: (id, 1),
+            parent,
+            group: id,
+        };
         // 8 and 9 are each other's parents: numbers that changed hands while the list was read.
-        let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(8, 9), process(9, 8)];
+        let all = [
+            process(2, 1),
+            process(3, 2),
+            process(4, 3),
+            process(5, 1),
+            process(8, 9),
+            process(9, 8),
+        ];
         let mut found = below(&all, &HashSet::from([2]));
         found.sort_unstable();
         assert_eq!(found, [(3, 1), (4, 1)]);

@@ -1,5 +1,5 @@
-//! Processes by a descriptor (`pidfd_open(2)`), which means the same process for as long as it is open. weir has one of each child,
-//! for the end of those whose keeper was lost.
+//! Processes by a descriptor (`pidfd_open(2)`), which means the same process for as long as it is
+//! open. weir has one of each child, for the end of those whose keeper was lost.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -44,22 +44,28 @@ mod linux {
     const GOING: Duration = Duration::from_secs(1);
 
     impl ProcessHandle {
-        /// The process that has this number now. `None` where there is none, or the system has no such descriptors.
+        /// The process that has this number now. `None` where there is none, or the system has no
+        /// such descriptors.
         pub(in super::super) fn open(id: u32) -> Option<Self> {
             let id = Pid::from_raw(i32::try_from(id).ok()?)?;
-            rustix::process::pidfd_open(id, PidfdFlags::empty()).ok().map(Self)
+            rustix::process::pidfd_open(id, PidfdFlags::empty())
+                .ok()
+                .map(Self)
         }
 
         /// The process of this key, if it is there.
         fn of((id, started): ProcessKey) -> Option<Self> {
             let opened = Self::open(u32::try_from(id).ok()?)?;
             // Its start says whether the number was another's by the time that it was opened.
-            process(id).is_some_and(|now| now.key == (id, started)).then_some(opened)
+            process(id)
+                .is_some_and(|now| now.key == (id, started))
+                .then_some(opened)
         }
 
         /// The number of the process; `None` once it is gone.
         fn id(&self) -> Option<i32> {
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd())).ok()?;
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))
+                .ok()?;
             let id = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
             id.trim().parse().ok().filter(|id| *id > 0)
         }
@@ -72,9 +78,11 @@ mod linux {
         /// True once the process runs no more, whether or not it was waited for.
         fn is_over(&self) -> bool {
             let state = |id| std::fs::read_to_string(format!("/proc/{id}/stat")).ok();
-            self.id()
-                .and_then(state)
-                .is_none_or(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+            self.id().and_then(state).is_none_or(|stat| {
+                stat.rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.starts_with(" Z"))
+            })
         }
 
         /// Returns once the process is over, at the latest after this time.
@@ -88,9 +96,17 @@ mod linux {
             let _late = tokio::time::timeout(within, over).await;
         }
 
-        /// Ends the process and what descends from it. `ask` asks it to end by itself, for which it has so much time.
-        pub(in super::super) async fn end_with_descendants(self, ask: impl FnOnce(), time: Duration) {
-            let mut family = Family { root: self, descendants: HashMap::new() };
+        /// Ends the process and what descends from it. `ask` asks it to end by itself, for which it
+        /// has so much time.
+        pub(in super::super) async fn end_with_descendants(
+            self,
+            ask: impl FnOnce(),
+            time: Duration,
+        ) {
+            let mut family = Family {
+                root: self,
+                descendants: HashMap::new(),
+            };
             // While all are still below it.
             family.look();
             ask();
@@ -105,7 +121,8 @@ mod linux {
             family.signal(Signal::KILL);
             for member in family.members() {
                 member.over(GOING).await;
-                // Where this is the first process of all, it is the parent of what has lost its own.
+                // Where this is the first process of all, it is the parent of what has lost its
+                // own.
                 let _not_own = rustix::process::waitid(
                     WaitId::PidFd(member.as_fd()),
                     WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -127,7 +144,9 @@ mod linux {
             let all = processes();
             // Its number was its own all the while, or says nothing.
             let root = root.filter(|_| self.root.id().is_some());
-            let known = all.iter().filter(|process| self.descendants.contains_key(&process.key));
+            let known = all
+                .iter()
+                .filter(|process| self.descendants.contains_key(&process.key));
             let roots: HashSet<i32> = known.map(|process| process.key.0).chain(root).collect();
             let before = self.descendants.len();
             for key in below(&all, &roots) {
@@ -161,7 +180,11 @@ mod none {
             None
         }
 
-        pub(in super::super) async fn end_with_descendants(self, ask: impl FnOnce(), _time: Duration) {
+        pub(in super::super) async fn end_with_descendants(
+            self,
+            ask: impl FnOnce(),
+            _time: Duration,
+        ) {
             ask();
         }
     }

@@ -21,29 +21,37 @@ use super::handle::ProcessHandle;
 use super::protocol::{ChildSpec, DESCRIPTORS, PROCESS, VERSION, Word};
 use crate::descriptors;
 
-/// How long a process may take to end by itself, after its input is closed and after it is asked to.
+/// How long a process may take to end by itself, after its input is closed and after it is asked
+/// to.
 pub(super) const CLOSING: Duration = Duration::from_millis(500);
 const TERMINATING: Duration = Duration::from_secs(5);
-/// How often it is noted what descends from which child. What left a child in between is ended with the last child.
+/// How often it is noted what descends from which child. What left a child in between is ended with
+/// the last child.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often, and how many times, the end of all is tried: processes that fork without rest, or that the system keeps.
+/// How often, and how many times, the end of all is tried: processes that fork without rest, or
+/// that the system keeps.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES: u32 = 500;
 
 type Shared = Rc<RefCell<Descendants>>;
 
-/// Is the keeper, until every process that has the other end of its standard input has closed it, and no descendant is left.
-/// Must be called in a process that does nothing else.
+/// Is the keeper, until every process that has the other end of its standard input has closed it,
+/// and no descendant is left. Must be called in a process that does nothing else.
 ///
 /// # Errors
 /// For people: standard input is no socket, so it was not weir that started this.
 pub fn run() -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
-        let pipe =
-            own_pipe().map_err(|error| format!("weir starts this by itself, with a socket as its input: {error}"))?;
-        keep(pipe).await.map_err(|error| format!("signals cannot be heard: {error}"))
+        let pipe = own_pipe().map_err(|error| {
+            format!("weir starts this by itself, with a socket as its input: {error}")
+        })?;
+        keep(pipe)
+            .await
+            .map_err(|error| format!("signals cannot be heard: {error}"))
     })
 }
 
@@ -57,8 +65,14 @@ fn own_pipe() -> io::Result<UnixStream> {
 async fn keep(pipe: UnixStream) -> io::Result<()> {
     be_subreaper()?;
     let mut ends = signal(SignalKind::child())?;
-    // Service managers and terminals signal whole groups of processes. This one ends after weir, by the pipe alone.
-    let _heard = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    // Service managers and terminals signal whole groups of processes. This one ends after weir, by
+    // the pipe alone.
+    let _heard = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ]
+    .map(signal);
     let descendants = Shared::default();
     let mut children = FuturesUnordered::new();
     let mut look = tokio::time::interval(LOOK);
@@ -102,7 +116,8 @@ fn be_subreaper() -> io::Result<()> {
 /// The descriptors of the next child; `None` when no process has the other end any more.
 async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>> {
     while let Some((version, given)) = descriptors::receive(pipe).await? {
-        // Of another version, or cut for want of descriptors: with its line closed, weir sees that nothing was started.
+        // Of another version, or cut for want of descriptors: with its line closed, weir sees that
+        // nothing was started.
         if let (VERSION, Ok(given)) = (version, given.try_into()) {
             return Ok(Some(given));
         }
@@ -112,7 +127,9 @@ async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>
 
 /// Starts a child, and ends it when its line closes.
 async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd; DESCRIPTORS]) {
-    let Ok((said, mut words)) = split(line) else { return };
+    let Ok((said, mut words)) = split(line) else {
+        return;
+    };
     let mut said = BufReader::new(said);
     let mut text = String::new();
     if said.read_line(&mut text).await.is_err() {
@@ -125,7 +142,9 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
         Ok(id) => id,
         Err(error) => {
             let _gone = descriptors::send(words.as_ref(), PROCESS, &[]).await;
-            let _gone = words.write_all(Word::failed(&error).line().as_bytes()).await;
+            let _gone = words
+                .write_all(Word::failed(&error).line().as_bytes())
+                .await;
             return;
         }
     };
@@ -146,20 +165,35 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
             end(&descendants, id, &mut ended).await
         }
     };
-    let _gone = words.write_all(Word::Ended(status.unwrap_or_default()).line().as_bytes()).await;
+    let _gone = words
+        .write_all(Word::Ended(status.unwrap_or_default()).line().as_bytes())
+        .await;
 }
 
-fn split(line: OwnedFd) -> io::Result<(tokio::net::unix::OwnedReadHalf, tokio::net::unix::OwnedWriteHalf)> {
+fn split(
+    line: OwnedFd,
+) -> io::Result<(
+    tokio::net::unix::OwnedReadHalf,
+    tokio::net::unix::OwnedWriteHalf,
+)> {
     let line = StdStream::from(line);
     line.set_nonblocking(true)?;
     Ok(UnixStream::from_std(line)?.into_split())
 }
 
-/// Starts the process, in a group of its own, with nothing of the keeper's but its folder and its limits, which are weir's.
+/// Starts the process, in a group of its own, with nothing of the keeper's but its folder and its
+/// limits, which are weir's.
 fn start(spec: ChildSpec, [input, output, errors]: [OwnedFd; 3]) -> io::Result<u32> {
     let mut command = Command::new(spec.command);
-    command.args(spec.args).env_clear().envs(spec.env).process_group(0);
-    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+    command
+        .args(spec.args)
+        .env_clear()
+        .envs(spec.env)
+        .process_group(0);
+    command
+        .stdin(Stdio::from(input))
+        .stdout(Stdio::from(output))
+        .stderr(Stdio::from(errors));
     if let Some(cwd) = spec.cwd {
         command.current_dir(cwd);
     }

@@ -7,14 +7,16 @@ use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
-/// The byte that carries a child's descriptors over the pipe: the version of this protocol. After an upgrade by hand-over a
-/// process may have the keeper of another version, which does not take its children.
+/// The byte that carries a child's descriptors over the pipe: the version of this protocol. After
+/// an upgrade by hand-over a process may have the keeper of another version, which does not take
+/// its children.
 pub(super) const VERSION: u8 = 2;
 
 /// The descriptors with that byte: the child's line, its input, its output, its error stream.
 pub(super) const DESCRIPTORS: usize = 4;
 
-/// The byte before the keeper's first word about a child, with a descriptor of its process where there is one.
+/// The byte before the keeper's first word about a child, with a descriptor of its process where
+/// there is one.
 pub(super) const PROCESS: u8 = b'p';
 
 /// The child to start, a line of JSON. It holds secrets in `env`, so it cannot be printed.
@@ -32,7 +34,8 @@ pub(crate) struct ChildSpec {
 pub(super) enum Word {
     /// The program runs.
     Started,
-    /// The program cannot be started: the system's number of the error, and a text where there is none.
+    /// The program cannot be started: the system's number of the error, and a text where there is
+    /// none.
     Failed(i32, String),
     /// The child is to end, and what descends from it is noted: its input may be closed now.
     Ending,
@@ -42,7 +45,10 @@ pub(super) enum Word {
 
 impl Word {
     pub(super) fn failed(error: &io::Error) -> Self {
-        Self::Failed(error.raw_os_error().unwrap_or_default(), error.to_string().replace(['\n', '\r'], " "))
+        Self::Failed(
+            error.raw_os_error().unwrap_or_default(),
+            error.to_string().replace(['\n', '\r'], " "),
+        )
     }
 
     pub(super) fn line(&self) -> String {
@@ -71,7 +77,11 @@ impl Word {
 
 /// The error that the keeper met, as if this process had met it.
 pub(super) fn error(number: i32, text: &str) -> io::Error {
-    if number > 0 { io::Error::from_raw_os_error(number) } else { io::Error::other(text.to_owned()) }
+    if number > 0 {
+        io::Error::from_raw_os_error(number)
+    } else {
+        io::Error::other(text.to_owned())
+    }
 }
 
 /// The status of `wait(2)`.
@@ -98,7 +108,10 @@ mod tests {
         }
         assert_eq!(Word::parse("ended"), None);
         assert_eq!(Word::parse("begun"), None);
-        assert_eq!(error(2, "").to_string(), io::Error::from_raw_os_error(2).to_string());
+        assert_eq!(
+            error(2, "").to_string(),
+            io::Error::from_raw_os_error(2).to_string()
+        );
         assert_eq!(status(3 << 8).to_string(), "exit status: 3");
     }
 }

@@ -1,4 +1,5 @@
-//! The body of an answer. Dropped after its last byte, it gives the connection back for another request.
+//! The body of an answer. Dropped after its last byte, it gives the connection back for another
+//! request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,29 +47,46 @@ struct Single {
 impl Body {
     pub(super) fn single(line: Line, framing: Framing, home: Option<Arc<Lines>>) -> Self {
         let is_kept = line.is_kept;
-        let mut single = Single { line: Some(line), framing, home };
+        let mut single = Single {
+            line: Some(line),
+            framing,
+            home,
+        };
         if single.framing.is_over() {
             single.settle();
         }
-        Self { kind: Kind::Single(single), is_kept }
+        Self {
+            kind: Kind::Single(single),
+            is_kept,
+        }
     }
 
     pub(super) fn many(incoming: Incoming, connection: Retired, home: Arc<Lines>) -> Self {
-        Self { kind: Kind::Many(Many { incoming, connection: (connection, home) }), is_kept: false }
+        Self {
+            kind: Kind::Many(Many {
+                incoming,
+                connection: (connection, home),
+            }),
+            is_kept: false,
+        }
     }
 
-    /// True if the answer came on a connection of HTTP/1.1 that had carried another one before: what such a connection says may
-    /// be about something else than the request.
+    /// True if the answer came on a connection of HTTP/1.1 that had carried another one before:
+    /// what such a connection says may be about something else than the request.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Has the connection closed, not kept: what its server says is about other requests. One of HTTP/2 takes no more requests, and
-    /// is closed when those that it has are over; this one is taken back when the body is dropped.
+    /// Has the connection closed, not kept: what its server says is about other requests. One of
+    /// HTTP/2 takes no more requests, and is closed when those that it has are over; this one is
+    /// taken back when the body is dropped.
     pub(crate) fn distrust(&mut self) {
         match &mut self.kind {
             Kind::Single(single) => single.home = None,
-            Kind::Many(Many { connection: (mark, home), .. }) => home.retire(mark),
+            Kind::Many(Many {
+                connection: (mark, home),
+                ..
+            }) => home.retire(mark),
         }
     }
 }
@@ -77,7 +95,11 @@ impl Body {
 impl Body {
     /// Waits until more of it is at hand.
     pub(super) async fn readable(&self) {
-        if let Kind::Single(Single { line: Some(line), framing, .. }) = &self.kind
+        if let Kind::Single(Single {
+            line: Some(line),
+            framing,
+            ..
+        }) = &self.kind
             && !framing.is_over()
         {
             line.readable().await;
@@ -91,7 +113,9 @@ impl Single {
             if self.framing.is_over() {
                 return Poll::Ready(None);
             }
-            let Some(line) = &mut self.line else { return Poll::Ready(None) };
+            let Some(line) = &mut self.line else {
+                return Poll::Ready(None);
+            };
             match self.framing.next(line) {
                 Ok(None) if self.framing.is_over() => return Poll::Ready(None),
                 Ok(None) => {}
@@ -127,7 +151,8 @@ impl Single {
 }
 
 impl Framing {
-    /// Takes the next bytes of the body off what was read; `None` if they are still to come, or the body is over.
+    /// Takes the next bytes of the body off what was read; `None` if they are still to come, or the
+    /// body is over.
     fn next(&mut self, line: &mut Line) -> Result<Option<Bytes>, LineError> {
         let unread = &mut line.unread;
         match self {
@@ -139,7 +164,9 @@ impl Framing {
             Self::Length(_) | Self::Close if unread.is_empty() => Ok(None),
             Self::Close => Ok(Some(unread.split().freeze())),
             Self::Length(rest) => {
-                let now = usize::try_from(*rest).unwrap_or(usize::MAX).min(unread.len());
+                let now = usize::try_from(*rest)
+                    .unwrap_or(usize::MAX)
+                    .min(unread.len());
                 *rest -= now as u64;
                 Ok(Some(unread.split_to(now).freeze()))
             }
@@ -148,8 +175,8 @@ impl Framing {
 }
 
 impl Drop for Single {
-    /// Gives the connection back if all was read. Often only the end of a stream is still to be read, and it is there: then the
-    /// connection is kept, too.
+    /// Gives the connection back if all was read. Often only the end of a stream is still to be
+    /// read, and it is there: then the connection is kept, too.
     fn drop(&mut self) {
         if self.home.is_none() {
             return;
@@ -167,10 +194,15 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = LineError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, LineError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, LineError>>> {
         match &mut self.kind {
             Kind::Single(single) => single.poll_data(cx).map_ok(Frame::data),
-            Kind::Many(body) => Pin::new(&mut body.incoming).poll_frame(cx).map_err(LineError::Stream),
+            Kind::Many(body) => Pin::new(&mut body.incoming)
+                .poll_frame(cx)
+                .map_err(LineError::Stream),
         }
     }
 

@@ -1,5 +1,6 @@
-//! Connections to a server that may not send without end what brings nothing: interim answers, pings, settings, empty frames. The
-//! libraries read them for as long as they come, which takes a processor and never answers a request.
+//! Connections to a server that may not send without end what brings nothing: interim answers,
+//! pings, settings, empty frames. The libraries read them for as long as they come, which takes a
+//! processor and never answers a request.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use weir_wire::http2::{DATA, END_STREAM, FrameParser, HEADERS, IdleFrames, PREFACE, Seen};
 
-/// How many more frames that bring nothing may come for each frame of a request. A good server sends some for each request (its
-/// answer's head, windows, a reset) and pings now and then.
+/// How many more frames that bring nothing may come for each frame of a request. A good server
+/// sends some for each request (its answer's head, windows, a reset) and pings now and then.
 const IDLE_FRAMES_A_REQUEST: u32 = 8;
-/// Bytes that may come on a connection of HTTP/1.1 after a request, where nothing larger than a document is asked for.
+/// Bytes that may come on a connection of HTTP/1.1 after a request, where nothing larger than a
+/// document is asked for.
 const DOCUMENT: usize = 2 << 20;
 
 /// A connection that ends where too much comes that brings nothing.
@@ -33,12 +35,18 @@ enum Bound {
 impl<S> Bounded<S> {
     /// A connection of HTTP/2.
     pub(crate) fn frames(inner: S) -> Self {
-        Self { inner, bound: Bound::Frames(Box::new(Frames::new())) }
+        Self {
+            inner,
+            bound: Bound::Frames(Box::new(Frames::new())),
+        }
     }
 
     /// A connection of HTTP/1.1 that carries documents.
     pub(crate) fn documents(inner: S) -> Self {
-        Self { inner, bound: Bound::Document(0) }
+        Self {
+            inner,
+            bound: Bound::Document(0),
+        }
     }
 }
 
@@ -48,7 +56,11 @@ impl Bound {
             Self::Frames(frames) => frames.received(bytes),
             Self::Document(read) => {
                 *read += bytes.len();
-                if *read > DOCUMENT { Err(io::Error::other("the server sends more than a document")) } else { Ok(()) }
+                if *read > DOCUMENT {
+                    Err(io::Error::other("the server sends more than a document"))
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -72,21 +84,29 @@ struct Frames {
 impl Frames {
     fn new() -> Self {
         let (received, sent) = (FrameParser::new(0), FrameParser::new(PREFACE));
-        Self { received, sent, idle: IdleFrames::new(Instant::now().into_std()) }
+        Self {
+            received,
+            sent,
+            idle: IdleFrames::new(Instant::now().into_std()),
+        }
     }
 
     fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut idle = 0;
-        self.received.feed(bytes, |seen| idle += u32::from(is_idle(seen)));
+        self.received
+            .feed(bytes, |seen| idle += u32::from(is_idle(seen)));
         if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
             return Ok(());
         }
-        Err(io::Error::other("the server floods the connection with frames"))
+        Err(io::Error::other(
+            "the server floods the connection with frames",
+        ))
     }
 
     fn sent(&mut self, bytes: &[u8]) {
         let mut own = 0;
-        let is_own = |seen| matches!(seen, Seen::Head(frame) if matches!(frame.kind, DATA | HEADERS));
+        let is_own =
+            |seen| matches!(seen, Seen::Head(frame) if matches!(frame.kind, DATA | HEADERS));
         self.sent.feed(bytes, |seen| own += u32::from(is_own(seen)));
         self.idle.add(own.saturating_mul(IDLE_FRAMES_A_REQUEST));
     }
@@ -94,12 +114,18 @@ impl Frames {
 
 /// True if a frame asks for work and brings nothing. The library bounds small frames of data.
 fn is_idle(seen: Seen) -> bool {
-    let Seen::Head(frame) = seen else { return false };
+    let Seen::Head(frame) = seen else {
+        return false;
+    };
     frame.kind != DATA || frame.length == frame.padding && frame.flags & END_STREAM == 0
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
         Poll::Ready(self.bound.received(&buffer.filled()[before..]))
@@ -107,7 +133,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.inner).poll_write(cx, data))?;
         self.bound.sent(&data[..written]);
         Poll::Ready(Ok(written))
@@ -183,12 +213,16 @@ mod tests {
             let mut parser = FrameParser::new(PREFACE);
             frames.clear();
             for part in bytes.chunks(size) {
-                parser.feed(part, |seen| frames.extend(matches!(seen, Seen::Head(_)).then_some(seen)));
+                parser.feed(part, |seen| {
+                    frames.extend(matches!(seen, Seen::Head(_)).then_some(seen))
+                });
             }
             let all: Vec<_> = frames
                 .iter()
                 .filter_map(|seen| match seen {
-                    Seen::Head(frame) => Some((frame.kind, frame.flags, frame.length - frame.padding)),
+                    Seen::Head(frame) => {
+                        Some((frame.kind, frame.flags, frame.length - frame.padding))
+                    }
                     _ => None,
                 })
                 .collect();
@@ -212,7 +246,12 @@ mod tests {
         assert!(idle.received(&ping).is_err());
         let mut busy = Frames::new();
         busy.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        let answer = [frame(HEADERS, 4, 1, b"\x88"), frame(DATA, 0, 1, b"{}"), frame(DATA, 1, 1, b"")].concat();
+        let answer = [
+            frame(HEADERS, 4, 1, b"\x88"),
+            frame(DATA, 0, 1, b"{}"),
+            frame(DATA, 1, 1, b""),
+        ]
+        .concat();
         for _ in 0..100_000 {
             busy.sent(&frame(HEADERS, 5, 1, b"\x83"));
             busy.received(&answer).unwrap();

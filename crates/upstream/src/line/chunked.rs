@@ -30,7 +30,8 @@ impl Chunked {
         matches!(self, Self::Over)
     }
 
-    /// Takes the next bytes of the body off `unread`; `None` if there are none in it, or the body is over.
+    /// Takes the next bytes of the body off `unread`; `None` if there are none in it, or the body
+    /// is over.
     ///
     /// # Errors
     /// What is there is not a body in chunks.
@@ -41,7 +42,9 @@ impl Chunked {
                     if unread.is_empty() {
                         return Ok(None);
                     }
-                    let now = usize::try_from(*rest).unwrap_or(usize::MAX).min(unread.len());
+                    let now = usize::try_from(*rest)
+                        .unwrap_or(usize::MAX)
+                        .min(unread.len());
                     *rest -= now as u64;
                     if *rest == 0 {
                         *self = Self::End;
@@ -57,7 +60,8 @@ impl Chunked {
         }
     }
 
-    /// Reads on as far as the next chunk's first byte, or the body's end, where that is in `unread`.
+    /// Reads on as far as the next chunk's first byte, or the body's end, where that is in
+    /// `unread`.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -75,7 +79,11 @@ impl Chunked {
             Self::Trailers(read) => MOST_TRAILERS - *read,
         };
         let Some(end) = memchr::memchr(b'\n', unread) else {
-            return if unread.len() > most { Err(TOO_LONG) } else { Ok(false) };
+            return if unread.len() > most {
+                Err(TOO_LONG)
+            } else {
+                Ok(false)
+            };
         };
         if end + 1 > most {
             return Err(TOO_LONG);
@@ -105,9 +113,15 @@ const TOO_LONG: LineError = LineError::Malformed("a line of a chunk is too long"
 
 /// The size that a chunk's first line gives, in hexadecimal digits, before extensions.
 fn size(line: &[u8]) -> Result<u64, LineError> {
-    let digits = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let digits = line
+        .iter()
+        .position(|byte| !byte.is_ascii_hexdigit())
+        .unwrap_or(line.len());
     let (number, rest) = line.split_at(digits);
-    let is_end = rest.trim_ascii_start().first().is_none_or(|byte| *byte == b';');
+    let is_end = rest
+        .trim_ascii_start()
+        .first()
+        .is_none_or(|byte| *byte == b';');
     let number = std::str::from_utf8(number).ok().filter(|_| is_end);
     number
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())

@@ -50,7 +50,15 @@ pub(super) struct Head {
 pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut out = Vec::with_capacity(USUAL);
-    put(&mut out, &[ask.method.as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
+    put(
+        &mut out,
+        &[
+            ask.method.as_str().as_bytes(),
+            b" ",
+            path.as_bytes(),
+            b" HTTP/1.1\r\n",
+        ],
+    );
     let mut has_host = false;
     for (name, value) in ask.fields() {
         has_host |= name == header::HOST;
@@ -59,10 +67,17 @@ pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     if !has_host {
         host(&mut out, ask.uri);
     }
-    // Without it a body would be read as the next request. Where a method has a meaning for a body, none is said too
-    // (RFC 9110, 8.6).
+    // Without it a body would be read as the next request. Where a method has a meaning for a body,
+    // none is said too (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
-        put(&mut out, &[b"content-length: ", ask.body.len().to_string().as_bytes(), b"\r\n"]);
+        put(
+            &mut out,
+            &[
+                b"content-length: ",
+                ask.body.len().to_string().as_bytes(),
+                b"\r\n",
+            ],
+        );
     }
     put(&mut out, &[b"\r\n"]);
     out
@@ -75,21 +90,29 @@ fn put(out: &mut Vec<u8>, pieces: &[&[u8]]) {
 }
 
 fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    put(out, &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+    put(
+        out,
+        &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"],
+    );
 }
 
 /// The host without user and without the port that the scheme implies (RFC 9110, 7.2).
 fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
-    let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let implied = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
     if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
         put(out, &[b":", port.to_string().as_bytes()]);
     }
     put(out, &[b"\r\n"]);
 }
 
-/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over, and their
-/// bytes are added to `interim`: a server may send as many of them as fit into one head.
+/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers
+/// (1xx) are passed over, and their bytes are added to `interim`: a server may send as many of them
+/// as fit into one head.
 ///
 /// # Errors
 /// What is there is not the head of an answer, or is too long.
@@ -108,7 +131,9 @@ pub(super) fn read(unread: &mut BytesMut, interim: &mut usize) -> Result<Option<
         }
         *interim += end;
         if *interim > MOST_BYTES {
-            return Err(LineError::Malformed("too many interim answers come before it"));
+            return Err(LineError::Malformed(
+                "too many interim answers come before it",
+            ));
         }
     }
 }
@@ -126,11 +151,14 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
 fn parse(bytes: &Bytes) -> Result<Option<Head>, LineError> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
-    let read = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
+    let read =
+        ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
     match read {
         Ok(Status::Complete(_)) => {}
         Ok(Status::Partial) => return Err(LineError::Malformed("its head is not whole")),
-        Err(httparse::Error::TooManyHeaders) => return Err(LineError::Malformed("its head has too many fields")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(LineError::Malformed("its head has too many fields"));
+        }
         Err(_) => return Err(LineError::Malformed("its head cannot be read")),
     }
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
@@ -146,14 +174,23 @@ fn parse(bytes: &Bytes) -> Result<Option<Head>, LineError> {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let name = name.map_err(|_| LineError::Malformed("a field's name is none"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
-        headers.append(name, value.map_err(|_| LineError::Malformed("a field's value is none"))?);
+        headers.append(
+            name,
+            value.map_err(|_| LineError::Malformed("a field's value is none"))?,
+        );
     }
     let (framing, is_clear) = framing(status, &headers)?;
     let persists = is_clear && parsed.version == Some(1) && !closes(&headers);
-    Ok(Some(Head { status, headers, framing, persists }))
+    Ok(Some(Head {
+        status,
+        headers,
+        framing,
+        persists,
+    }))
 }
 
-/// How long the body is, and whether that is beyond doubt (RFC 9112, 6.3). Nothing is asked with HEAD or CONNECT.
+/// How long the body is, and whether that is beyond doubt (RFC 9112, 6.3). Nothing is asked with
+/// HEAD or CONNECT.
 fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), LineError> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
     let is_coded = codings.peek().is_some();
@@ -162,15 +199,26 @@ fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), L
     }
     let length = length(headers)?;
     if is_coded {
-        // A length beside it may be the work of somebody who wants two readers to disagree: nothing follows on this line.
+        // A length beside it may be the work of somebody who wants two readers to disagree: nothing
+        // follows on this line.
         let is_chunked = codings.next_back().is_some_and(|last| {
-            let last = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+            let last = last
+                .as_bytes()
+                .rsplit(|byte| *byte == b',')
+                .next()
+                .unwrap_or_default();
             last.trim_ascii().eq_ignore_ascii_case(b"chunked")
         });
-        let framing = if is_chunked { Framing::Chunked(Chunked::default()) } else { Framing::Close };
+        let framing = if is_chunked {
+            Framing::Chunked(Chunked::default())
+        } else {
+            Framing::Close
+        };
         return Ok((framing, length.is_none()));
     }
-    Ok(length.map_or((Framing::Close, false), |length| (Framing::Length(length), true)))
+    Ok(length.map_or((Framing::Close, false), |length| {
+        (Framing::Length(length), true)
+    }))
 }
 
 /// The one length that all fields of the name give.
@@ -180,7 +228,10 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, LineError> {
         for one in value.as_bytes().split(|byte| *byte == b',') {
             let one = one.trim_ascii();
             let is_number = !one.is_empty() && one.iter().all(u8::is_ascii_digit);
-            let number = std::str::from_utf8(one).ok().filter(|_| is_number).and_then(|digits| digits.parse().ok());
+            let number = std::str::from_utf8(one)
+                .ok()
+                .filter(|_| is_number)
+                .and_then(|digits| digits.parse().ok());
             let number: u64 = number.ok_or(LineError::Malformed("its length is no number"))?;
             if found.replace(number).is_some_and(|other| other != number) {
                 return Err(LineError::Malformed("it has two lengths"));
@@ -193,6 +244,9 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, LineError> {
 /// True if the server ends the connection after this answer.
 fn closes(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONNECTION).iter().any(|value| {
-        value.as_bytes().split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
     })
 }

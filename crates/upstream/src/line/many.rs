@@ -14,21 +14,25 @@ use weir_core::budget::{ByteBudget, Descriptor};
 
 use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 
-/// Silence on a connection with requests on it after which the other side is asked whether it is there.
+/// Silence on a connection with requests on it after which the other side is asked whether it is
+/// there.
 const ASK_AFTER: Duration = Duration::from_secs(30);
 /// How long it may take to say so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// The windows in which a server may send: of the connection, and of each stream. The connection's is what weir may have to hold
-/// of answers that nobody reads, so it is as large as there is memory for it.
+/// The windows in which a server may send: of the connection, and of each stream. The connection's
+/// is what weir may have to hold of answers that nobody reads, so it is as large as there is memory
+/// for it.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// The connection's window in any case (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 
-/// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the code itself. Were
-/// the text to change, such a request would count as perhaps executed: the safe side.
-const REFUSED_STREAM: &str = "stream error received: refused stream before processing any application logic";
+/// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the
+/// code itself. Were the text to change, such a request would count as perhaps executed: the safe
+/// side.
+const REFUSED_STREAM: &str =
+    "stream error received: refused stream before processing any application logic";
 
 /// A share of the connection, which ends with the last one.
 #[derive(Clone, Debug)]
@@ -58,9 +62,14 @@ impl Retired {
 }
 
 impl Many {
-    pub(super) async fn open(stream: Stream, descriptor: Descriptor, windows: &ByteBudget) -> Result<Self, LineError> {
+    pub(super) async fn open(
+        stream: Stream,
+        descriptor: Descriptor,
+        windows: &ByteBudget,
+    ) -> Result<Self, LineError> {
         let share = windows.reserve_part((CONNECTION_WINDOW - FIRST_WINDOW) as usize);
-        let window = u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| FIRST_WINDOW + more);
+        let window =
+            u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| FIRST_WINDOW + more);
         let made = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(ASK_AFTER)
@@ -75,7 +84,10 @@ impl Many {
             let _held = (descriptor, share);
             drop(connection.await);
         });
-        Ok(Self { sender, retired: Retired::default() })
+        Ok(Self {
+            sender,
+            retired: Retired::default(),
+        })
     }
 
     /// True while it takes requests.
@@ -93,7 +105,11 @@ impl Many {
         self.retired.clone()
     }
 
-    pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+    pub(super) async fn turn(
+        mut self,
+        home: &Arc<Lines>,
+        ask: Ask<'_>,
+    ) -> Result<Response<Body>, LineError> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = without_user(ask.uri);
@@ -103,7 +119,9 @@ impl Many {
         }
         let sent = match self.sender.ready().await {
             Ok(()) if self.retired.is_set() => {
-                return Err(LineError::NotSent(std::io::Error::other("the connection takes no more requests")));
+                return Err(LineError::NotSent(std::io::Error::other(
+                    "the connection takes no more requests",
+                )));
             }
             Ok(()) => self.sender.try_send_request(request).await,
             Err(error) => return Err(LineError::NotSent(std::io::Error::other(error))),
@@ -121,7 +139,10 @@ impl Many {
 
 /// `:authority` has no user in it (RFC 9113, 8.3.1).
 fn without_user(uri: &Uri) -> Uri {
-    let Some((_, host)) = uri.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
+    let Some((_, host)) = uri
+        .authority()
+        .and_then(|authority| authority.as_str().rsplit_once('@'))
+    else {
         return uri.clone();
     };
     let mut parts = uri.clone().into_parts();

@@ -1,12 +1,13 @@
-//! The connections to one server: HTTP/1.1, each carried by the request that uses it, and one of HTTP/2 where the server
-//! has it.
+//! The connections to one server: HTTP/1.1, each carried by the request that uses it, and one of
+//! HTTP/2 where the server has it.
 //!
-//! A general client hands every request to a task that owns its connection, and every answer back: two wakes, a dozen
-//! allocations and two header maps for one call. Here whoever waits for the answer reads it from the socket. What is
-//! read strictly and what is not follows RFC 9112; a property test holds it against hyper.
+//! A general client hands every request to a task that owns its connection, and every answer back:
+//! two wakes, a dozen allocations and two header maps for one call. Here whoever waits for the
+//! answer reads it from the socket. What is read strictly and what is not follows RFC 9112; a
+//! property test holds it against hyper.
 //!
-//! It knows no redirects, cookies, proxies or messages. Its errors say how far a request got, because that decides whether
-//! it may be sent again.
+//! It knows no redirects, cookies, proxies or messages. Its errors say how far a request got,
+//! because that decides whether it may be sent again.
 
 mod body;
 mod bounded;
@@ -43,8 +44,8 @@ use turn::Line;
 use crate::names::Resolver;
 use crate::streamable::{ConnectTimeout, Deadlined};
 
-/// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
-/// seldom meets a connection that is being closed.
+/// Unused connections are given up before common servers close them (node and uvicorn after 5 s),
+/// so that a request seldom meets a connection that is being closed.
 pub(crate) const IDLE: Duration = Duration::from_secs(4);
 /// How many unused connections are kept.
 const MOST_IDLE: usize = 256;
@@ -68,7 +69,10 @@ pub(crate) struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// The fields to send.
     fn fields(self) -> impl Iterator<Item = &'a Field> {
-        let usual = self.usual.iter().filter(move |(name, _)| self.own.iter().all(|(other, _)| other != name));
+        let usual = self
+            .usual
+            .iter()
+            .filter(move |(name, _)| self.own.iter().all(|(other, _)| other != name));
         usual.chain(self.own)
     }
 }
@@ -155,17 +159,34 @@ enum Way {
 
 impl Lines {
     /// The connections to the server of `origin`; HTTP/2 without asking with `prior_knowledge`.
-    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool, budgets: &Budgets) -> Arc<Self> {
+    pub(crate) fn new(
+        dial: Dial,
+        origin: Uri,
+        prior_knowledge: bool,
+        budgets: &Budgets,
+    ) -> Arc<Self> {
         let (descriptors, windows) = (budgets.descriptors.clone(), budgets.windows.clone());
-        Arc::new(Self { dial, origin, prior_knowledge, descriptors, windows, idle: Mutex::default() })
+        Arc::new(Self {
+            dial,
+            origin,
+            prior_knowledge,
+            descriptors,
+            windows,
+            idle: Mutex::default(),
+        })
     }
 
-    /// Sends one request and waits for the answer's head. Dropping the future, or later the body before its end, takes the
-    /// request back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    /// Sends one request and waits for the answer's head. Dropping the future, or later the body
+    /// before its end, takes the request back: the connection is closed (HTTP/1.1) or the stream
+    /// reset (HTTP/2).
     ///
     /// # Errors
-    /// The request got no answer. Where a kept connection turns out to be dead before anything is written, another is taken.
-    pub(crate) async fn request(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+    /// The request got no answer. Where a kept connection turns out to be dead before anything is
+    /// written, another is taken.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        ask: Ask<'_>,
+    ) -> Result<Response<Body>, LineError> {
         if let Some(answer) = self.over_many(ask).await {
             return answer;
         }
@@ -188,7 +209,10 @@ impl Lines {
     ///
     /// # Errors
     /// The request got no answer.
-    pub(crate) async fn request_anew(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+    pub(crate) async fn request_anew(
+        self: &Arc<Self>,
+        ask: Ask<'_>,
+    ) -> Result<Response<Body>, LineError> {
         match self.over_many(ask).await {
             Some(answer) => answer,
             None => self.over_new(ask).await,
@@ -196,7 +220,10 @@ impl Lines {
     }
 
     /// Sends a request over the connection of HTTP/2; `None` where there is none that takes it.
-    async fn over_many(self: &Arc<Self>, ask: Ask<'_>) -> Option<Result<Response<Body>, LineError>> {
+    async fn over_many(
+        self: &Arc<Self>,
+        ask: Ask<'_>,
+    ) -> Option<Result<Response<Body>, LineError>> {
         let many = {
             let mut idle = self.idle();
             idle.many.take_if(|(many, _)| !many.is_open());
@@ -222,7 +249,8 @@ impl Lines {
         }
     }
 
-    /// Gives no more requests to the connection of HTTP/2 that has this mark: it ends with those that it has.
+    /// Gives no more requests to the connection of HTTP/2 that has this mark: it ends with those
+    /// that it has.
     fn retire(&self, mark: &Retired) {
         mark.set();
         self.idle().many.take_if(|(many, _)| many.is(mark));
@@ -235,7 +263,11 @@ impl Lines {
     /// An unused connection that is open and has nothing to be read.
     async fn kept(&self) -> Option<Line> {
         loop {
-            let Rested { mut line, mut rest, watch } = self.idle().take(Instant::now())?;
+            let Rested {
+                mut line,
+                mut rest,
+                watch,
+            } = self.idle().take(Instant::now())?;
             if let Some(watch) = watch {
                 let _still_quiet = Box::pin(tokio::time::timeout(watch, line.disturbed())).await;
                 rest = TRIAL;
@@ -250,14 +282,21 @@ impl Lines {
 
     /// A new connection, or one of HTTP/2 that another request has opened meanwhile.
     async fn opened(self: &Arc<Self>) -> Result<Way, LineError> {
-        let descriptor = self.descriptors.take(Side::Upstream).ok_or(LineError::NoDescriptor)?;
+        let descriptor = self
+            .descriptors
+            .take(Side::Upstream)
+            .ok_or(LineError::NoDescriptor)?;
         let mut dial = self.dial.clone();
         let made = async {
             poll_fn(|cx| dial.poll_ready(cx)).await?;
             dial.call(self.origin.clone()).await
         };
         let stream = Stream::from(made.await.map_err(|error| {
-            if error.is::<ConnectTimeout>() { LineError::ConnectTimeout } else { LineError::Connect(error) }
+            if error.is::<ConnectTimeout>() {
+                LineError::ConnectTimeout
+            } else {
+                LineError::Connect(error)
+            }
         })?);
         if !self.prior_knowledge && !stream.is_h2() {
             return Ok(Way::Single(Line::new(stream, descriptor)));

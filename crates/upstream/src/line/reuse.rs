@@ -1,8 +1,9 @@
 //! The unused connections to one server, and how far they can be relied on.
 //!
-//! A server may close a connection after any answer without saying so before. A request that is written in that moment is lost,
-//! and may have run: it cannot be sent again. So the first connection of a server is watched for a moment before it is used
-//! again, and once a request was lost on a kept connection, for a while only those are used that have rested for longer.
+//! A server may close a connection after any answer without saying so before. A request that is
+//! written in that moment is lost, and may have run: it cannot be sent again. So the first
+//! connection of a server is watched for a moment before it is used again, and once a request was
+//! lost on a kept connection, for a while only those are used that have rested for longer.
 
 use std::time::Duration;
 
@@ -42,15 +43,24 @@ pub(super) struct Rested {
 impl Idle {
     /// Takes out the connection to use next.
     pub(super) fn take(&mut self, now: Instant) -> Option<Rested> {
-        let is_cautious = self.lost_at.is_some_and(|lost| now.duration_since(lost) < CAUTION);
+        let is_cautious = self
+            .lost_at
+            .is_some_and(|lost| now.duration_since(lost) < CAUTION);
         let (line, since) = if is_cautious {
-            let is_rested = self.lines.first().is_some_and(|(_, since)| now.duration_since(*since) >= REST);
+            let is_rested = self
+                .lines
+                .first()
+                .is_some_and(|(_, since)| now.duration_since(*since) >= REST);
             is_rested.then(|| self.lines.remove(0))?
         } else {
             self.lines.pop()?
         };
         let rest = now.duration_since(since);
-        let watch = if self.is_proven { None } else { TRIAL.checked_sub(rest).filter(|watch| !watch.is_zero()) };
+        let watch = if self.is_proven {
+            None
+        } else {
+            TRIAL.checked_sub(rest).filter(|watch| !watch.is_zero())
+        };
         Some(Rested { line, rest, watch })
     }
 
@@ -78,8 +88,10 @@ impl Idle {
 
     /// Closes what was not used for long. True if nothing is left.
     pub(super) fn prune(&mut self, now: Instant) -> bool {
-        self.lines.retain(|(_, since)| now.duration_since(*since) < IDLE);
-        self.many.take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE);
+        self.lines
+            .retain(|(_, since)| now.duration_since(*since) < IDLE);
+        self.many
+            .take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE);
         self.lines.is_empty() && self.many.is_none()
     }
 }

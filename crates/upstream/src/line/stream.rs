@@ -40,15 +40,20 @@ impl Stream {
         }
     }
 
-    /// True if the peer has neither closed the connection nor sent anything that a response would be read from. Looks at the
-    /// socket itself: the runtime knows of what arrived only once it has polled.
+    /// True if the peer has neither closed the connection nor sent anything that a response would
+    /// be read from. Looks at the socket itself: the runtime knows of what arrived only once it has
+    /// polled.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.with_socket(|tcp, tls| would_block(&inspect(tcp, tls)))
     }
 
-    /// The same as far as the runtime knows, which costs no system call: its last poll is no older than what it was polled for.
+    /// The same as far as the runtime knows, which costs no system call: its last poll is no older
+    /// than what it was polled for.
     pub(super) fn is_quiet_since_last_poll(&mut self) -> bool {
-        let is_ready = self.tcp().poll_read_ready(&mut Context::from_waker(Waker::noop())).is_ready();
+        let is_ready = self
+            .tcp()
+            .poll_read_ready(&mut Context::from_waker(Waker::noop()))
+            .is_ready();
         // What arrived may be a record without any data.
         !is_ready || self.is_quiet()
     }
@@ -56,8 +61,10 @@ impl Stream {
     /// Waits until the connection is not quiet any more. Cancel safe.
     pub(super) async fn disturbed(&mut self) {
         while self.tcp().readable().await.is_ok() {
-            // Inside `try_io`, so that the runtime waits for the next event where nothing was found.
-            let found = self.with_socket(|tcp, tls| tcp.try_io(Interest::READABLE, || inspect(tcp, tls)));
+            // Inside `try_io`, so that the runtime waits for the next event where nothing was
+            // found.
+            let found =
+                self.with_socket(|tcp, tls| tcp.try_io(Interest::READABLE, || inspect(tcp, tls)));
             if !would_block(&found) {
                 return;
             }
@@ -74,7 +81,10 @@ impl Stream {
         }
     }
 
-    fn with_socket<R>(&mut self, act: impl FnOnce(&TcpStream, Option<&mut ClientConnection>) -> R) -> R {
+    fn with_socket<R>(
+        &mut self,
+        act: impl FnOnce(&TcpStream, Option<&mut ClientConnection>) -> R,
+    ) -> R {
         match self {
             Self::Plain(tcp) => act(tcp, None),
             Self::Tls(stream) => match stream.inner_mut() {
@@ -88,17 +98,24 @@ impl Stream {
     }
 }
 
-/// TLS records that are read of an unused connection at once. A server has no reason to send so many.
+/// TLS records that are read of an unused connection at once. A server has no reason to send so
+/// many.
 const MOST_RECORDS: usize = 64;
 
-/// `WouldBlock` if the connection is quiet. Over TLS, records are read: session tickets and key updates may come at any time;
-/// application data, an alert or the end of the connection are no quiet.
+/// `WouldBlock` if the connection is quiet. Over TLS, records are read: session tickets and key
+/// updates may come at any time; application data, an alert or the end of the connection are no
+/// quiet.
 fn inspect(tcp: &TcpStream, tls: Option<&mut ClientConnection>) -> io::Result<()> {
     let socket = SockRef::from(tcp);
-    let Some(tls) = tls else { return socket.peek(&mut [MaybeUninit::uninit()]).map(drop) };
+    let Some(tls) = tls else {
+        return socket.peek(&mut [MaybeUninit::uninit()]).map(drop);
+    };
     for _ in 0..MOST_RECORDS {
         let state = tls.process_new_packets().map_err(io::Error::other)?;
-        if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() || tls.read_tls(&mut &*socket)? == 0 {
+        if state.plaintext_bytes_to_read() > 0
+            || state.peer_has_closed()
+            || tls.read_tls(&mut &*socket)? == 0
+        {
             return Ok(());
         }
     }
@@ -106,7 +123,9 @@ fn inspect(tcp: &TcpStream, tls: Option<&mut ClientConnection>) -> io::Result<()
 }
 
 fn would_block(found: &io::Result<()>) -> bool {
-    found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    found
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The call of the same name on whichever it is.
@@ -120,13 +139,21 @@ macro_rules! either {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         either!(self, poll_read, cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         either!(self, poll_write, cx, buf)
     }
 

@@ -19,10 +19,20 @@ const GET: Method = Method::GET;
 const POST: Method = Method::POST;
 
 fn lines(to: std::net::SocketAddr) -> (Arc<Lines>, Uri) {
-    let uri: Uri = format!("http://somebody:secret@{to}/mcp?a=b").parse().unwrap();
+    let uri: Uri = format!("http://somebody:secret@{to}/mcp?a=b")
+        .parse()
+        .unwrap();
     let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
     let tls = Roots::native().config(None).unwrap();
-    (Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, &Budgets::default()), uri)
+    (
+        Lines::new(
+            dial(tcp(resolver), tls, Duration::from_secs(5)),
+            uri.clone(),
+            false,
+            &Budgets::default(),
+        ),
+        uri,
+    )
 }
 
 async fn listening() -> (TcpListener, Arc<Lines>, Uri) {
@@ -36,16 +46,28 @@ type Seen = Result<(u16, Vec<(String, Vec<u8>)>, Vec<u8>), Reached>;
 
 async fn ask(lines: &Arc<Lines>, uri: &Uri, method: &Method, body: &'static [u8]) -> Seen {
     let body = Bytes::from_static(body);
-    let ask = Ask { method, uri, usual: &[], own: &[], body: &body };
+    let ask = Ask {
+        method,
+        uri,
+        usual: &[],
+        own: &[],
+        body: &body,
+    };
     let answer = lines.request(ask).await.map_err(|error| error.reached())?;
     let (head, body) = answer.into_parts();
-    let body = body.collect().await.map_err(|error| error.reached())?.to_bytes();
+    let body = body
+        .collect()
+        .await
+        .map_err(|error| error.reached())?
+        .to_bytes();
     Ok((head.status.as_u16(), fields(&head.headers), body.to_vec()))
 }
 
 fn fields(headers: &http::HeaderMap) -> Vec<(String, Vec<u8>)> {
-    let mut fields: Vec<_> =
-        headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+    let mut fields: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
+        .collect();
     fields.sort();
     fields
 }
@@ -56,7 +78,9 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     loop {
         let text = String::from_utf8_lossy(&read).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
             if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
                 return Some(text);
             }
@@ -92,28 +116,57 @@ fn serve(listener: TcpListener, answer: &'static str, closes: bool) -> Arc<[Atom
 }
 
 fn counted(counts: &[AtomicUsize; 2]) -> [usize; 2] {
-    [counts[0].load(Ordering::SeqCst), counts[1].load(Ordering::SeqCst)]
+    [
+        counts[0].load(Ordering::SeqCst),
+        counts[1].load(Ordering::SeqCst),
+    ]
 }
 
 #[tokio::test]
 async fn a_request_says_what_it_must_and_the_own_field_wins() {
     let (listener, lines, uri) = listening().await;
-    let host = uri.authority().unwrap().as_str().split_once('@').unwrap().1.to_owned();
-    let (name, one, two) = (http::header::USER_AGENT, HeaderValue::from_static("one"), HeaderValue::from_static("two"));
-    let accept = (http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let host = uri
+        .authority()
+        .unwrap()
+        .as_str()
+        .split_once('@')
+        .unwrap()
+        .1
+        .to_owned();
+    let (name, one, two) = (
+        http::header::USER_AGENT,
+        HeaderValue::from_static("one"),
+        HeaderValue::from_static("two"),
+    );
+    let accept = (
+        http::header::ACCEPT,
+        HeaderValue::from_static("text/event-stream"),
+    );
     let usual = [(name.clone(), one), accept];
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let first = request(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .unwrap();
         let second = request(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .await
+            .unwrap();
         (first, second)
     };
     let client = async {
         let body = Bytes::from_static(b"{}");
         let own = [(name, two)];
-        let first = Ask { method: &POST, uri: &uri, usual: &usual, own: &own, body: &body };
+        let first = Ask {
+            method: &POST,
+            uri: &uri,
+            usual: &usual,
+            own: &own,
+            body: &body,
+        };
         let first = lines.request(first).await.unwrap();
         let second = ask(&lines, &uri, &GET, b"").await;
         (first.status(), second)
@@ -126,7 +179,10 @@ async fn a_request_says_what_it_must_and_the_own_field_wins() {
              content-length: 2\r\n\r\n{{}}"
         )
     );
-    assert_eq!(second, format!("GET /mcp?a=b HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    assert_eq!(
+        second,
+        format!("GET /mcp?a=b HTTP/1.1\r\nhost: {host}\r\n\r\n")
+    );
     assert_eq!(accepted, StatusCode::ACCEPTED);
     assert_eq!(nothing, Ok((204, Vec::new(), Vec::new())));
 }
@@ -134,15 +190,23 @@ async fn a_request_says_what_it_must_and_the_own_field_wins() {
 #[tokio::test]
 async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another() {
     const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nt: u\r\n\r\n";
+    const CHUNKED: &str =
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nt: u\r\n\r\n";
     const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    const SAYS_CLOSE: &str = "HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 2\r\n\r\nok";
+    const SAYS_CLOSE: &str =
+        "HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 2\r\n\r\nok";
     const OLD: &str = "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok";
     const BOTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
     const MORE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
-    for (answer, connections) in
-        [(LENGTH, 1), (CHUNKED, 1), (INTERIM, 1), (SAYS_CLOSE, 3), (OLD, 3), (BOTH, 3), (MORE, 3)]
-    {
+    for (answer, connections) in [
+        (LENGTH, 1),
+        (CHUNKED, 1),
+        (INTERIM, 1),
+        (SAYS_CLOSE, 3),
+        (OLD, 3),
+        (BOTH, 3),
+        (MORE, 3),
+    ] {
         let (listener, lines, uri) = listening().await;
         let counts = serve(listener, answer, false);
         for _ in 0..3 {
@@ -156,11 +220,20 @@ async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another
 #[tokio::test]
 async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
     let (listener, lines, uri) = listening().await;
-    let counts = serve(listener, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", true);
+    let counts = serve(
+        listener,
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        true,
+    );
     for round in 1..=20 {
         assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
         // The end of the connection is heard of when the runtime looks at its sockets.
-        while lines.idle().lines.last_mut().is_some_and(|(line, _)| line.is_quiet(TRIAL)) {
+        while lines
+            .idle()
+            .lines
+            .last_mut()
+            .is_some_and(|(line, _)| line.is_quiet(TRIAL))
+        {
             tokio::task::yield_now().await;
         }
         assert_eq!(counted(&counts), [round, round]);
@@ -183,7 +256,9 @@ fn blocking(
             if stream.read(&mut read).unwrap_or(0) == 0 {
                 return;
             }
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                .unwrap();
             if gone.recv().is_err() {
                 return;
             }
@@ -202,9 +277,14 @@ async fn what_a_server_says_late_is_seen_though_the_runtime_has_not_looked() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (lines, uri) = lines(listener.local_addr().unwrap());
     let late = |stream: &mut std::net::TcpStream| {
-        #[expect(clippy::disallowed_methods, reason = "a thread without a runtime sleeps")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a thread without a runtime sleeps"
+        )]
         std::thread::sleep(2 * turn::FRESH);
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil")
+            .unwrap();
     };
     let (go, is_done) = blocking(listener, late);
     for round in 0..15 {
@@ -219,7 +299,11 @@ async fn what_a_server_says_late_is_seen_though_the_runtime_has_not_looked() {
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_loses_no_request() {
     let (listener, lines, uri) = listening().await;
-    let counts = serve(listener, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", true);
+    let counts = serve(
+        listener,
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        true,
+    );
     for round in 1..=50 {
         assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
         assert_eq!(counted(&counts), [round, round]);
@@ -250,11 +334,19 @@ async fn after_a_loss_connections_rest_before_they_are_used_again() {
     for _ in 0..2 {
         ask(&lines, &uri, &POST, b"{}").await.unwrap();
     }
-    assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::Maybe), "the third on a connection");
+    assert_eq!(
+        ask(&lines, &uri, &POST, b"{}").await,
+        Err(Reached::Maybe),
+        "the third on a connection"
+    );
     assert_eq!(accepted.load(Ordering::SeqCst), 1);
     for made in 2..6 {
         ask(&lines, &uri, &POST, b"{}").await.unwrap();
-        assert_eq!(accepted.load(Ordering::SeqCst), made, "no connection is used that has not rested");
+        assert_eq!(
+            accepted.load(Ordering::SeqCst),
+            made,
+            "no connection is used that has not rested"
+        );
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     ask(&lines, &uri, &POST, b"{}").await.unwrap();
@@ -267,7 +359,11 @@ async fn endless_interim_answers_are_no_answer() {
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         request(&mut stream).await.unwrap();
-        while stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").await.is_ok() {}
+        while stream
+            .write_all(b"HTTP/1.1 102 Processing\r\n\r\n")
+            .await
+            .is_ok()
+        {}
     };
     let (seen, ()) = tokio::join!(ask(&lines, &uri, &POST, b"{}"), server);
     assert_eq!(seen, Err(Reached::Maybe));
@@ -277,11 +373,18 @@ async fn endless_interim_answers_are_no_answer() {
 async fn how_far_a_request_got_is_told() {
     let (listener, lines, uri) = listening().await;
     serve(listener, "", true);
-    assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::Maybe), "read, and then closed");
+    assert_eq!(
+        ask(&lines, &uri, &POST, b"{}").await,
+        Err(Reached::Maybe),
+        "read, and then closed"
+    );
 
     let nobody = ClosedPort::new();
     let (lines, uri) = self::lines(nobody.address());
-    assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::NoConnection));
+    assert_eq!(
+        ask(&lines, &uri, &POST, b"{}").await,
+        Err(Reached::NoConnection)
+    );
 }
 
 #[tokio::test]
@@ -292,13 +395,19 @@ async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut some = [0; 100];
         stream.read_exact(&mut some).await.unwrap();
-        stream.write_all(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n\r\nmuch").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n\r\nmuch")
+            .await
+            .unwrap();
         stream
     };
     let (seen, _stream) = tokio::join!(ask(&lines, &uri, &POST, &LARGE), server);
     let (status, _, body) = seen.unwrap();
     assert_eq!((status, &body[..]), (413, &b"much"[..]));
-    assert!(lines.idle().lines.is_empty(), "the rest of the request would be read as another");
+    assert!(
+        lines.idle().lines.is_empty(),
+        "the rest of the request would be read as another"
+    );
 }
 
 #[tokio::test]
@@ -315,9 +424,22 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
         };
         let client = async {
             let body = Bytes::new();
-            let ask = Ask { method: &GET, uri: &uri, usual: &[], own: &[], body: &body };
+            let ask = Ask {
+                method: &GET,
+                uri: &uri,
+                usual: &[],
+                own: &[],
+                body: &body,
+            };
             let mut answer = lines.request(ask).await.unwrap();
-            let data = answer.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+            let data = answer
+                .body_mut()
+                .frame()
+                .await
+                .unwrap()
+                .unwrap()
+                .into_data()
+                .unwrap();
             (answer, data)
         };
         let (mut stream, (answer, data)) = tokio::join!(server, client);
@@ -336,7 +458,11 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
 #[tokio::test(start_paused = true)]
 async fn an_unused_connection_is_closed_after_a_while() {
     let (listener, lines, uri) = listening().await;
-    serve(listener, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", false);
+    serve(
+        listener,
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        false,
+    );
     ask(&lines, &uri, &POST, b"{}").await.unwrap();
     assert_eq!(lines.idle().lines.len(), 1);
     tokio::time::sleep(IDLE * 2 + Duration::from_millis(1)).await;

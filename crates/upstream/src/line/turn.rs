@@ -20,8 +20,9 @@ use super::{Ask, LineError, Lines, Stream};
 const READ: usize = 8 << 10;
 /// How much is read at once where more comes than that.
 const READ_MUCH: usize = 64 << 10;
-/// For how long after an answer the runtime is asked what else has come, and not the socket. The request that is sent next was read in a
-/// poll of the same runtime, so little can have come since; and a server that says more than its answer says it in the same moment or late.
+/// For how long after an answer the runtime is asked what else has come, and not the socket. The
+/// request that is sent next was read in a poll of the same runtime, so little can have come since;
+/// and a server that says more than its answer says it in the same moment or late.
 pub(super) const FRESH: Duration = Duration::from_micros(100);
 
 /// A connection that carries one request at a time.
@@ -39,12 +40,23 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(stream: Stream, descriptor: Descriptor) -> Self {
-        Self { stream, unread: BytesMut::new(), room: READ, is_kept: false, _descriptor: descriptor }
+        Self {
+            stream,
+            unread: BytesMut::new(),
+            room: READ,
+            is_kept: false,
+            _descriptor: descriptor,
+        }
     }
 
-    /// True if the server has neither closed it nor said anything since its last answer, `rest` ago.
+    /// True if the server has neither closed it nor said anything since its last answer, `rest`
+    /// ago.
     pub(super) fn is_quiet(&mut self, rest: Duration) -> bool {
-        if rest < FRESH { self.stream.is_quiet_since_last_poll() } else { self.stream.is_quiet() }
+        if rest < FRESH {
+            self.stream.is_quiet_since_last_poll()
+        } else {
+            self.stream.is_quiet()
+        }
     }
 
     /// Waits until the server closes it or says something. Cancel safe.
@@ -52,8 +64,8 @@ impl Line {
         self.stream.disturbed().await;
     }
 
-    /// The connection, ready for another request. `None` if the server said more than its answer: that would be read as the
-    /// next one.
+    /// The connection, ready for another request. `None` if the server said more than its answer:
+    /// that would be read as the next one.
     pub(super) fn rested(mut self) -> Option<Self> {
         let is_clean = self.unread.is_empty();
         if self.unread.capacity() > READ {
@@ -65,19 +77,36 @@ impl Line {
     }
 
     /// Writes a request and reads the head of its answer.
-    pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+    pub(super) async fn turn(
+        mut self,
+        home: &Arc<Lines>,
+        ask: Ask<'_>,
+    ) -> Result<Response<Body>, LineError> {
         let head = head::write(ask);
-        let mut out = Out { bytes: head.chain(&ask.body[..]), is_begun: false, lost: None, interim: 0 };
+        let mut out = Out {
+            bytes: head.chain(&ask.body[..]),
+            is_begun: false,
+            lost: None,
+            interim: 0,
+        };
         let head = std::future::poll_fn(|cx| self.poll_turn(cx, &mut out)).await?;
         // A server that answers before it has read all will not read the rest as what it is.
         let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
-        let mut answer = Response::new(Body::single(self, head.framing, persists.then(|| home.clone())));
+        let mut answer = Response::new(Body::single(
+            self,
+            head.framing,
+            persists.then(|| home.clone()),
+        ));
         *answer.status_mut() = head.status;
         *answer.headers_mut() = head.headers;
         Ok(answer)
     }
 
-    fn poll_turn<B: Buf>(&mut self, cx: &mut Context<'_>, out: &mut Out<B>) -> Poll<Result<Head, LineError>> {
+    fn poll_turn<B: Buf>(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Out<B>,
+    ) -> Poll<Result<Head, LineError>> {
         if let Poll::Ready(Err(error)) = self.poll_write(cx, out) {
             if !out.is_begun {
                 return Poll::Ready(Err(LineError::NotSent(error)));
@@ -95,12 +124,21 @@ impl Line {
         }
     }
 
-    fn poll_write<B: Buf>(&mut self, cx: &mut Context<'_>, out: &mut Out<B>) -> Poll<io::Result<()>> {
+    fn poll_write<B: Buf>(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Out<B>,
+    ) -> Poll<io::Result<()>> {
         if out.lost.is_some() {
             return Poll::Ready(Ok(()));
         }
         while out.bytes.has_remaining() {
-            if ready!(poll_write_buf(Pin::new(&mut self.stream), cx, &mut out.bytes))? == 0 {
+            if ready!(poll_write_buf(
+                Pin::new(&mut self.stream),
+                cx,
+                &mut out.bytes
+            ))? == 0
+            {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             out.is_begun = true;
@@ -112,10 +150,18 @@ impl Line {
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
         self.unread.reserve(self.room);
         let space = self.unread.capacity() - self.unread.len();
-        let read =
-            ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.unread)).map_err(LineError::Broken)?;
+        let read = ready!(poll_read_buf(
+            Pin::new(&mut self.stream),
+            cx,
+            &mut self.unread
+        ))
+        .map_err(LineError::Broken)?;
         self.room = if read == space { READ_MUCH } else { READ };
-        Poll::Ready(if read == 0 { Err(LineError::Closed) } else { Ok(()) })
+        Poll::Ready(if read == 0 {
+            Err(LineError::Closed)
+        } else {
+            Ok(())
+        })
     }
 }
 
@@ -123,7 +169,9 @@ impl Line {
 impl Line {
     /// Waits until there is something to read.
     pub(super) async fn readable(&self) {
-        let Stream::Plain(stream) = &self.stream else { return };
+        let Stream::Plain(stream) = &self.stream else {
+            return;
+        };
         stream.readable().await.unwrap_or_default();
     }
 }

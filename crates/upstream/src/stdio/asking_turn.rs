@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_core::SessionKey;
 
-/// The turn of one child: one call has it, or all calls of one client's session, of which the newest is asked.
+/// The turn of one child: one call has it, or all calls of one client's session, of which the
+/// newest is asked.
 #[derive(Debug, Default)]
 pub(crate) struct AskingTurn {
     holder: Mutex<TurnHolder>,
@@ -79,7 +80,10 @@ mod tests {
         drop(held);
         assert!(turn.try_take(other).is_none(), "the second still has it");
         let mut waiting = [other, other].map(|session| Box::pin(turn.take(session)));
-        assert!(futures_util::poll!(&mut waiting[0]).is_pending() && futures_util::poll!(&mut waiting[1]).is_pending());
+        assert!(
+            futures_util::poll!(&mut waiting[0]).is_pending()
+                && futures_util::poll!(&mut waiting[1]).is_pending()
+        );
         drop(second);
         let [first, second] = waiting;
         let (_first, _second) = (first.await, second.await);

@@ -1,4 +1,5 @@
-//! One child process: started by the keeper, its three streams served, ended with all that it started.
+//! One child process: started by the keeper, its three streams served, ended with all that it
+//! started.
 
 use std::future::Future;
 use std::io;
@@ -71,17 +72,33 @@ impl Child {
         let spec = ChildSpec {
             command: settings.command.clone(),
             args: settings.args.clone(),
-            env: env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+            env: env
+                .iter()
+                .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+                .collect(),
             cwd: settings.cwd.clone(),
         };
         let descriptors = descriptors(site)?;
-        let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
-        let started = keeper.start(&spec).await.map_err(|error| failed().because(unstarted(settings, &error)))?;
-        Ok(Self::serve(started, Pipe::new(site.clone()), BytesMut::with_capacity(READ), descriptors))
+        let failed = || {
+            site.fail(
+                FailureKind::Unavailable,
+                "The upstream's process cannot be started",
+            )
+        };
+        let started = keeper
+            .start(&spec)
+            .await
+            .map_err(|error| failed().because(unstarted(settings, &error)))?;
+        Ok(Self::serve(
+            started,
+            Pipe::new(site.clone()),
+            BytesMut::with_capacity(READ),
+            descriptors,
+        ))
     }
 
-    /// Goes on with a child of the process before, of whose output this is still unread. Its relay to that process is given to the pipe
-    /// before anything more is read.
+    /// Goes on with a child of the process before, of whose output this is still unread. Its relay
+    /// to that process is given to the pipe before anything more is read.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -90,8 +107,18 @@ impl Child {
         Ok(Self::serve(kept, pipe, BytesMut::from(unread), descriptors))
     }
 
-    fn serve(kept: KeptChild, pipe: Arc<Pipe>, unread: BytesMut, descriptors: [Descriptor; 5]) -> Self {
-        let KeptChild { input, output, errors, line } = kept;
+    fn serve(
+        kept: KeptChild,
+        pipe: Arc<Pipe>,
+        unread: BytesMut,
+        descriptors: [Descriptor; 5],
+    ) -> Self {
+        let KeptChild {
+            input,
+            output,
+            errors,
+            line,
+        } = kept;
         let [of_input, of_output, of_errors, of_line, of_process] = descriptors;
         let site = pipe.site.clone();
         let closed = CancellationToken::new();
@@ -106,11 +133,25 @@ impl Child {
         };
         let child = Self::of(pipe.clone(), Some(parts));
         site.sessions(1);
-        site.spawn(holding([of_input], write(input, pipe.clone(), closed.clone(), inputs)));
-        site.spawn(holding([of_output], child.reading((output, unread), outputs)));
-        site.spawn(holding([of_errors], drain(errors, site.clone(), child.errors.clone(), of_stderr)));
+        site.spawn(holding(
+            [of_input],
+            write(input, pipe.clone(), closed.clone(), inputs),
+        ));
+        site.spawn(holding(
+            [of_output],
+            child.reading((output, unread), outputs),
+        ));
+        site.spawn(holding(
+            [of_errors],
+            drain(errors, site.clone(), child.errors.clone(), of_stderr),
+        ));
         let (ended, status) = (child.ended.clone(), child.status.clone());
-        let watched = Watched { site: site.clone(), pipe, ended, status };
+        let watched = Watched {
+            site: site.clone(),
+            pipe,
+            ended,
+            status,
+        };
         let supervising = supervise(line, (child.stop.clone(), closed), watched, lines);
         site.spawn(holding([of_line, of_process], supervising));
         child
@@ -120,7 +161,15 @@ impl Child {
         let errors = Arc::new(Tail::new(pipe.site.mask.clone()));
         let (status, is_read) = (Arc::default(), CancellationToken::new());
         let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
-        Self { pipe, errors, status, is_read, stop, ended, parts: Mutex::new(parts) }
+        Self {
+            pipe,
+            errors,
+            status,
+            is_read,
+            stop,
+            ended,
+            parts: Mutex::new(parts),
+        }
     }
 
     /// Reads its output, up to its end or to where another task reads on.
@@ -137,14 +186,20 @@ impl Child {
         }
     }
 
-    /// Gives the child to another process: its streams, what is still unread of its output, and the other end of a relay, over which
-    /// this process speaks to it from now on. `None` where the child does not take what it is sent, or is over.
+    /// Gives the child to another process: its streams, what is still unread of its output, and the
+    /// other end of a relay, over which this process speaks to it from now on. `None` where the
+    /// child does not take what it is sent, or is over.
     pub(super) async fn give(&self) -> Option<GivenChild> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let parts = self
+            .parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
         let (own, other) = UnixStream::pair().ok()?;
         let relay = other.into_std().ok()?;
         let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
-        // First the one that may be stuck. Whatever is taken goes on where something else cannot be.
+        // First the one that may be stuck. Whatever is taken goes on where something else cannot
+        // be.
         let input = parts.input.take(STEP).await?;
         let Some((output, unread)) = parts.output.take(STEP).await else {
             site.spawn(write(input, pipe, closed, Claims::none()));
@@ -158,7 +213,12 @@ impl Child {
         let Some((line, watched)) = parts.line.take(STEP).await else {
             site.spawn(write(input, pipe, closed, Claims::none()));
             site.spawn(self.reading((output, unread), Claims::none()));
-            site.spawn(drain(errors, site.clone(), self.errors.clone(), Claims::none()));
+            site.spawn(drain(
+                errors,
+                site.clone(),
+                self.errors.clone(),
+                Claims::none(),
+            ));
             return None;
         };
         let (from, to) = own.into_split();
@@ -176,13 +236,19 @@ impl Child {
             drop(watched);
         });
         Some(GivenChild {
-            kept: KeptChild { input, output, errors, line },
+            kept: KeptChild {
+                input,
+                output,
+                errors,
+                line,
+            },
             unread: unread.freeze(),
             relay: relay.into(),
         })
     }
 
-    /// A line that is no process: what it is read by ends with the token, and says so by [`Self::ended`].
+    /// A line that is no process: what it is read by ends with the token, and says so by
+    /// [`Self::ended`].
     pub(crate) fn line(pipe: Arc<Pipe>) -> (Self, CancellationToken) {
         let child = Self::of(pipe, None);
         let stop = child.stop.clone();
@@ -209,25 +275,41 @@ impl Child {
         self.pipe.is_closed()
     }
 
-    /// How the process ended, if it did, and the last line of its error stream, for operators. Of a process that closed its output both are
-    /// waited for, at most so long.
+    /// How the process ended, if it did, and the last line of its error stream, for operators. Of a
+    /// process that closed its output both are waited for, at most so long.
     pub(crate) async fn last_words(&self, most: Duration) -> Option<String> {
         if self.is_over() {
-            let over = async { tokio::join!(self.ended.cancelled(), self.is_read.cancelled(), self.errors.closed()) };
+            let over = async {
+                tokio::join!(
+                    self.ended.cancelled(),
+                    self.is_read.cancelled(),
+                    self.errors.closed()
+                )
+            };
             // A grandchild may keep the streams open.
             let _in_time = tokio::time::timeout(most, over).await;
         }
         let lines = explaining_lines(&self.pipe, &self.errors);
-        let parts: Vec<String> = self.status.get().cloned().into_iter().chain(lines).collect();
+        let parts: Vec<String> = self
+            .status
+            .get()
+            .cloned()
+            .into_iter()
+            .chain(lines)
+            .collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 
-/// The lines of a process that may explain its failure: the first that is no message, and the last of its error stream.
+/// The lines of a process that may explain its failure: the first that is no message, and the last
+/// of its error stream.
 pub(super) fn explaining_lines(pipe: &Pipe, errors: &Tail) -> impl Iterator<Item = String> {
     let output = pipe.other_lines.first();
-    let output = output.map(|line| format!("its output has lines that are no messages, the first: {line}"));
-    let last = errors.last_line().map(|line| format!("its last words: {line}"));
+    let output =
+        output.map(|line| format!("its output has lines that are no messages, the first: {line}"));
+    let last = errors
+        .last_line()
+        .map(|line| format!("its last words: {line}"));
     output.into_iter().chain(last)
 }
 
@@ -236,12 +318,17 @@ fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
     let command = &settings.command;
     let missing_folder = settings.cwd.as_deref().filter(|folder| !folder.is_dir());
     let advice = match (error.kind(), missing_folder) {
-        (_, Some(folder)) => format!("there is no folder `{}`: make it, or mend `cwd`", folder.display()),
+        (_, Some(folder)) => format!(
+            "there is no folder `{}`: make it, or mend `cwd`",
+            folder.display()
+        ),
         (io::ErrorKind::NotFound, _) if command.contains('/') => {
             format!("there is no program `{command}`: install it, or mend `command`")
         }
         (io::ErrorKind::NotFound, _) => {
-            format!("no program `{command}` is on the PATH: install it, or write its whole path as `command`")
+            format!(
+                "no program `{command}` is on the PATH: install it, or write its whole path as `command`"
+            )
         }
         (io::ErrorKind::PermissionDenied, _) => {
             format!("`{command}` may not be run: make it executable for the user that runs weir")
@@ -253,11 +340,15 @@ fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
 
 /// What a child takes of the descriptors of this process: its three streams, its line, and itself.
 fn descriptors(site: &Site) -> Result<[Descriptor; 5], Failure> {
-    let taken: Option<Vec<_>> = (0..5).map(|_| site.budgets.descriptors.take(Side::Upstream)).collect();
-    taken.and_then(|taken| taken.try_into().ok()).ok_or_else(|| {
-        let text = "weir has no file descriptors left for another process: try again shortly";
-        Failure::new(FailureKind::Overloaded, text).at(&site.id)
-    })
+    let taken: Option<Vec<_>> = (0..5)
+        .map(|_| site.budgets.descriptors.take(Side::Upstream))
+        .collect();
+    taken
+        .and_then(|taken| taken.try_into().ok())
+        .ok_or_else(|| {
+            let text = "weir has no file descriptors left for another process: try again shortly";
+            Failure::new(FailureKind::Overloaded, text).at(&site.id)
+        })
 }
 
 /// Runs a task that has these descriptors.
@@ -295,8 +386,8 @@ impl Drop for Watched {
     }
 }
 
-/// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in their times, and ends what the
-/// process started.
+/// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in
+/// their times, and ends what the process started.
 async fn supervise(
     mut line: ChildLine,
     (stop, input): (CancellationToken, CancellationToken),
@@ -333,7 +424,11 @@ async fn supervise(
 }
 
 /// Ends it: the keeper is asked, and the input closed when it is.
-async fn end(line: &mut ChildLine, input: &CancellationToken, watched: &Watched) -> io::Result<ExitStatus> {
+async fn end(
+    line: &mut ChildLine,
+    input: &CancellationToken,
+    watched: &Watched,
+) -> io::Result<ExitStatus> {
     watched.pipe.close("weir ended the process");
     match line.close().await {
         Some(ended) => ended,
@@ -344,8 +439,14 @@ async fn end(line: &mut ChildLine, input: &CancellationToken, watched: &Watched)
     }
 }
 
-/// Writes messages, a line each, until the child's input is to be closed or it does not read any more.
-async fn write<W: AsyncWrite + Unpin>(mut input: W, pipe: Arc<Pipe>, stop: CancellationToken, mut claims: Claims<W>) {
+/// Writes messages, a line each, until the child's input is to be closed or it does not read any
+/// more.
+async fn write<W: AsyncWrite + Unpin>(
+    mut input: W,
+    pipe: Arc<Pipe>,
+    stop: CancellationToken,
+    mut claims: Claims<W>,
+) {
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return,
@@ -375,8 +476,8 @@ enum Read {
     ToAClaim,
 }
 
-/// Reads lines until the child closes its output or sends one that is too long, or until the output is claimed. A line for which there
-/// is no memory is read over.
+/// Reads lines until the child closes its output or sends one that is too long, or until the output
+/// is claimed. A line for which there is no memory is read over.
 async fn read<R: AsyncRead + Unpin>(
     mut output: R,
     mut held: BytesMut,
@@ -410,7 +511,11 @@ async fn read<R: AsyncRead + Unpin>(
             skipped.feed(&held.split().freeze());
         }
         searched = held.len();
-        if held.len() > most || skipped.as_ref().is_some_and(|skipped| skipped.length > most) {
+        if held.len() > most
+            || skipped
+                .as_ref()
+                .is_some_and(|skipped| skipped.length > most)
+        {
             pipe.site.dropped("line_too_long");
             pipe.close("the process sent a line that is too long");
             return Read::ToTheEnd;
@@ -442,8 +547,14 @@ async fn read<R: AsyncRead + Unpin>(
     }
 }
 
-/// Reads what the child says of itself into the log, which takes so many lines a second and then their count.
-async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>, mut claims: Claims<Receiver>) {
+/// Reads what the child says of itself into the log, which takes so many lines a second and then
+/// their count.
+async fn drain(
+    mut errors: Receiver,
+    site: Arc<Site>,
+    tail: Arc<Tail>,
+    mut claims: Claims<Receiver>,
+) {
     let omitted = |lines: Option<u64>| {
         if let Some(lines) = lines {
             tracing::warn!(upstream = %site.id, lines, "lines of a child process were left out of the log");

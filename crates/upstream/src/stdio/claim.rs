@@ -1,4 +1,5 @@
-//! A claim on a value that a task owns: the task gives the value away between two steps, or keeps it if the claimant has left.
+//! A claim on a value that a task owns: the task gives the value away between two steps, or keeps
+//! it if the claimant has left.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub(super) fn claim<T>() -> (Claim<T>, Claims<T>) {
 }
 
 impl<T> Claim<T> {
-    /// Takes the value from the task. `None` if the task has ended or does not reach the end of its step in time; a task that is late
-    /// keeps the value.
+    /// Takes the value from the task. `None` if the task has ended or does not reach the end of its
+    /// step in time; a task that is late keeps the value.
     pub(super) async fn take(self, within: Duration) -> Option<T> {
         let (sender, given) = oneshot::channel();
         self.0.send(sender).await.ok()?;

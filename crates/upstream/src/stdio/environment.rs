@@ -1,7 +1,9 @@
-//! The environment of a child process: cleared, then what every program needs, then what the config lists.
+//! The environment of a child process: cleared, then what every program needs, then what the config
+//! lists.
 //!
-//! weir's own environment holds its secrets, so only these names are handed on: those that MCP's SDKs hand on too, and those by which
-//! programs find the network, without which a server behind a proxy or a company's own authority cannot be downloaded.
+//! weir's own environment holds its secrets, so only these names are handed on: those that MCP's
+//! SDKs hand on too, and those by which programs find the network, without which a server behind a
+//! proxy or a company's own authority cannot be downloaded.
 
 use crate::settings::SecretText;
 
@@ -22,9 +24,18 @@ const INHERITED: [&str; 13] = [
     "USER",
 ];
 
-/// The variables of proxies, in both spellings. One with a password is handed on only where the config lists it.
-const PROXIES: [&str; 8] =
-    ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "all_proxy", "https_proxy", "http_proxy", "no_proxy"];
+/// The variables of proxies, in both spellings. One with a password is handed on only where the
+/// config lists it.
+const PROXIES: [&str; 8] = [
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "all_proxy",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
+];
 
 /// The child's variables. What is listed wins over what is inherited.
 pub(crate) fn variables(
@@ -34,26 +45,35 @@ pub(crate) fn variables(
     let inherited = INHERITED.iter().chain(&PROXIES).filter_map(|name| {
         let value = own(name)?;
         // An exported shell function is code.
-        let is_kept_back = value.starts_with("()") || PROXIES.contains(name) && has_credentials(&value);
+        let is_kept_back =
+            value.starts_with("()") || PROXIES.contains(name) && has_credentials(&value);
         (!is_kept_back).then(|| ((*name).to_owned(), SecretText::new(value)))
     });
-    inherited.filter(|(name, _)| !listed.iter().any(|(other, _)| other == name)).chain(listed.iter().cloned()).collect()
+    inherited
+        .filter(|(name, _)| !listed.iter().any(|(other, _)| other == name))
+        .chain(listed.iter().cloned())
+        .collect()
 }
 
-/// The variables of proxies that a child does not get, because they have a password and the config does not list them.
+/// The variables of proxies that a child does not get, because they have a password and the config
+/// does not list them.
 pub(crate) fn withheld(
     own: impl Fn(&str) -> Option<String>,
     listed: &[(String, SecretText)],
 ) -> impl Iterator<Item = &'static str> {
     let is_withheld = move |name: &&str| own(name).is_some_and(|value| has_credentials(&value));
-    let unlisted = PROXIES.into_iter().filter(|name| !listed.iter().any(|(other, _)| other == name));
+    let unlisted = PROXIES
+        .into_iter()
+        .filter(|name| !listed.iter().any(|(other, _)| other == name));
     unlisted.filter(is_withheld)
 }
 
 /// Whether a proxy's URL names a user.
 fn has_credentials(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
+    rest.split(['/', '?', '#'])
+        .next()
+        .is_some_and(|authority| authority.contains('@'))
 }
 
 #[cfg(test)]
@@ -68,9 +88,15 @@ mod tests {
             "USER" => Some("weir".to_owned()),
             _ => None,
         };
-        let listed = [("USER".to_owned(), SecretText::new("tool")), ("KEY".to_owned(), SecretText::new("k"))];
+        let listed = [
+            ("USER".to_owned(), SecretText::new("tool")),
+            ("KEY".to_owned(), SecretText::new("k")),
+        ];
         let got = variables(own, &listed);
-        let got: Vec<_> = got.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        let got: Vec<_> = got
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.expose()))
+            .collect();
         assert_eq!(got, [("PATH", "/bin"), ("USER", "tool"), ("KEY", "k")]);
     }
 
@@ -84,12 +110,32 @@ mod tests {
             _ => None,
         };
         let names = |listed: &[(String, SecretText)]| -> Vec<String> {
-            variables(own, listed).into_iter().map(|(name, _)| name).collect()
+            variables(own, listed)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect()
         };
-        assert_eq!(names(&[]), ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "NO_PROXY", "http_proxy"]);
-        assert_eq!(withheld(own, &[]).collect::<Vec<_>>(), ["HTTPS_PROXY", "https_proxy"]);
-        let listed = [("HTTPS_PROXY".to_owned(), SecretText::new("http://me:secret@proxy:3128/"))];
-        assert!(names(&listed).contains(&"HTTPS_PROXY".to_owned()), "the config's word");
+        assert_eq!(
+            names(&[]),
+            [
+                "NODE_EXTRA_CA_CERTS",
+                "SSL_CERT_FILE",
+                "NO_PROXY",
+                "http_proxy"
+            ]
+        );
+        assert_eq!(
+            withheld(own, &[]).collect::<Vec<_>>(),
+            ["HTTPS_PROXY", "https_proxy"]
+        );
+        let listed = [(
+            "HTTPS_PROXY".to_owned(),
+            SecretText::new("http://me:secret@proxy:3128/"),
+        )];
+        assert!(
+            names(&listed).contains(&"HTTPS_PROXY".to_owned()),
+            "the config's word"
+        );
         assert_eq!(withheld(own, &listed).collect::<Vec<_>>(), ["https_proxy"]);
     }
 }

@@ -14,8 +14,8 @@ use weir_wire::method::Method;
 use super::pipe::{Pipe, Purpose, Ticket};
 use crate::settings::Protocol;
 
-/// After this long without an answer to the probe, `initialize` is sent as well: legacy servers may say nothing to
-/// what they do not know, and slow starters say something later.
+/// After this long without an answer to the probe, `initialize` is sent as well: legacy servers may
+/// say nothing to what they do not know, and slow starters say something later.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A child that is ready.
@@ -37,7 +37,8 @@ pub(crate) struct Clients {
 /// How the greeting went wrong.
 #[derive(Debug)]
 pub(crate) enum Rude {
-    /// The process ended on the probe: some legacy servers do, on anything that is not `initialize`.
+    /// The process ended on the probe: some legacy servers do, on anything that is not
+    /// `initialize`.
     EndedOnProbe,
     /// It answered that it does not begin so.
     Refused(Failure),
@@ -55,9 +56,15 @@ impl From<Failure> for Rude {
 ///
 /// # Errors
 /// It ended, or speaks nothing that weir does.
-pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol, clients: &Clients) -> Result<Greeted, Rude> {
+pub(crate) async fn greet(
+    pipe: &Arc<Pipe>,
+    protocol: Protocol,
+    clients: &Clients,
+) -> Result<Greeted, Rude> {
     match protocol {
-        Protocol::Legacy | Protocol::Sse => Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?),
+        Protocol::Legacy | Protocol::Sse => {
+            Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?)
+        }
         Protocol::Modern => match answer(pipe, discover(pipe).await?).await? {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
                 Found::Modern(found) => Ok(modern(found.revision, found.about)),
@@ -130,16 +137,28 @@ fn modern(revision: Revision, about: Option<About>) -> Greeted {
         pushes: ListKind::ALL.into_iter().collect(),
         ..About::default()
     });
-    Greeted { tongue: Tongue::new(revision), about }
+    Greeted {
+        tongue: Tongue::new(revision),
+        about,
+    }
 }
 
 async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
     let id = pipe.site.next_id();
     let who = (CapabilityClass::BASE, &pipe.site.client_info[..]);
-    pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), Purpose::Handshake).await
+    pipe.request(
+        id,
+        Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who),
+        Purpose::Handshake,
+    )
+    .await
 }
 
-async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> Result<Greeted, Rude> {
+async fn initialize(
+    pipe: &Arc<Pipe>,
+    offered: Revision,
+    clients: &Clients,
+) -> Result<Greeted, Rude> {
     let id = pipe.site.next_id();
     let capabilities = carry::to_legacy(clients.class, clients.session.is_some());
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
@@ -149,18 +168,33 @@ async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> R
         Err(error) => {
             let refused = hop::failure(&error);
             let text = "The upstream refused to be initialized";
-            return Err(Rude::Refused(pipe.site.fail(FailureKind::Unavailable, text).because(refused)));
+            return Err(Rude::Refused(
+                pipe.site
+                    .fail(FailureKind::Unavailable, text)
+                    .because(refused),
+            ));
         }
     };
     let (revision, about) = hop::initialized(&result);
     let Some(revision) = revision else {
         return Err(Rude::Refused(foreign(pipe, "another than the one offered")));
     };
-    pipe.tell(weir_wire::write::notification(Method::Initialized.as_str(), None));
-    Ok(Greeted { tongue: Tongue::new(revision), about })
+    pipe.tell(weir_wire::write::notification(
+        Method::Initialized.as_str(),
+        None,
+    ));
+    Ok(Greeted {
+        tongue: Tongue::new(revision),
+        about,
+    })
 }
 
 async fn answer(pipe: &Pipe, mut asked: Ticket) -> Result<Result<Bytes, Bytes>, Failure> {
-    let ended = || pipe.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready");
+    let ended = || {
+        pipe.site.fail(
+            FailureKind::Unavailable,
+            "The upstream ended before it was ready",
+        )
+    };
     asked.answer().await.ok_or_else(ended)
 }

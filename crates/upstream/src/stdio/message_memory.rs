@@ -1,7 +1,8 @@
 //! Memory for large messages of a server that sends each as one line or event.
 //!
-//! Whose answer such a message is can be known only when all of it was read. So it is read as far as there is memory, and where
-//! there is none it is read over: the call that it answers fails, and the others on the same channel go on.
+//! Whose answer such a message is can be known only when all of it was read. So it is read as far
+//! as there is memory, and where there is none it is read over: the call that it answers fails, and
+//! the others on the same channel go on.
 
 use std::time::Duration;
 
@@ -25,7 +26,10 @@ pub(super) struct MessageMemory {
 
 impl MessageMemory {
     pub(super) fn new(budget: ByteBudget) -> Self {
-        Self { budget, share: None }
+        Self {
+            budget,
+            share: None,
+        }
     }
 
     /// Takes what a message of so many bytes needs; false where others have the memory.
@@ -35,7 +39,8 @@ impl MessageMemory {
             return true;
         }
         let share = self.share.get_or_insert_with(|| self.budget.nothing());
-        // A quarter more than there is, so that a long message asks seldom; and less where that is all there is.
+        // A quarter more than there is, so that a long message asks seldom; and less where that is
+        // all there is.
         let least = size - share.bytes();
         share.try_grow(least + (size / 4).max(LEAST)) || share.grow(least, PATIENCE).await
     }
@@ -67,8 +72,15 @@ pub(super) struct SkippedMessage {
 impl SkippedMessage {
     /// One that begins so, of at most so many bytes.
     pub(super) fn new(begin: BytesMut, most: usize) -> Self {
-        let caps = SplitCaps { max_held: FREE, max_total: most as u64, ..SplitCaps::default() };
-        let mut skipped = Self { splitter: Some(ReplySplitter::new(caps)), length: 0 };
+        let caps = SplitCaps {
+            max_held: FREE,
+            max_total: most as u64,
+            ..SplitCaps::default()
+        };
+        let mut skipped = Self {
+            splitter: Some(ReplySplitter::new(caps)),
+            length: 0,
+        };
         skipped.feed(&begin.freeze());
         skipped
     }
@@ -76,7 +88,8 @@ impl SkippedMessage {
     pub(super) fn feed(&mut self, chunk: &Bytes) {
         self.length += chunk.len();
         // What is no response is nobody's to be told of.
-        self.splitter.take_if(|splitter| splitter.feed(chunk, &mut Vec::new()).is_err());
+        self.splitter
+            .take_if(|splitter| splitter.feed(chunk, &mut Vec::new()).is_err());
     }
 
     /// The request that it answers, once all of it was read.
@@ -116,15 +129,28 @@ mod tests {
     fn a_message_that_is_read_over_says_whose_answer_it_was_wherever_it_says_so() {
         let text = "x".repeat(500 << 10);
         for (message, expected) in [
-            (format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"text":"{text}"}}}}"#), Some(7)),
-            (format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{text}"}},"id":8}}"#), Some(8)),
-            (format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"text":"{text}"}}}}"#), None),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"text":"{text}"}}}}"#),
+                Some(7),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{text}"}},"id":8}}"#),
+                Some(8),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"text":"{text}"}}}}"#),
+                None,
+            ),
             (format!("no message {text}"), None),
         ] {
             let (begin, rest) = message.as_bytes().split_at(100 << 10);
             let mut skipped = SkippedMessage::new(BytesMut::from(begin), 1 << 20);
-            rest.chunks(16 << 10).for_each(|chunk| skipped.feed(&Bytes::copy_from_slice(chunk)));
-            assert_eq!((skipped.request(), skipped.length), (expected, message.len()));
+            rest.chunks(16 << 10)
+                .for_each(|chunk| skipped.feed(&Bytes::copy_from_slice(chunk)));
+            assert_eq!(
+                (skipped.request(), skipped.length),
+                (expected, message.len())
+            );
         }
     }
 }

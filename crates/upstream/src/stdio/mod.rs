@@ -1,6 +1,8 @@
-//! A server that weir starts itself: one child process for everybody, or one for each principal and class of what can be asked.
+//! A server that weir starts itself: one child process for everybody, or one for each principal and
+//! class of what can be asked.
 //!
-//! Started with the first call or watch, restarted on need with backoff, ended when unused or retired.
+//! Started with the first call or watch, restarted on need with backoff, ended when unused or
+//! retired.
 
 mod asking_turn;
 mod child;
@@ -59,7 +61,8 @@ pub(crate) struct StdioServer {
     protocol: Protocol,
     sharing: Sharing,
     slots: Arc<Slots<Key, Running>>,
-    /// Children that only watch, for clients that can be asked: a server may list by what it was told of them.
+    /// Children that only watch, for clients that can be asked: a server may list by what it was
+    /// told of them.
     watched: Arc<Slots<Key, Running>>,
     /// The era that the server was found to speak first.
     first: Era,
@@ -78,23 +81,39 @@ struct Key {
     principal: Option<Principal>,
     /// What its clients can be asked. Of a child that everybody shares, nothing.
     class: CapabilityClass,
-    /// The client's session, where that can be asked, towards a server behind a URL. A child process is no client's own.
+    /// The client's session, where that can be asked, towards a server behind a URL. A child
+    /// process is no client's own.
     session: Option<SessionKey>,
-    /// One that may be asking takes calls of one client at a time: another's call at the same time has a second child.
+    /// One that may be asking takes calls of one client at a time: another's call at the same time
+    /// has a second child.
     nth: u8,
     /// True for one in the legacy era of a server whose other children are modern.
     is_legacy: bool,
 }
 
 impl Key {
-    const SHARED: Self =
-        Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0, is_legacy: false };
-    const NOBODYS: Clients = Clients { class: CapabilityClass::BASE, session: None };
+    const SHARED: Self = Self {
+        principal: None,
+        class: CapabilityClass::BASE,
+        session: None,
+        nth: 0,
+        is_legacy: false,
+    };
+    const NOBODYS: Clients = Clients {
+        class: CapabilityClass::BASE,
+        session: None,
+    };
 
     /// The clients behind the call that a child is started for.
     fn clients(&self, outbound: &Outbound) -> Clients {
-        let session = outbound.call.session.filter(|_| self.class != CapabilityClass::BASE);
-        Clients { class: self.class, session }
+        let session = outbound
+            .call
+            .session
+            .filter(|_| self.class != CapabilityClass::BASE);
+        Clients {
+            class: self.class,
+            session,
+        }
     }
 }
 
@@ -125,7 +144,12 @@ pub(crate) struct Running {
 }
 
 impl StdioServer {
-    pub(crate) fn new(site: Arc<Site>, origin: Origin, protocol: Protocol, sharing: Sharing) -> Self {
+    pub(crate) fn new(
+        site: Arc<Site>,
+        origin: Origin,
+        protocol: Protocol,
+        sharing: Sharing,
+    ) -> Self {
         let most = match sharing {
             // One for each era.
             Sharing::Shared if site.asks() == CapabilityClass::BASE => origin.most(&site).min(2),
@@ -161,7 +185,11 @@ impl StdioServer {
     async fn take(self: &Arc<Self>, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
         let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
-            return Ok((self.running(&self.slots, &key, key.clients(outbound)).await?, None));
+            return Ok((
+                self.running(&self.slots, &key, key.clients(outbound))
+                    .await?,
+                None,
+            ));
         }
         self.in_turn(key, outbound).await
     }
@@ -169,19 +197,32 @@ impl StdioServer {
     fn key(&self, outbound: &Outbound, is_legacy: bool) -> Key {
         let class = outbound.call.capabilities.class.cut(self.told(is_legacy));
         match self.sharing {
-            Sharing::Shared if class == CapabilityClass::BASE => Key { is_legacy, ..Key::SHARED },
+            Sharing::Shared if class == CapabilityClass::BASE => Key {
+                is_legacy,
+                ..Key::SHARED
+            },
             Sharing::Shared | Sharing::Principal => {
                 let session = match &self.origin {
                     Origin::Process(..) => None,
-                    Origin::Line(_) => outbound.call.session.filter(|_| class != CapabilityClass::BASE),
+                    Origin::Line(_) => outbound
+                        .call
+                        .session
+                        .filter(|_| class != CapabilityClass::BASE),
                 };
-                Key { principal: Some(outbound.principal.clone()), class, session, nth: 0, is_legacy }
+                Key {
+                    principal: Some(outbound.principal.clone()),
+                    class,
+                    session,
+                    nth: 0,
+                    is_legacy,
+                }
             }
         }
     }
 
-    /// What a child is told at its start that its clients can be asked. A modern one is told with each call. Before it is known which
-    /// era the server speaks it is told, since only the answer to it says so.
+    /// What a child is told at its start that its clients can be asked. A modern one is told with
+    /// each call. Before it is known which era the server speaks it is told, since only the answer
+    /// to it says so.
     fn told(&self, is_legacy: bool) -> CapabilityClass {
         match self.first.tongue() {
             Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
@@ -189,9 +230,13 @@ impl StdioServer {
         }
     }
 
-    /// A child whose turn it is, with the turn: the first that has nothing to do, one more where there may be one, else the
-    /// first to be free.
-    async fn in_turn(self: &Arc<Self>, mut key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
+    /// A child whose turn it is, with the turn: the first that has nothing to do, one more where
+    /// there may be one, else the first to be free.
+    async fn in_turn(
+        self: &Arc<Self>,
+        mut key: Key,
+        outbound: &Outbound,
+    ) -> Result<Taken, Refusal> {
         let (mut first, session) = (None, outbound.call.session);
         for nth in 0..MOST_AT_ONCE {
             key.nth = nth;
@@ -208,34 +253,68 @@ impl StdioServer {
             }
             first.get_or_insert(running);
         }
-        let Some(running) = first else { return Err(Failure::internal("a child was not looked for").into()) };
+        let Some(running) = first else {
+            return Err(Failure::internal("a child was not looked for").into());
+        };
         let turn = running.turn.take(session).await;
         Ok((running, Some(turn)))
     }
 
-    /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody. For clients with sessions it is one of the
-    /// legacy era, where the server has that beside its modern one.
-    pub(crate) async fn watch(self: &Arc<Self>, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
+    /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody. For
+    /// clients with sessions it is one of the legacy era, where the server has that beside its
+    /// modern one.
+    pub(crate) async fn watch(
+        self: &Arc<Self>,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn Watch>, Refusal> {
         let is_legacy = self.second_for(class).is_some();
         let told = class.cut(self.told(is_legacy));
-        let key = Key { class: told, is_legacy, ..Key::SHARED };
-        let is_for_calls = told == CapabilityClass::BASE && (!is_legacy || self.sharing == Sharing::Shared);
-        let slots = if is_for_calls { &self.slots } else { &self.watched };
-        let running = self.running(slots, &key, Clients { class: told, session: None }).await?;
+        let key = Key {
+            class: told,
+            is_legacy,
+            ..Key::SHARED
+        };
+        let is_for_calls =
+            told == CapabilityClass::BASE && (!is_legacy || self.sharing == Sharing::Shared);
+        let slots = if is_for_calls {
+            &self.slots
+        } else {
+            &self.watched
+        };
+        let running = self
+            .running(
+                slots,
+                &key,
+                Clients {
+                    class: told,
+                    session: None,
+                },
+            )
+            .await?;
         let class = class.cut(self.site.carries(running.greeted.tongue));
-        Ok(Box::new(StdioWatch::open(self.site.clone(), running, class).await?))
+        Ok(Box::new(
+            StdioWatch::open(self.site.clone(), running, class).await?,
+        ))
     }
 
     /// Opens a line for updates of single resources, on the same child as a watch.
     pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn Updates>, Refusal> {
-        let running = self.running(&self.slots, &Key::SHARED, Key::NOBODYS).await?;
+        let running = self
+            .running(&self.slots, &Key::SHARED, Key::NOBODYS)
+            .await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
     /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
     pub(crate) async fn follow(self: &Arc<Self>, outbound: &Outbound) -> Option<Rings> {
-        let key = self.key(outbound, self.second_for(outbound.call.capabilities.class).is_some());
-        let running = self.running(&self.slots, &key, key.clients(outbound)).await.ok()?;
+        let key = self.key(
+            outbound,
+            self.second_for(outbound.call.capabilities.class).is_some(),
+        );
+        let running = self
+            .running(&self.slots, &key, key.clients(outbound))
+            .await
+            .ok()?;
         updates::follow(&self.site, running, outbound).await
     }
 
@@ -247,9 +326,14 @@ impl StdioServer {
 
     /// What is carried to the server as it is now known to be.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        let first = self.first.tongue().map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue));
+        let first = self
+            .first
+            .tongue()
+            .map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue));
         match self.second_for(CapabilityClass::SESSIONS) {
-            Some(tongue) => first.with(self.site.carries(tongue)).with(CapabilityClass::SESSIONS),
+            Some(tongue) => first
+                .with(self.site.carries(tongue))
+                .with(CapabilityClass::SESSIONS),
             None => first,
         }
     }
@@ -264,21 +348,40 @@ impl StdioServer {
 
     /// Something happened to sessions of clients: the children that are their own hear of that.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        let is_its_own = |key: &Key| key.session.is_some_and(|session| sessions.contains(&session));
-        let speaks_to = |running: &Running| running.child.pipe.client.get().is_some_and(|own| sessions.contains(&own));
+        let is_its_own = |key: &Key| {
+            key.session
+                .is_some_and(|session| sessions.contains(&session))
+        };
+        let speaks_to = |running: &Running| {
+            running
+                .child
+                .pipe
+                .client
+                .get()
+                .is_some_and(|own| sessions.contains(&own))
+        };
         match news {
             // Dropping a child ends its process.
             SessionNews::Ended => {
                 drop(self.slots.take_where(is_its_own));
-                let over = self.slots.those(|_| true).into_iter().filter(|running| speaks_to(running));
+                let over = self
+                    .slots
+                    .those(|_| true)
+                    .into_iter()
+                    .filter(|running| speaks_to(running));
                 over.for_each(|running| {
                     running.child.pipe.client.set(None);
                 });
             }
             SessionNews::RootsChanged => {
-                let told = self.slots.those(|key| key.class.has(CapabilityClass::ROOTS)).into_iter();
+                let told = self
+                    .slots
+                    .those(|key| key.class.has(CapabilityClass::ROOTS))
+                    .into_iter();
                 let told = told.filter(|running| {
-                    speaks_to(running) && running.declares_roots_changes && !running.child.pipe.is_modern()
+                    speaks_to(running)
+                        && running.declares_roots_changes
+                        && !running.child.pipe.is_modern()
                 });
                 told.for_each(|running| running.child.pipe.tell(lower::roots_changed()));
             }
@@ -315,12 +418,19 @@ impl StdioServer {
             return Ok(running);
         }
         // On the heap: few calls start a process.
-        Box::pin(self.clone().start_apart((slot, key.clone()), clients, opening)).await
+        Box::pin(
+            self.clone()
+                .start_apart((slot, key.clone()), clients, opening),
+        )
+        .await
     }
 
-    /// Starts the task that ends unused processes, once; not for one that everybody shares, which the watch always uses.
+    /// Starts the task that ends unused processes, once; not for one that everybody shares, which
+    /// the watch always uses.
     fn sweep(&self, key: &Key) {
-        let is_alone = self.sharing == Sharing::Shared && self.site.asks() == CapabilityClass::BASE && !key.is_legacy;
+        let is_alone = self.sharing == Sharing::Shared
+            && self.site.asks() == CapabilityClass::BASE
+            && !key.is_legacy;
         if is_alone || self.swept.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -330,8 +440,12 @@ impl StdioServer {
         self.site.background(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
-                let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else { return };
-                let before = site.millis().saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else {
+                    return;
+                };
+                let before = site
+                    .millis()
+                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
                 // Dropping a child ends its process.
                 drop((slots.take_unused(before), watched.take_unused(before)));
             }
@@ -343,16 +457,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A task is asked after where it began, and asks while other calls run: what is of tasks goes to the first child, and waits for
-/// no turn.
+/// A task is asked after where it began, and asks while other calls run: what is of tasks goes to
+/// the first child, and waits for no turn.
 fn is_of_task(call: &Call) -> bool {
-    let about =
-        matches!(call.method, Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel);
+    let about = matches!(
+        call.method,
+        Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel
+    );
     about || matches!(call.as_task, AsTask::Wanted { .. })
 }
 
 fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {
-    slot.current.load_full().filter(|running| !running.child.is_over())
+    slot.current
+        .load_full()
+        .filter(|running| !running.child.is_over())
 }
 
 /// The process ended before the request was given to it.

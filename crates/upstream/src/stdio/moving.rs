@@ -1,4 +1,5 @@
-//! Child processes that go to the process which takes this one's place. Their calls in this process go on, over a relay.
+//! Child processes that go to the process which takes this one's place. Their calls in this process
+//! go on, over a relay.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,8 @@ use crate::settings::Protocol;
 /// How long a modern child may take to say again what it is.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// A child as one process describes it to the next. Its descriptors are those of the relay and of the child, in this order.
+/// A child as one process describes it to the next. Its descriptors are those of the relay and of
+/// the child, in this order.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExportedChild {
     owner: ExportedOwner,
@@ -55,18 +57,38 @@ struct ExportedChild {
 }
 
 impl StdioServer {
-    /// See [`weir_core::upstream::Upstream::export_sessions`]. A line of HTTP+SSE is a connection, and stays.
+    /// See [`weir_core::upstream::Upstream::export_sessions`]. A line of HTTP+SSE is a connection,
+    /// and stays.
     pub(crate) async fn export_children(&self) -> Vec<ExportedSession> {
         if !matches!(self.origin, Origin::Process(..)) {
             return Vec::new();
         }
-        let used = self.slots.all().into_iter().map(|(key, running)| (key, running, false));
-        let watching = self.watched.all().into_iter().map(|(key, running)| (key, running, true));
-        let exporting = used.chain(watching).map(|(key, running, is_watching)| self.export(key, running, is_watching));
-        exporting.collect::<FuturesUnordered<_>>().filter_map(std::future::ready).collect().await
+        let used = self
+            .slots
+            .all()
+            .into_iter()
+            .map(|(key, running)| (key, running, false));
+        let watching = self
+            .watched
+            .all()
+            .into_iter()
+            .map(|(key, running)| (key, running, true));
+        let exporting = used
+            .chain(watching)
+            .map(|(key, running, is_watching)| self.export(key, running, is_watching));
+        exporting
+            .collect::<FuturesUnordered<_>>()
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
-    async fn export(&self, key: Key, running: Arc<Running>, is_watching: bool) -> Option<ExportedSession> {
+    async fn export(
+        &self,
+        key: Key,
+        running: Arc<Running>,
+        is_watching: bool,
+    ) -> Option<ExportedSession> {
         let pipe = &running.child.pipe;
         let level = running.level.try_lock().ok().and_then(|level| *level);
         let given = running.child.give().await?;
@@ -93,10 +115,14 @@ impl StdioServer {
         };
         let mut descriptors = vec![given.relay];
         descriptors.extend(given.kept.descriptors().ok()?);
-        Some(ExportedSession { description: serde_json::to_vec(&described).ok()?.into(), descriptors })
+        Some(ExportedSession {
+            description: serde_json::to_vec(&described).ok()?.into(),
+            descriptors,
+        })
     }
 
-    /// See [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used ends, since nobody holds it any more.
+    /// See [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used ends,
+    /// since nobody holds it any more.
     pub(crate) async fn import_child(&self, exported: ExportedSession) {
         if self.adopt(exported).await.is_none() {
             tracing::warn!(upstream = %self.site.id, "a child process could not be taken over: it is started anew");
@@ -104,7 +130,9 @@ impl StdioServer {
     }
 
     async fn adopt(&self, exported: ExportedSession) -> Option<()> {
-        let Origin::Process(_, keeper) = &self.origin else { return None };
+        let Origin::Process(_, keeper) = &self.origin else {
+            return None;
+        };
         let child: ExportedChild = serde_json::from_slice(&exported.description).ok()?;
         let mut descriptors = exported.descriptors.into_iter();
         let relay = std::os::unix::net::UnixStream::from(descriptors.next()?);
@@ -112,9 +140,22 @@ impl StdioServer {
         let relay = UnixStream::from_std(relay).ok()?;
         let kept = keeper.adopt(descriptors.collect()).ok()?;
 
-        let (principal, class) = (child.owner.principal(), CapabilityClass::from_bits(child.class));
-        let key = Key { principal, class, session: None, nth: child.nth, is_legacy: child.is_legacy };
-        let slots = if child.is_watching { &self.watched } else { &self.slots };
+        let (principal, class) = (
+            child.owner.principal(),
+            CapabilityClass::from_bits(child.class),
+        );
+        let key = Key {
+            principal,
+            class,
+            session: None,
+            nth: child.nth,
+            is_legacy: child.is_legacy,
+        };
+        let slots = if child.is_watching {
+            &self.watched
+        } else {
+            &self.slots
+        };
         let slot = slots.free_slot(&key, self.site.millis())?;
         let _opening = slot.opening.try_lock().ok()?;
         if slot.current.load().is_some() {
@@ -123,18 +164,30 @@ impl StdioServer {
         self.site.ids_after(child.last_id);
         let pipe = Pipe::new(self.site.clone());
         pipe.relay_to(relay, child.last_id);
-        pipe.had_principals(child.first.and_then(|first| first.principal()), child.several);
+        pipe.had_principals(
+            child.first.and_then(|first| first.principal()),
+            child.several,
+        );
         let unread = BASE64.decode(child.unread.as_bytes()).ok()?;
         let begun = Instant::now();
         let running = Child::adopt(kept, pipe, &unread).ok()?;
         let session = child.client.as_ref().and_then(ExportedClient::session);
-        let clients = Clients { class: CapabilityClass::from_bits(child.told_class), session };
+        let clients = Clients {
+            class: CapabilityClass::from_bits(child.told_class),
+            session,
+        };
         let revision = Revision::parse(&child.revision)?;
         let greeted = if revision.is_modern() {
-            timeout(GREETING, greet(&running.pipe, Protocol::Modern, &clients)).await.ok()?.ok()?
+            timeout(GREETING, greet(&running.pipe, Protocol::Modern, &clients))
+                .await
+                .ok()?
+                .ok()?
         } else {
             let (_, about) = hop::initialized(&Bytes::from(child.initialized));
-            Greeted { tongue: Tongue::new(revision), about }
+            Greeted {
+                tongue: Tongue::new(revision),
+                about,
+            }
         };
         self.note(&key, greeted.tongue, begun);
         let running = Running {

@@ -42,7 +42,9 @@ impl Origin {
     pub(super) fn idle(&self, site: &Site) -> u64 {
         match self {
             // A start is dear, and what the process remembers is lost with it.
-            Self::Process(..) => u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX),
+            Self::Process(..) => {
+                u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX)
+            }
             Self::Line(_) => 0,
         }
     }
@@ -51,7 +53,9 @@ impl Origin {
     pub(super) fn no_place(&self, site: &Site) -> Failure {
         let text = match self {
             Self::Process(..) => {
-                instruments().upstream_processes_refused.add(1, &[site.label()]);
+                instruments()
+                    .upstream_processes_refused
+                    .add(1, &[site.label()]);
                 "The upstream runs as many processes as `limits.max_processes` in its config lets it, or as many of yours as \
                  leave some to others: try again later"
             }

@@ -34,7 +34,11 @@ impl OtherLines {
 
     /// The line that is being read, kept while no other one was noted.
     pub(super) fn copy(&self, line: &Bytes) -> Bytes {
-        if self.0.get().is_none() { line.clone() } else { Bytes::new() }
+        if self.0.get().is_none() {
+            line.clone()
+        } else {
+            Bytes::new()
+        }
     }
 
     /// The beginning of the first one, without secrets and control characters.

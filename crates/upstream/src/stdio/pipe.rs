@@ -1,8 +1,10 @@
-//! The two pipes of a child process as one shared line: messages out in order, messages in sorted to whom they belong.
+//! The two pipes of a child process as one shared line: messages out in order, messages in sorted
+//! to whom they belong.
 //!
-//! Calls are told apart by request id and progress token. What says neither is given to the only call there is, if
-//! there is one and the child never had calls of another principal, and else dropped: a guess would show one client's messages to
-//! another. A message may come late, when the call that it is about is over.
+//! Calls are told apart by request id and progress token. What says neither is given to the only
+//! call there is, if there is one and the child never had calls of another principal, and else
+//! dropped: a guess would show one client's messages to another. A message may come late, when the
+//! call that it is about is over.
 
 mod ticket;
 
@@ -77,7 +79,8 @@ pub(crate) struct Pipe {
     is_given: AtomicBool,
 }
 
-/// The place of a message in the outbox: of a request one of so many, of another its share of the memory of all that waits.
+/// The place of a message in the outbox: of a request one of so many, of another its share of the
+/// memory of all that waits.
 #[derive(Debug)]
 enum Place {
     Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
@@ -143,22 +146,51 @@ impl Pipe {
     ///
     /// # Errors
     /// `Unavailable` where the line is closed: nothing was sent.
-    pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, purpose: Purpose) -> Result<Ticket, Failure> {
-        let inbox = Arc::new(Inbox::new(self.site.budgets.messages.clone(), self.site.owner()));
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        id: u64,
+        body: Bytes,
+        purpose: Purpose,
+    ) -> Result<Ticket, Failure> {
+        let inbox = Arc::new(Inbox::new(
+            self.site.budgets.messages.clone(),
+            self.site.owner(),
+        ));
         let cancels = purpose != Purpose::Handshake;
         {
             let mut state = self.lock();
             if let Some(why) = &state.closed {
-                return Err(self.site.fail(FailureKind::Unavailable, "The upstream ended").because(&**why));
+                return Err(self
+                    .site
+                    .fail(FailureKind::Unavailable, "The upstream ended")
+                    .because(&**why));
             }
-            state.requests.insert(id, InFlight { inbox: inbox.clone(), purpose, elicitations: Vec::new() });
+            state.requests.insert(
+                id,
+                InFlight {
+                    inbox: inbox.clone(),
+                    purpose,
+                    elicitations: Vec::new(),
+                },
+            );
         }
-        let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
-        let ended = || self.site.fail(FailureKind::Unavailable, "The upstream ended");
+        let mut ticket = Ticket {
+            pipe: self.clone(),
+            inbox,
+            id,
+            cancels: false,
+        };
+        let ended = || {
+            self.site
+                .fail(FailureKind::Unavailable, "The upstream ended")
+        };
         let place = match self.requests.clone().try_acquire_owned() {
             Ok(place) => Some(place),
             Err(_) => {
-                let turn = Box::pin(self.over.run_until_cancelled(self.requests.clone().acquire_owned()));
+                let turn = Box::pin(
+                    self.over
+                        .run_until_cancelled(self.requests.clone().acquire_owned()),
+                );
                 turn.await.and_then(Result::ok)
             }
         };
@@ -172,13 +204,18 @@ impl Pipe {
         Ok(ticket)
     }
 
-    /// Sends a message that wants no answer. An answer of weir's is never left out: where the child does not read and too much
-    /// waits, the line is closed.
+    /// Sends a message that wants no answer. An answer of weir's is never left out: where the child
+    /// does not read and too much waits, the line is closed.
     pub(crate) fn tell(&self, message: Bytes) {
         if self.over.is_cancelled() {
             return;
         }
-        let Some(share) = self.site.budgets.messages.try_reserve_of(self.site.owner(), message.len()) else {
+        let Some(share) = self
+            .site
+            .budgets
+            .messages
+            .try_reserve_of(self.site.owner(), message.len())
+        else {
             return self.overflowed();
         };
         match self.outbox.push(message, Place::Message(share)) {
@@ -202,7 +239,10 @@ impl Pipe {
     pub(crate) fn unwritable(&self) {
         let unsent = self.outbox.end();
         let state = self.lock();
-        unsent.iter().filter_map(|id| state.requests.get(id)).for_each(|request| request.inbox.close());
+        unsent
+            .iter()
+            .filter_map(|id| state.requests.get(id))
+            .for_each(|request| request.inbox.close());
     }
 
     fn overflowed(&self) {
@@ -213,12 +253,21 @@ impl Pipe {
 
     /// Takes one line of the child's output.
     pub(crate) fn receive(&self, line: Bytes) {
-        let limits = Limits { max_batch: 1000, ..Limits::upstream() };
+        let limits = Limits {
+            max_batch: 1000,
+            ..Limits::upstream()
+        };
         let copy = self.other_lines.copy(&line);
-        let relayed = self.relay.get().filter(|relay| relay.is_open()).map(|relay| (relay, line.clone()));
+        let relayed = self
+            .relay
+            .get()
+            .filter(|relay| relay.is_open())
+            .map(|relay| (relay, line.clone()));
         match list_items::parse(&self.site, line, &limits) {
             Ok(weir_wire::Incoming::One(message)) => {
-                let Some((relay, line)) = relayed else { return self.sort(message) };
+                let Some((relay, line)) = relayed else {
+                    return self.sort(message);
+                };
                 let recipient = relay.recipient(&message, self.may_be_asked());
                 if recipient != Recipient::This {
                     relay.send(line);
@@ -242,7 +291,8 @@ impl Pipe {
         }
     }
 
-    /// Relays what is for the requests of the process before: those up to this id. To be called before anything is read.
+    /// Relays what is for the requests of the process before: those up to this id. To be called
+    /// before anything is read.
     pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
         let relay = Relay::start(self, socket, last_id);
         // There is one process before.
@@ -259,17 +309,24 @@ impl Pipe {
         self.is_given.load(Ordering::Relaxed)
     }
 
-    /// True where the child is not asked for an answer of this process alone: a call that may be asked runs, or nobody can be asked.
+    /// True where the child is not asked for an answer of this process alone: a call that may be
+    /// asked runs, or nobody can be asked.
     fn may_be_asked(&self) -> bool {
         if !self.asks.load(Ordering::Relaxed) {
             return true;
         }
-        self.lock().requests.values().any(|request| matches!(request.purpose, Purpose::Call { asks: true, .. }))
+        self.lock()
+            .requests
+            .values()
+            .any(|request| matches!(request.purpose, Purpose::Call { asks: true, .. }))
     }
 
     /// The principal whose call was the first, and whether there were calls of others.
     pub(super) fn principals(&self) -> (Option<Principal>, bool) {
-        (self.first.get().cloned(), self.several.load(Ordering::Relaxed))
+        (
+            self.first.get().cloned(),
+            self.several.load(Ordering::Relaxed),
+        )
     }
 
     /// Goes on with the principals of another process.
@@ -280,9 +337,12 @@ impl Pipe {
         self.several.store(several, Ordering::Relaxed);
     }
 
-    /// A large message was read over for want of memory; it answered this request, where it answered one.
+    /// A large message was read over for want of memory; it answered this request, where it
+    /// answered one.
     pub(crate) fn skipped(&self, request: Option<u64>) {
-        let Some(id) = request else { return self.site.dropped("no_memory") };
+        let Some(id) = request else {
+            return self.site.dropped("no_memory");
+        };
         let error = ErrorObject::new(code::INTERNAL_ERROR, NO_MEMORY);
         let message = weir_wire::write::error_response(Some(&id.into()), false, &error);
         match Message::parse(message, &Limits::upstream()) {
@@ -300,8 +360,8 @@ impl Pipe {
         self.modern.load(Ordering::Relaxed)
     }
 
-    /// The child was told that its clients can be asked what is in the class: the client that called last is asked outside of
-    /// its calls, too, where it has a session.
+    /// The child was told that its clients can be asked what is in the class: the client that
+    /// called last is asked outside of its calls, too, where it has a session.
     pub(crate) fn set_asks(
         self: &Arc<Self>,
         (class, session): (CapabilityClass, Option<SessionKey>),
@@ -311,23 +371,33 @@ impl Pipe {
         self.client.set(session);
         let (sender, messages) = mpsc::channel(ALONE);
         if self.alone.set(sender).is_ok() {
-            let client = Client { site: self.site.clone(), session: self.client.clone(), class };
+            let client = Client {
+                site: self.site.clone(),
+                session: self.client.clone(),
+                class,
+            };
             let (pipe, over) = (self.clone(), self.over.clone());
-            let serving = Alone::new(client, revision).serve(messages, move |message| pipe.tell(message));
+            let serving =
+                Alone::new(client, revision).serve(messages, move |message| pipe.tell(message));
             self.site.background(async move {
                 let _over = over.run_until_cancelled_owned(serving).await;
             });
         }
     }
 
-    /// A call of this principal begins, in this session of a client where it has one. True where the child has had another
-    /// client's session to speak to.
+    /// A call of this principal begins, in this session of a client where it has one. True where
+    /// the child has had another client's session to speak to.
     pub(crate) fn serves(&self, principal: &Principal, session: Option<SessionKey>) -> bool {
         if self.first.get_or_init(|| principal.clone()) != principal {
             self.several.store(true, Ordering::Relaxed);
         }
         let asks = self.asks.load(Ordering::Relaxed);
-        session.is_some() && asks && self.client.set(session).is_some_and(|before| Some(before) != session)
+        session.is_some()
+            && asks
+            && self
+                .client
+                .set(session)
+                .is_some_and(|before| Some(before) != session)
     }
 
     /// Nothing more will come.
@@ -357,7 +427,9 @@ impl Pipe {
             Message::Request(request) => self.asked(request, &message),
             Message::Notification(told) => match told.method.known() {
                 Some(
-                    method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged),
+                    method @ (Method::ToolsListChanged
+                    | Method::PromptsListChanged
+                    | Method::ResourcesListChanged),
                 ) => {
                     let kinds = hop::lists_of(method);
                     match self.lists.get() {
@@ -370,7 +442,10 @@ impl Pipe {
                 }
                 Some(Method::Cancelled) => {
                     // It takes a question back, of whichever call.
-                    self.lock().requests.values().for_each(|request| drop(request.inbox.push(message.clone())));
+                    self.lock()
+                        .requests
+                        .values()
+                        .for_each(|request| drop(request.inbox.push(message.clone())));
                     self.alone(&message);
                 }
                 Some(Method::ElicitationComplete) => self.visited(told, &message),
@@ -393,7 +468,8 @@ impl Pipe {
         let state = self.lock();
         let request = match hop::addressee(&message) {
             Some(id) => state.requests.get(&id),
-            // An answer without a name of weir's is none to any request, and would stand in the way of the real one.
+            // An answer without a name of weir's is none to any request, and would stand in the way
+            // of the real one.
             None if matches!(message, Message::Response(_)) => {
                 drop(state);
                 return self.site.dropped("unknown_id");
@@ -424,7 +500,10 @@ impl Pipe {
         }
         let mut state = self.lock();
         if let Some(call) = state.asking(request) {
-            let name = text(request.params.as_deref().unwrap_or_default(), &["elicitationId"]);
+            let name = text(
+                request.params.as_deref().unwrap_or_default(),
+                &["elicitationId"],
+            );
             call.elicitations.truncate(MOST_ELICITATIONS - 1);
             drop(call.elicitations.splice(0..0, name));
             let refused = call.inbox.push(message.clone());
@@ -442,10 +521,16 @@ impl Pipe {
 
     /// What a URL asked for is done: told in the call that asked, while it runs.
     fn visited(&self, told: &Notification, message: &Message) {
-        let name = text(told.params.as_deref().unwrap_or_default(), &["elicitationId"]);
+        let name = text(
+            told.params.as_deref().unwrap_or_default(),
+            &["elicitationId"],
+        );
         let state = self.lock();
         let mut calls = state.requests.values();
-        match calls.find(|call| name.as_ref().is_some_and(|name| call.elicitations.contains(name))) {
+        match calls.find(|call| {
+            name.as_ref()
+                .is_some_and(|name| call.elicitations.contains(name))
+        }) {
             Some(call) => drop(call.inbox.push(message.clone())),
             None => drop(self.alone(message)),
         }
@@ -453,7 +538,9 @@ impl Pipe {
 
     /// Leads a message to the client itself; false where there is none, or it has enough to do.
     fn alone(&self, message: &Message) -> bool {
-        self.alone.get().is_some_and(|sender| sender.try_send(message.clone()).is_ok())
+        self.alone
+            .get()
+            .is_some_and(|sender| sender.try_send(message.clone()).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -464,28 +551,37 @@ impl Pipe {
 impl State {
     /// The call that a message without an address is about, where only one runs.
     fn only_call(&self) -> Option<&InFlight> {
-        let mut calls = self.requests.values().filter(|request| matches!(request.purpose, Purpose::Call { .. }));
+        let mut calls = self
+            .requests
+            .values()
+            .filter(|request| matches!(request.purpose, Purpose::Call { .. }));
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    /// Whose call a question of the child belongs to. Of a task it says which; else no request over this line says so. All
-    /// calls of a child that asks are of one client's session, or they come one after another: the newest is asked.
+    /// Whose call a question of the child belongs to. Of a task it says which; else no request over
+    /// this line says so. All calls of a child that asks are of one client's session, or they come
+    /// one after another: the newest is asked.
     fn asking(&mut self, question: &Request) -> Option<&mut InFlight> {
         let params = question.params.as_deref().unwrap_or_default();
         let about = text(params, &["_meta", meta::RELATED_TASK, "taskId"]);
-        let calls = self.requests.iter_mut().filter_map(|(id, request)| match &request.purpose {
-            Purpose::Call { asks: true, task } => {
-                let own = about.is_some() && task.as_deref() == about.as_deref();
-                Some(((own, *id), request))
-            }
-            _ => None,
-        });
+        let calls = self
+            .requests
+            .iter_mut()
+            .filter_map(|(id, request)| match &request.purpose {
+                Purpose::Call { asks: true, task } => {
+                    let own = about.is_some() && task.as_deref() == about.as_deref();
+                    Some(((own, *id), request))
+                }
+                _ => None,
+            });
         calls.max_by_key(|(order, _)| *order).map(|(_, call)| call)
     }
 }
 
 /// A text deep in an object.
 fn text(object: &[u8], path: &[&str]) -> Option<String> {
-    let value = path.iter().try_fold(object, |within, name| scan::find(within, name).map(|range| &within[range]))?;
+    let value = path.iter().try_fold(object, |within, name| {
+        scan::find(within, name).map(|range| &within[range])
+    })?;
     scan::string(value).map(Into::into)
 }

@@ -1,4 +1,5 @@
-//! The relay of a child process to the process of weir that started it: that one's calls go on while this one has the child.
+//! The relay of a child process to the process of weir that started it: that one's calls go on
+//! while this one has the child.
 
 use std::sync::Arc;
 
@@ -49,7 +50,11 @@ impl Relay {
             let _closed = reading.await;
             ended.cancel();
         });
-        Self { last_id, lines, over }
+        Self {
+            last_id,
+            lines,
+            over,
+        }
     }
 
     /// True while the other process is there.
@@ -63,7 +68,9 @@ impl Relay {
             (_, Some(id)) if id <= self.last_id => Recipient::Other,
             (Message::Request(_), _) if !asks => Recipient::Other,
             (Message::Notification(_), None) => Recipient::Both,
-            (Message::Request(_) | Message::Response(_) | Message::Notification(_), _) => Recipient::This,
+            (Message::Request(_) | Message::Response(_) | Message::Notification(_), _) => {
+                Recipient::This
+            }
         }
     }
 
@@ -99,26 +106,47 @@ mod tests {
     #[tokio::test]
     async fn each_process_hears_of_its_own_requests_and_both_of_what_is_about_none() {
         let (lines, _waiting) = mpsc::channel(1);
-        let relay = Relay { last_id: 100, lines, over: CancellationToken::new() };
+        let relay = Relay {
+            last_id: 100,
+            lines,
+            over: CancellationToken::new(),
+        };
         let recipient = |text: &'static str, asks| {
-            let message = Message::parse(Bytes::from_static(text.as_bytes()), &weir_wire::Limits::upstream());
+            let message = Message::parse(
+                Bytes::from_static(text.as_bytes()),
+                &weir_wire::Limits::upstream(),
+            );
             message.map(|message| relay.recipient(&message, asks)).ok()
         };
         let of = |text| recipient(text, false);
-        assert_eq!(of(r#"{"jsonrpc":"2.0","id":100,"result":{}}"#), Some(Recipient::Other));
-        assert_eq!(of(r#"{"jsonrpc":"2.0","id":101,"result":{}}"#), Some(Recipient::This));
+        assert_eq!(
+            of(r#"{"jsonrpc":"2.0","id":100,"result":{}}"#),
+            Some(Recipient::Other)
+        );
+        assert_eq!(
+            of(r#"{"jsonrpc":"2.0","id":101,"result":{}}"#),
+            Some(Recipient::This)
+        );
         let progress = |token: u64| {
             let params = format!(r#"{{"progressToken":{token},"progress":1}}"#);
-            let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#
+            );
             Message::parse(text.into(), &weir_wire::Limits::upstream())
                 .map(|message| relay.recipient(&message, false))
                 .ok()
         };
-        assert_eq!((progress(7), progress(170)), (Some(Recipient::Other), Some(Recipient::This)));
+        assert_eq!(
+            (progress(7), progress(170)),
+            (Some(Recipient::Other), Some(Recipient::This))
+        );
         let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         assert_eq!(of(changed), Some(Recipient::Both));
         let asked = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
-        assert_eq!((recipient(asked, false), recipient(asked, true)), (Some(Recipient::Other), Some(Recipient::This)));
+        assert_eq!(
+            (recipient(asked, false), recipient(asked, true)),
+            (Some(Recipient::Other), Some(Recipient::This))
+        );
         assert!(relay.is_open());
         relay.send(Bytes::from_static(b"{}\n"));
         relay.send(Bytes::from_static(b"{}\n"));

@@ -1,5 +1,6 @@
-//! The legacy era of a server over standard streams that speaks both. A process speaks one era, that of its first message, so clients
-//! with sessions have processes of their own, which can ask them while a call runs.
+//! The legacy era of a server over standard streams that speaks both. A process speaks one era,
+//! that of its first message, so clients with sessions have processes of their own, which can ask
+//! them while a call runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,10 +16,12 @@ use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Protocol;
 
-/// How many processes in a row may fail to begin in the legacy era before the server is taken for one that has no such era.
+/// How many processes in a row may fail to begin in the legacy era before the server is taken for
+/// one that has no such era.
 const MOST_FAILURES: u32 = 3;
 
-/// How much longer than the first process one may take to begin in the legacy era, when it is not known whether it can.
+/// How much longer than the first process one may take to begin in the legacy era, when it is not
+/// known whether it can.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One era of a server: its revision, once known, and the backoff of process starts.
@@ -84,22 +87,31 @@ impl SecondEra {
 }
 
 impl StdioServer {
-    /// True if a client of this class is served by a process in the legacy era, where the server has one beside its modern one.
+    /// True if a client of this class is served by a process in the legacy era, where the server
+    /// has one beside its modern one.
     fn may_be_legacy(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
             && self.protocol == Protocol::Auto
-            && self.first.tongue().is_some_and(|tongue| tongue.revision().is_modern())
+            && self
+                .first
+                .tongue()
+                .is_some_and(|tongue| tongue.revision().is_modern())
             && !self.second.is_refused()
     }
 
-    /// The protocol of legacy processes for clients of this class; `None` while the server is not known to have both eras.
+    /// The protocol of legacy processes for clients of this class; `None` while the server is not
+    /// known to have both eras.
     pub(super) fn second_for(&self, class: CapabilityClass) -> Option<Tongue> {
-        self.second.era.tongue().filter(|_| self.may_be_legacy(class))
+        self.second
+            .era
+            .tongue()
+            .filter(|_| self.may_be_legacy(class))
     }
 
     /// The older revision that it speaks beside, where it is known to.
     pub(crate) fn second_revision(&self) -> Option<&'static str> {
-        self.second_for(CapabilityClass::SESSIONS).map(|tongue| tongue.revision().as_str())
+        self.second_for(CapabilityClass::SESSIONS)
+            .map(|tongue| tongue.revision().as_str())
     }
 
     /// The revision that it is spoken to in for a client of this class, once that is known.
@@ -108,13 +120,16 @@ impl StdioServer {
         tongue.map(|tongue| tongue.revision().as_str())
     }
 
-    /// A process in the legacy era for a call of a client with a session. `None` where the call is to go over the bridge: the client has no
-    /// session, the server has no such era or could not be asked for it now, or runs as many processes as it may and its client can be asked
-    /// nothing.
+    /// A process in the legacy era for a call of a client with a session. `None` where the call is
+    /// to go over the bridge: the client has no session, the server has no such era or could not be
+    /// asked for it now, or runs as many processes as it may and its client can be asked nothing.
     ///
     /// # Errors
     /// A server that is known to have that era cannot be called in it now.
-    pub(super) async fn take_legacy(self: &Arc<Self>, outbound: &Outbound) -> Result<Option<Taken>, Refusal> {
+    pub(super) async fn take_legacy(
+        self: &Arc<Self>,
+        outbound: &Outbound,
+    ) -> Result<Option<Taken>, Refusal> {
         if !self.may_be_legacy(outbound.call.capabilities.class) {
             return Ok(None);
         }

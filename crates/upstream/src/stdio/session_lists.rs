@@ -1,4 +1,5 @@
-//! The lists of a child process that serves one principal. The child may change them for that principal alone.
+//! The lists of a child process that serves one principal. The child may change them for that
+//! principal alone.
 
 use std::sync::{Arc, Weak};
 
@@ -14,15 +15,17 @@ use super::{Running, talk};
 use crate::refusal::Refusal;
 
 impl Running {
-    /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications without a subscription, so it has none
-    /// of its own.
+    /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications
+    /// without a subscription, so it has none of its own.
     pub(super) fn has_own_lists(self: &Arc<Self>) {
         if self.greeted.tongue.revision().is_modern() {
             return;
         }
         let site = &self.child.pipe.site;
         let own: Weak<Self> = Arc::downgrade(self);
-        let lists = site.session_lists.open(site.id.clone(), self.greeted.about.pushes, own);
+        let lists = site
+            .session_lists
+            .open(site.id.clone(), self.greeted.about.pushes, own);
         // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.pipe.lists.set(lists);
@@ -38,7 +41,15 @@ impl Running {
 
     async fn ask_about(&self, method: Method, uri: &str) -> Result<(), Refusal> {
         let members: &[(&str, &[u8])] = &[("uri", &lower::json(uri))];
-        talk::ask(&self.child.pipe.site, self, CapabilityClass::BASE, method, members).await.map(drop)
+        talk::ask(
+            &self.child.pipe.site,
+            self,
+            CapabilityClass::BASE,
+            method,
+            members,
+        )
+        .await
+        .map(drop)
     }
 }
 
@@ -48,9 +59,11 @@ impl ListSession for Running {
     }
 
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
-        Box::pin(
-            async move { self.ask_about(Method::ResourcesSubscribe, &uri).await.map_err(|refusal| refusal.failure) },
-        )
+        Box::pin(async move {
+            self.ask_about(Method::ResourcesSubscribe, &uri)
+                .await
+                .map_err(|refusal| refusal.failure)
+        })
     }
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {

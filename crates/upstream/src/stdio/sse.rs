@@ -1,5 +1,5 @@
-//! HTTP+SSE, the transport of 2024-11-05: a stream on which a server says everything, and a place it names to post to. To
-//! everybody else it is a line like a child's two pipes.
+//! HTTP+SSE, the transport of 2024-11-05: a stream on which a server says everything, and a place
+//! it names to post to. To everybody else it is a line like a child's two pipes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,19 +28,32 @@ use crate::streamable::{EVENTS, Http, media_type, tell};
 pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Failure> {
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     let opening = tokio::time::timeout(first(site), open(site, http)).await;
-    let (stream, posts) = opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
+    let (stream, posts) =
+        opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
     let pipe = Pipe::new(site.clone());
     let (child, stop) = Child::line(pipe.clone());
-    let ended = Ended { site: site.clone(), pipe: pipe.clone(), child: child.ended() };
+    let ended = Ended {
+        site: site.clone(),
+        pipe: pipe.clone(),
+        child: child.ended(),
+    };
     site.sessions(1);
-    site.spawn(write(site.clone(), http.at(posts), pipe.clone(), stop.clone()));
+    site.spawn(write(
+        site.clone(),
+        http.at(posts),
+        pipe.clone(),
+        stop.clone(),
+    ));
     site.spawn(read(stream, pipe, stop, ended));
     Ok(child)
 }
 
 /// Whether a server of this transport is there. Whatever goes wrong says no.
 pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
-    matches!(tokio::time::timeout(first(site), open(site, http)).await, Ok(Ok(_)))
+    matches!(
+        tokio::time::timeout(first(site), open(site, http)).await,
+        Ok(Ok(_))
+    )
 }
 
 /// How long a server may take to say where to post: half of what it has for all of its greeting.
@@ -75,14 +88,28 @@ enum Received {
 impl Stream {
     fn new(body: Body, site: &Site) -> Self {
         let most = site.bounds.max_reply;
-        let caps = Caps { max_event: most as u64, ..Caps::default() };
+        let caps = Caps {
+            max_event: most as u64,
+            ..Caps::default()
+        };
         let memory = MessageMemory::new(site.budgets.results.clone());
         let (rest, data) = (Bytes::new(), BytesMut::new());
         let (decoder, idle) = (Decoder::new(caps), IdleEvents::new());
-        Self { body, decoder, idle, rest, part: 0, data, memory, skipped: None, most }
+        Self {
+            body,
+            decoder,
+            idle,
+            rest,
+            part: 0,
+            data,
+            memory,
+            skipped: None,
+            most,
+        }
     }
 
-    /// The next message; `None` at the end, and where the server writes without end what brings nothing.
+    /// The next message; `None` at the end, and where the server writes without end what brings
+    /// nothing.
     async fn next(&mut self) -> Option<Received> {
         loop {
             match self.decoder.feed(&mut self.rest).ok()? {
@@ -90,7 +117,9 @@ impl Stream {
                     self.idle.data();
                     self.take(&chunk).await;
                 }
-                Some(SseItem::End { event, has_data, .. }) => {
+                Some(SseItem::End {
+                    event, has_data, ..
+                }) => {
                     if let Some(skipped) = self.skipped.take() {
                         return Some(Received::Skipped(skipped.request()));
                     }
@@ -103,7 +132,13 @@ impl Stream {
                 Some(SseItem::Retry(_) | SseItem::Comment) => self.idle.item(),
                 None => {
                     self.idle.read(std::mem::take(&mut self.part)).ok()?;
-                    self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default();
+                    self.rest = self
+                        .body
+                        .frame()
+                        .await?
+                        .ok()?
+                        .into_data()
+                        .unwrap_or_default();
                     self.part = self.rest.len();
                 }
             }
@@ -114,7 +149,10 @@ impl Stream {
     async fn take(&mut self, chunk: &Bytes) {
         if self.skipped.is_none() && !self.memory.cover(self.data.len() + chunk.len()).await {
             self.memory.release();
-            self.skipped = Some(SkippedMessage::new(std::mem::take(&mut self.data), self.most));
+            self.skipped = Some(SkippedMessage::new(
+                std::mem::take(&mut self.data),
+                self.most,
+            ));
         }
         match &mut self.skipped {
             Some(skipped) => skipped.feed(chunk),
@@ -130,29 +168,51 @@ fn is_known(event: Option<&str>) -> bool {
 
 /// The stream, and where its first event says to post.
 async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
-    let no_server = || site.fail(FailureKind::Unavailable, "No MCP server of HTTP+SSE at the upstream's URL");
-    let sent = http.send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new()).await;
-    let (head, body) = sent.map_err(|error| crate::streamable::unsent(site, error).failure)?.into_parts();
-    if head.status != StatusCode::OK || media_type(&head.headers).as_deref() != Some("text/event-stream") {
+    let no_server = || {
+        site.fail(
+            FailureKind::Unavailable,
+            "No MCP server of HTTP+SSE at the upstream's URL",
+        )
+    };
+    let sent = http
+        .send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new())
+        .await;
+    let (head, body) = sent
+        .map_err(|error| crate::streamable::unsent(site, error).failure)?
+        .into_parts();
+    if head.status != StatusCode::OK
+        || media_type(&head.headers).as_deref() != Some("text/event-stream")
+    {
         return Err(no_server());
     }
     let mut stream = Stream::new(body, site);
     match stream.next().await {
         Some(Received::Message(Some(event), data)) if event == "endpoint" => {
-            let posts = std::str::from_utf8(&data).ok().and_then(|text| resolve(http.url(), text.trim()));
-            let elsewhere =
-                || site.fail(FailureKind::BadAnswer, "The upstream names another server to post messages to");
+            let posts = std::str::from_utf8(&data)
+                .ok()
+                .and_then(|text| resolve(http.url(), text.trim()));
+            let elsewhere = || {
+                site.fail(
+                    FailureKind::BadAnswer,
+                    "The upstream names another server to post messages to",
+                )
+            };
             Ok((stream, posts.ok_or_else(elsewhere)?))
         }
         _ => Err(no_server()),
     }
 }
 
-/// The URL a server names, relative to its own. Another origin gets nothing: what is posted has credentials with it.
+/// The URL a server names, relative to its own. Another origin gets nothing: what is posted has
+/// credentials with it.
 fn resolve(own: &Uri, named: &str) -> Option<Uri> {
     let own = Url::parse(&own.to_string()).ok()?;
     let url = own.join(named).ok()?;
-    if url.origin() == own.origin() { url.as_str().parse().ok() } else { None }
+    if url.origin() == own.origin() {
+        url.as_str().parse().ok()
+    } else {
+        None
+    }
 }
 
 /// Posts what is to be said, in order.
@@ -161,7 +221,9 @@ async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationT
     let posting = async {
         loop {
             let message = pipe.next_message().await;
-            if let Err(refusal) = settle::in_time(&site, tell(&site, &http, Vec::new(), message)).await {
+            if let Err(refusal) =
+                settle::in_time(&site, tell(&site, &http, Vec::new(), message)).await
+            {
                 return pipe.close(&refusal.failure.to_string());
             }
         }
@@ -227,7 +289,11 @@ mod tests {
             ("//evil.example/m", None),
             ("http://evil.example/m", None),
         ] {
-            assert_eq!(resolve(&own, named).map(|uri| uri.to_string()).as_deref(), expected, "{named}");
+            assert_eq!(
+                resolve(&own, named).map(|uri| uri.to_string()).as_deref(),
+                expected,
+                "{named}"
+            );
         }
     }
 }

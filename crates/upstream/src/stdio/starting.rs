@@ -1,4 +1,5 @@
-//! The start of a child process. It runs apart from its callers, for as long as `start` in the config lasts, and operators see its progress.
+//! The start of a child process. It runs apart from its callers, for as long as `start` in the
+//! config lasts, and operators see its progress.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, MutexGuard};
@@ -24,7 +25,8 @@ use crate::slots::Slot;
 
 /// A child that ended sooner than this after its start counts as a failure: the next start waits.
 const STEADY: Duration = Duration::from_secs(30);
-/// The time after which the log reports a process that has not answered; each further report comes after twice the time.
+/// The time after which the log reports a process that has not answered; each further report comes
+/// after twice the time.
 const FIRST_REPORT: Duration = Duration::from_secs(10);
 /// The wait for the last lines and the exit status of a process that closed its output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -33,7 +35,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 const MOST_LINES: usize = 10;
 
 /// Programs that download other programs and run them.
-const PACKAGE_RUNNERS: [&str; 10] = ["npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman", "deno"];
+const PACKAGE_RUNNERS: [&str; 10] = [
+    "npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman", "deno",
+];
 
 /// A process that has not answered the first message yet.
 #[derive(Debug)]
@@ -44,7 +48,8 @@ pub(super) struct StartingChild {
 }
 
 impl StdioServer {
-    /// Starts a process in a task of its own. A caller that leaves does not end the start: the next caller waits for the same one.
+    /// Starts a process in a task of its own. A caller that leaves does not end the start: the next
+    /// caller waits for the same one.
     pub(super) async fn start_apart(
         self: Arc<Self>,
         (slot, key): (Arc<Slot<Running>>, Key),
@@ -54,20 +59,29 @@ impl StdioServer {
         let site = self.site.clone();
         let (done, started) = oneshot::channel();
         site.background(async move {
-            let result = Box::pin(self.restart((&slot, &key), clients)).await.map(|running| {
-                let running = Arc::new(running);
-                if key.principal.is_some() {
-                    running.has_own_lists();
-                }
-                slot.current.store(Some(running.clone()));
-                running
-            });
+            let result = Box::pin(self.restart((&slot, &key), clients))
+                .await
+                .map(|running| {
+                    let running = Arc::new(running);
+                    if key.principal.is_some() {
+                        running.has_own_lists();
+                    }
+                    slot.current.store(Some(running.clone()));
+                    running
+                });
             drop(opening);
             // The caller may be gone.
             let _ = done.send(result);
         });
-        let removed = || site.fail(FailureKind::Unavailable, "The upstream is not served any more");
-        started.await.unwrap_or_else(|_| Err(Refusal::new(removed()).unasked()))
+        let removed = || {
+            site.fail(
+                FailureKind::Unavailable,
+                "The upstream is not served any more",
+            )
+        };
+        started
+            .await
+            .unwrap_or_else(|_| Err(Refusal::new(removed()).unasked()))
     }
 
     /// The time limit of a start, up to the answer to the first message.
@@ -78,10 +92,17 @@ impl StdioServer {
     /// The process that has not answered yet, for operators.
     pub(crate) fn starting(&self) -> Option<Starting> {
         let starting = lock(&self.starting).clone()?;
-        Some(Starting { time: starting.since.elapsed(), says: starting.errors.last_line() })
+        Some(Starting {
+            time: starting.since.elapsed(),
+            says: starting.errors.last_line(),
+        })
     }
 
-    async fn restart(&self, (slot, key): (&Slot<Running>, &Key), clients: Clients) -> Result<Running, Refusal> {
+    async fn restart(
+        &self,
+        (slot, key): (&Slot<Running>, &Key),
+        clients: Clients,
+    ) -> Result<Running, Refusal> {
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY {
                 lock(&slot.pace).succeeded();
@@ -93,10 +114,14 @@ impl StdioServer {
             }
         }
         let now = self.site.now();
-        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace(key).admit(now));
+        let admitted = lock(&slot.pace)
+            .admit(now)
+            .and_then(|()| self.pace(key).admit(now));
         admitted.map_err(|wait| {
             let text = "The upstream ended and is not started again yet: try again shortly";
-            let last = lock(&slot.pace).last_failure().or_else(|| self.pace(key).last_failure());
+            let last = lock(&slot.pace)
+                .last_failure()
+                .or_else(|| self.pace(key).last_failure());
             let mut refusal = self.site.not_yet(None, text, wait);
             if let Some(last) = last {
                 refusal.failure = refusal.failure.with_cause(last.cause);
@@ -104,17 +129,26 @@ impl StdioServer {
             refusal
         })?;
         let patience = self.patience(key);
-        let started = tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
+        let started =
+            tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
         let starting = lock(&self.starting).take();
         match started {
-            Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
+            Ok(Ok(running)) => Ok(Running {
+                used: slot.last_used(),
+                ..running
+            }),
             // The upstream has no part in that.
-            Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => Err(Refusal::new(failure).unasked()),
+            Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => {
+                Err(Refusal::new(failure).unasked())
+            }
             Ok(Err(failure)) => Err(self.not_started(key, failure)),
             Err(_) => {
                 let text = "The upstream's process was started and did not answer in time";
                 let failure = self.site.fail(FailureKind::Unavailable, text);
-                Err(self.not_started(key, failure.because(self.silence(patience, starting.as_deref()))))
+                Err(self.not_started(
+                    key,
+                    failure.because(self.silence(patience, starting.as_deref())),
+                ))
             }
         }
     }
@@ -184,18 +218,33 @@ impl StdioServer {
         if greeted.tongue.revision().is_modern() {
             child.pipe.set_modern();
         } else if clients.class != CapabilityClass::BASE {
-            child.pipe.set_asks((clients.class, clients.session), greeted.tongue.revision());
+            child
+                .pipe
+                .set_asks((clients.class, clients.session), greeted.tongue.revision());
         }
         let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
         let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
         let level = tokio::sync::Mutex::default();
-        Running { child, greeted, since, class, declares_roots_changes, turn, used, level }
+        Running {
+            child,
+            greeted,
+            since,
+            class,
+            declares_roots_changes,
+            turn,
+            used,
+            level,
+        }
     }
 
     /// Shows a process as starting.
     fn show(&self, child: &Child, since: Instant) {
         let (errors, pipe) = (child.errors.clone(), child.pipe.clone());
-        *lock(&self.starting) = Some(Arc::new(StartingChild { since, errors, pipe }));
+        *lock(&self.starting) = Some(Arc::new(StartingChild {
+            since,
+            errors,
+            pipe,
+        }));
     }
 
     /// Runs a start, and logs now and then that it goes on.
@@ -214,27 +263,46 @@ impl StdioServer {
         }
     }
 
-    /// The cause of a start that timed out, with advice: lines of the process, and the usual reasons of its program.
+    /// The cause of a start that timed out, with advice: lines of the process, and the usual
+    /// reasons of its program.
     fn silence(&self, patience: Duration, starting: Option<&StartingChild>) -> String {
-        let mut text = format!("no answer to the first message within {} s", patience.as_secs());
-        let Origin::Process(settings, _) = &self.origin else { return text };
-        let last_lines = starting.map(|starting| starting.errors.last_lines(MOST_LINES)).unwrap_or_default();
+        let mut text = format!(
+            "no answer to the first message within {} s",
+            patience.as_secs()
+        );
+        let Origin::Process(settings, _) = &self.origin else {
+            return text;
+        };
+        let last_lines = starting
+            .map(|starting| starting.errors.last_lines(MOST_LINES))
+            .unwrap_or_default();
         let is_silent = last_lines.is_empty();
         self.site.note_lines(last_lines);
-        for line in starting.into_iter().flat_map(|starting| explaining_lines(&starting.pipe, &starting.errors)) {
+        for line in starting
+            .into_iter()
+            .flat_map(|starting| explaining_lines(&starting.pipe, &starting.errors))
+        {
             // Writing to a string cannot fail.
             let _ = write!(text, "; {line}");
         }
-        let program = settings.command.rsplit(['/', '\\']).next().unwrap_or_default();
+        let program = settings
+            .command
+            .rsplit(['/', '\\'])
+            .next()
+            .unwrap_or_default();
         let program = program.trim_end_matches(".cmd").trim_end_matches(".exe");
         if PACKAGE_RUNNERS.contains(&program) {
-            let why =
-                if is_silent { "it may wait for a download that is blocked" } else { "it may still be downloading" };
+            let why = if is_silent {
+                "it may wait for a download that is blocked"
+            } else {
+                "it may still be downloading"
+            };
             let _ = write!(
                 text,
                 "; {why}: run the command by hand, look at the network and the proxy variables, or give it longer with `start`"
             );
-            let withheld: Vec<_> = environment::withheld(|name| std::env::var(name).ok(), &settings.env).collect();
+            let withheld: Vec<_> =
+                environment::withheld(|name| std::env::var(name).ok(), &settings.env).collect();
             if !withheld.is_empty() {
                 let names = withheld.join(", ");
                 let _ = write!(
@@ -252,11 +320,20 @@ impl StdioServer {
     async fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let words = child.last_words(LAST_WORDS).await;
         self.site.note_lines(child.errors.last_lines(MOST_LINES));
-        let ended = || self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready");
+        let ended = || {
+            self.site.fail(
+                FailureKind::Unavailable,
+                "The upstream ended before it was ready",
+            )
+        };
         let failure = match rude {
             Rude::EndedOnProbe => ended(),
             // Which of its streams is seen to end first is chance.
-            Rude::Failed(failure) if child.is_over() && *failure.kind() == FailureKind::Unavailable => ended(),
+            Rude::Failed(failure)
+                if child.is_over() && *failure.kind() == FailureKind::Unavailable =>
+            {
+                ended()
+            }
             Rude::Refused(failure) | Rude::Failed(failure) => failure,
         };
         match words {
@@ -266,6 +343,10 @@ impl StdioServer {
     }
 
     fn pace(&self, key: &Key) -> MutexGuard<'_, Pace> {
-        lock(if key.is_legacy { &self.second.era.pace } else { &self.first.pace })
+        lock(if key.is_legacy {
+            &self.second.era.pace
+        } else {
+            &self.first.pace
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! The end of what a child wrote to its error stream: kept for operators, and cut into lines for the log, which takes so many a
-//! second.
+//! The end of what a child wrote to its error stream: kept for operators, and cut into lines for
+//! the log, which takes so many a second.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -15,11 +15,13 @@ const KEPT: usize = 64 << 10;
 /// The longest line that is logged as one.
 const LINE: usize = 8 << 10;
 
-/// Lines of one child that the log takes in a second. More than a person reads, and less than fills a disk unnoticed.
+/// Lines of one child that the log takes in a second. More than a person reads, and less than fills
+/// a disk unnoticed.
 const MOST_LINES: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The rate of the lines of one error stream in the log. What is left out of a second is counted, in one line.
+/// The rate of the lines of one error stream in the log. What is left out of a second is counted,
+/// in one line.
 #[derive(Debug)]
 pub(crate) struct LineRate {
     second: Instant,
@@ -29,7 +31,11 @@ pub(crate) struct LineRate {
 
 impl LineRate {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { second: now, lines: 0, omitted: 0 }
+        Self {
+            second: now,
+            lines: 0,
+            omitted: 0,
+        }
     }
 
     /// Takes a line; true where it is logged. To be asked after [`Self::omitted`].
@@ -77,7 +83,10 @@ struct Inner {
 impl Tail {
     /// An empty one that masks these secrets.
     pub(crate) fn new(mask: SecretMask) -> Self {
-        Self { mask, ..Self::default() }
+        Self {
+            mask,
+            ..Self::default()
+        }
     }
 
     /// The stream is at its end.
@@ -94,7 +103,9 @@ impl Tail {
     pub(crate) fn take(&self, bytes: &[u8], mut log: impl FnMut(&str)) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { kept, line } = &mut *inner;
-        let over = (kept.len() + bytes.len()).saturating_sub(KEPT).min(kept.len());
+        let over = (kept.len() + bytes.len())
+            .saturating_sub(KEPT)
+            .min(kept.len());
         kept.drain(..over);
         kept.extend(bytes.iter().skip(bytes.len().saturating_sub(KEPT)));
         for &byte in bytes {
@@ -113,13 +124,18 @@ impl Tail {
         self.last_lines(1).pop()
     }
 
-    /// The last lines that say something, at most so many, the oldest first. Each is cut to 300 characters.
+    /// The last lines that say something, at most so many, the oldest first. Each is cut to 300
+    /// characters.
     pub(crate) fn last_lines(&self, most: usize) -> Vec<String> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (front, back) = inner.kept.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         drop(inner);
-        let said = text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+        let said = text
+            .lines()
+            .rev()
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
         let shown = |line: &str| self.mask.apply(line).chars().take(300).collect();
         let mut lines: Vec<String> = said.take(most).map(shown).collect();
         lines.reverse();
@@ -137,11 +153,19 @@ mod tests {
         let mut rate = LineRate::new(began);
         assert_eq!((0..250).filter(|_| rate.admits()).count(), 100);
         assert_eq!(rate.due(), Some(began + SECOND));
-        assert_eq!(rate.omitted(began + SECOND / 2), None, "the second is not over");
+        assert_eq!(
+            rate.omitted(began + SECOND / 2),
+            None,
+            "the second is not over"
+        );
         assert_eq!(rate.omitted(began + SECOND), Some(150));
         assert_eq!((rate.due(), rate.rest()), (None, None));
         assert!(rate.admits());
-        assert_eq!(rate.omitted(began + 5 * SECOND), None, "nothing was left out");
+        assert_eq!(
+            rate.omitted(began + 5 * SECOND),
+            None,
+            "nothing was left out"
+        );
     }
 
     #[test]

@@ -43,21 +43,64 @@ pub(crate) async fn call(
     }
     let id = site.next_id();
     let tongue = running.greeted.tongue;
-    let declared = if tongue.revision().is_modern() { call.capabilities.class } else { running.class };
+    let declared = if tongue.revision().is_modern() {
+        call.capabilities.class
+    } else {
+        running.class
+    };
     let declared = declared.cut(site.carries(tongue));
     let extensions = &running.greeted.about.extensions;
     outbound.carried_in.note(tongue.revision());
-    let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
-    let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
-    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(declared, asks::may_ask_in(call));
+    let body = tongue.call(
+        id,
+        call,
+        &outbound.native,
+        (declared, &site.client_info, extensions),
+    );
+    let class = if asks::may_have_questions(call.method) {
+        declared
+    } else {
+        CapabilityClass::BASE
+    };
+    let ear = tongue
+        .ear(id, call.wants_progress, call.log_level)
+        .asking(declared, asks::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
-    let purpose = Purpose::Call { asks: ear.may_be_asked(), task: of_task };
-    let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;
+    let purpose = Purpose::Call {
+        asks: ear.may_be_asked(),
+        task: of_task,
+    };
+    let ticket = running
+        .child
+        .pipe
+        .request(id, body, purpose)
+        .await
+        .map_err(not_sent)?;
     let task = Listener::takes_task(tongue, call, declared);
-    let tracked = if tongue.revision().is_modern() { None } else { site.tracks.begin(id, outbound) };
-    let listener = Listener { tongue, ear, class, task, tracked, whole: outbound.whole, unsplit: false };
+    let tracked = if tongue.revision().is_modern() {
+        None
+    } else {
+        site.tracks.begin(id, outbound)
+    };
+    let listener = Listener {
+        tongue,
+        ear,
+        class,
+        task,
+        tracked,
+        whole: outbound.whole,
+        unsplit: false,
+    };
     let asking = Asking::new(tongue.revision());
-    Ok(begun(Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn }).await)
+    Ok(begun(Talk {
+        site: site.clone(),
+        running,
+        ticket,
+        listener,
+        asking,
+        _turn: turn,
+    })
+    .await)
 }
 
 /// Makes a request of weir's own and gives its result.
@@ -70,8 +113,16 @@ pub(crate) async fn ask(
 ) -> Result<Bytes, Refusal> {
     settle::in_time(site, async {
         let id = site.next_id();
-        let body = running.greeted.tongue.request(id, method, members, (class, &site.client_info));
-        let mut ticket = running.child.pipe.request(id, body, Purpose::Errand).await.map_err(not_sent)?;
+        let body = running
+            .greeted
+            .tongue
+            .request(id, method, members, (class, &site.client_info));
+        let mut ticket = running
+            .child
+            .pipe
+            .request(id, body, Purpose::Errand)
+            .await
+            .map_err(not_sent)?;
         match ticket.answer().await {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => Err(hop::failure(&error).at(&site.id).into()),
@@ -84,7 +135,11 @@ pub(crate) async fn ask(
 /// Makes sure that a legacy server tells messages from `level` up.
 async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(), Refusal> {
     let greeted = &running.greeted;
-    let has_logging = greeted.about.capabilities.as_ref().is_some_and(|all| scan::find(all, "logging").is_some());
+    let has_logging = greeted
+        .about
+        .capabilities
+        .as_ref()
+        .is_some_and(|all| scan::find(all, "logging").is_some());
     // A modern server is told with each call.
     if greeted.tongue.revision().is_modern() || !has_logging {
         return Ok(());
@@ -94,7 +149,14 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
         return Ok(());
     }
     let word = lower::json(level.as_str());
-    let asked = ask(site, running, CapabilityClass::BASE, Method::LoggingSetLevel, &[("level", &word)]).await;
+    let asked = ask(
+        site,
+        running,
+        CapabilityClass::BASE,
+        Method::LoggingSetLevel,
+        &[("level", &word)],
+    )
+    .await;
     match asked {
         Err(refusal) if refusal.proof.is_some() => return Err(refusal),
         // A server that does not take the level still serves the call.
@@ -108,15 +170,21 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
 /// The process ended in the middle.
 pub(crate) fn lost(site: &Site) -> Failure {
     let text = "The upstream ended during the call: it may have run. Check before calling again";
-    site.fail(FailureKind::ResultUnknown, text).connection_lost()
+    site.fail(FailureKind::ResultUnknown, text)
+        .connection_lost()
 }
 
 impl Drop for Talk {
     fn drop(&mut self) {
         // The client gave the call up. What waits for an answer may be another call's.
         let pipe = &self.running.child.pipe;
-        self.running.used.store(self.site.millis(), Ordering::Relaxed);
-        self.asking.left().iter().for_each(|question| pipe.tell(asks::unanswered(&question.id)));
+        self.running
+            .used
+            .store(self.site.millis(), Ordering::Relaxed);
+        self.asking
+            .left()
+            .iter()
+            .for_each(|question| pipe.tell(asks::unanswered(&question.id)));
     }
 }
 
@@ -142,7 +210,11 @@ impl ReplySource for Talk {
                 };
                 return Poll::Ready(Event::End(failure.into()));
             };
-            let question = if let Message::Request(request) = &message { Some(request.clone()) } else { None };
+            let question = if let Message::Request(request) = &message {
+                Some(request.clone())
+            } else {
+                None
+            };
             match self.listener.ear.hear(message) {
                 Heard::Note(note) => return Poll::Ready(Event::Note(note)),
                 Heard::Answer(outcome) => {
@@ -154,7 +226,10 @@ impl ReplySource for Talk {
                     };
                     if let End::Task(created) = &end {
                         // The task is the process's own.
-                        self.site.keep((self.running.clone(), self.listener.became(created)), tasks::ttl(created));
+                        self.site.keep(
+                            (self.running.clone(), self.listener.became(created)),
+                            tasks::ttl(created),
+                        );
                     }
                     return Poll::Ready(Event::End(end));
                 }

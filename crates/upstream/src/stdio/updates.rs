@@ -1,4 +1,5 @@
-//! Updates of single resources from a child: subscriptions over its line, and what the line hears of them.
+//! Updates of single resources from a child: subscriptions over its line, and what the line hears
+//! of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,14 +41,29 @@ impl StdioUpdates {
         if !running.greeted.about.subscribes {
             return Err(refusal(&site).into());
         }
-        let line = if modern { Line::Modern(None) } else { Line::Legacy(BTreeSet::new()) };
-        Ok(Self { site, running, line })
+        let line = if modern {
+            Line::Modern(None)
+        } else {
+            Line::Legacy(BTreeSet::new())
+        };
+        Ok(Self {
+            site,
+            running,
+            line,
+        })
     }
 
     /// Asks a legacy server about one resource; `Some` where it refuses.
     async fn ask(&self, method: Method, uri: &str) -> Result<Option<Failure>, Failure> {
         let uri = lower::json(uri);
-        let asked = talk::ask(&self.site, &self.running, CapabilityClass::BASE, method, &[("uri", &uri)]).await;
+        let asked = talk::ask(
+            &self.site,
+            &self.running,
+            CapabilityClass::BASE,
+            method,
+            &[("uri", &uri)],
+        )
+        .await;
         match asked.map_err(|refusal| refusal.failure) {
             Ok(_) => Ok(None),
             Err(failure) if matches!(failure.kind(), FailureKind::Upstream(_)) => Ok(Some(failure)),
@@ -56,7 +72,9 @@ impl StdioUpdates {
     }
 
     async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
-        let Line::Legacy(held) = &mut self.line else { return Err(Failure::internal("a modern line subscribes")) };
+        let Line::Legacy(held) = &mut self.line else {
+            return Err(Failure::internal("a modern line subscribes"));
+        };
         let (mut held, mut refused) = (std::mem::take(held), Vec::new());
         for uri in uris {
             if !held.contains(uri) {
@@ -67,9 +85,17 @@ impl StdioUpdates {
             }
         }
         let is_given = self.running.child.pipe.is_given();
-        let gone: Vec<_> = held.iter().filter(|uri| !uris.contains(uri) && !is_given).cloned().collect();
+        let gone: Vec<_> = held
+            .iter()
+            .filter(|uri| !uris.contains(uri) && !is_given)
+            .cloned()
+            .collect();
         for uri in gone {
-            if self.ask(Method::ResourcesUnsubscribe, &uri).await?.is_some() {
+            if self
+                .ask(Method::ResourcesUnsubscribe, &uri)
+                .await?
+                .is_some()
+            {
                 self.site.dropped("unsubscribe_refused");
             }
             held.remove(&uri);
@@ -81,26 +107,51 @@ impl StdioUpdates {
     async fn relisten(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
         let mut listened = None;
         if !uris.is_empty() {
-            let listening = listen(&self.site, &self.running, CapabilityClass::BASE, listing::wanted_updates(uris));
+            let listening = listen(
+                &self.site,
+                &self.running,
+                CapabilityClass::BASE,
+                listing::wanted_updates(uris),
+            );
             listened = listening.await.map_err(|refusal| refusal.failure)?;
         }
-        let honoured = listened.as_ref().map(|(_, params)| listing::honoured_updates(params)).unwrap_or_default();
+        let honoured = listened
+            .as_ref()
+            .map(|(_, params)| listing::honoured_updates(params))
+            .unwrap_or_default();
         let refused = uris.iter().filter(|uri| !honoured.contains(&***uri));
-        let refused = refused.map(|uri| (uri.clone(), refusal(&self.site))).collect();
+        let refused = refused
+            .map(|uri| (uri.clone(), refusal(&self.site)))
+            .collect();
         // The subscription before it ends only now: nothing is missed in between.
-        self.line = Line::Modern(listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket));
+        self.line = Line::Modern(
+            listened
+                .filter(|_| !honoured.is_empty())
+                .map(|(ticket, _)| ticket),
+        );
         Ok(refused)
     }
 }
 
 /// Has a modern child tell of the task that a call asks after; `None` where it does not.
-pub(crate) async fn follow(site: &Site, running: Arc<Running>, outbound: &Outbound) -> Option<Rings> {
+pub(crate) async fn follow(
+    site: &Site,
+    running: Arc<Running>,
+    outbound: &Outbound,
+) -> Option<Rings> {
     let tongue = running.greeted.tongue;
     if !tongue.revision().is_modern() {
         return None;
     }
     let class = outbound.call.capabilities.class.cut(site.carries(tongue));
-    let (ticket, params) = listen(site, &running, class, listing::wanted_task(&outbound.native)).await.ok()??;
+    let (ticket, params) = listen(
+        site,
+        &running,
+        class,
+        listing::wanted_task(&outbound.native),
+    )
+    .await
+    .ok()??;
     if !listing::honours_task(&params, &outbound.native) {
         return None;
     }
@@ -151,5 +202,8 @@ impl Updates for StdioUpdates {
 }
 
 fn refusal(site: &Site) -> Failure {
-    site.fail(FailureKind::InvalidParams, "The server of this resource does not tell of its updates")
+    site.fail(
+        FailureKind::InvalidParams,
+        "The server of this resource does not tell of its updates",
+    )
 }

@@ -30,29 +30,53 @@ pub(crate) struct StdioWatch {
 }
 
 impl StdioWatch {
-    pub(crate) async fn open(site: Arc<Site>, running: Arc<Running>, class: CapabilityClass) -> Result<Self, Refusal> {
+    pub(crate) async fn open(
+        site: Arc<Site>,
+        running: Arc<Running>,
+        class: CapabilityClass,
+    ) -> Result<Self, Refusal> {
         let mut about = running.greeted.about.clone();
         let changes = site.changes();
         let mut listening = None;
         if running.greeted.tongue.revision().is_modern() && !about.pushes.is_empty() {
             let listened = listen(&site, &running, class, listing::wanted(about.pushes)).await?;
-            let honoured = listened.as_ref().map(|(_, params)| listing::honoured(params)).unwrap_or_default();
+            let honoured = listened
+                .as_ref()
+                .map(|(_, params)| listing::honoured(params))
+                .unwrap_or_default();
             about.pushes = about.pushes.and(honoured);
-            listening = listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket);
+            listening = listened
+                .filter(|_| !honoured.is_empty())
+                .map(|(ticket, _)| ticket);
         }
-        Ok(Self { site, running, class, about, changes, listening })
+        Ok(Self {
+            site,
+            running,
+            class,
+            about,
+            changes,
+            listening,
+        })
     }
 
     /// Reads the lists of a legacy child whose calls go on beside it.
     pub(super) fn beside_calls(running: Arc<Running>) -> Self {
         let site = running.child.pipe.site.clone();
-        let (class, about, changes) = (running.class, running.greeted.about.clone(), site.changes());
-        Self { site, running, class, about, changes, listening: None }
+        let (class, about, changes) =
+            (running.class, running.greeted.about.clone(), site.changes());
+        Self {
+            site,
+            running,
+            class,
+            about,
+            changes,
+            listening: None,
+        }
     }
 }
 
-/// `subscriptions/listen` with this filter, up to its acknowledgment, whose `params` it gives. `None` where the server has no
-/// subscriptions.
+/// `subscriptions/listen` with this filter, up to its acknowledgment, whose `params` it gives.
+/// `None` where the server has no subscriptions.
 pub(crate) async fn listen(
     site: &Site,
     running: &Running,
@@ -62,12 +86,24 @@ pub(crate) async fn listen(
     let id = site.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let tongue = running.greeted.tongue;
-    let body = tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
+    let body = tongue.request(
+        id,
+        Method::SubscriptionsListen,
+        members,
+        (class, &site.client_info),
+    );
     settle::in_time(site, async {
-        let mut ticket = running.child.pipe.request(id, body, Purpose::Errand).await.map_err(not_sent)?;
+        let mut ticket = running
+            .child
+            .pipe
+            .request(id, body, Purpose::Errand)
+            .await
+            .map_err(not_sent)?;
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
-                Some(Message::Notification(told)) if told.method.known() == Some(Method::SubscriptionsAcknowledged) => {
+                Some(Message::Notification(told))
+                    if told.method.known() == Some(Method::SubscriptionsAcknowledged) =>
+                {
                     return Ok(Some((ticket, told.params.unwrap_or_default())));
                 }
                 Some(Message::Response(_)) => {
@@ -87,18 +123,41 @@ impl Watch for StdioWatch {
         &self.about
     }
 
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> = text.iter().map(|text: &Bytes| ("cursor", &text[..])).collect();
-            let outcome = talk::ask(&self.site, &self.running, self.class, kind.method(), &members).await;
-            listing::page(&self.site, self.running.greeted.tongue, kind, outcome, (false, self.about.tasks))
+            let members: Vec<(&str, &[u8])> = text
+                .iter()
+                .map(|text: &Bytes| ("cursor", &text[..]))
+                .collect();
+            let outcome = talk::ask(
+                &self.site,
+                &self.running,
+                self.class,
+                kind.method(),
+                &members,
+            )
+            .await;
+            listing::page(
+                &self.site,
+                self.running.greeted.tongue,
+                kind,
+                outcome,
+                (false, self.about.tasks),
+            )
         })
     }
 
     fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         Box::pin(async move {
-            let lost = || self.site.fail(FailureKind::Unavailable, "The upstream ended");
+            let lost = || {
+                self.site
+                    .fail(FailureKind::Unavailable, "The upstream ended")
+            };
             let over = self.running.child.pipe.closed();
             let ended = Ticket::ended(self.listening.as_mut());
             tokio::select! {

@@ -1,7 +1,8 @@
 //! The body of one answer as the messages in it, whether it is JSON or a stream of events.
 //!
-//! Small messages come whole. The result of a large response comes in pieces, once it is known to be the answer that is waited
-//! for, so that weir never holds more of it than it must. Which other message belongs to whom is decided elsewhere.
+//! Small messages come whole. The result of a large response comes in pieces, once it is known to
+//! be the answer that is waited for, so that weir never holds more of it than it must. Which other
+//! message belongs to whom is decided elsewhere.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -37,7 +38,10 @@ pub(crate) enum Part {
     /// A large response to another request, which was read over.
     Foreign,
     /// An event's id, for resuming, and where the server gave one a time to wait.
-    Mark { id: Option<String>, retry: Option<u64> },
+    Mark {
+        id: Option<String>,
+        retry: Option<u64>,
+    },
 }
 
 /// Why an answer cannot be read on.
@@ -90,19 +94,41 @@ impl Answer {
 
     /// A stream of events: many messages.
     pub(crate) fn events(body: Body, site: &Site) -> Self {
-        let caps = sse::Caps { max_event: site.bounds.max_reply as u64, ..sse::Caps::default() };
-        let events = Events { decoder: sse::Decoder::new(caps), idle: IdleEvents::new(), part: 0 };
+        let caps = sse::Caps {
+            max_event: site.bounds.max_reply as u64,
+            ..sse::Caps::default()
+        };
+        let events = Events {
+            decoder: sse::Decoder::new(caps),
+            idle: IdleEvents::new(),
+            part: 0,
+        };
         Self::new(body, Some(Box::new(events)), site)
     }
 
     fn new(body: Body, events: Option<Box<Events>>, site: &Site) -> Self {
         let (most, meter, hold) = (site.bounds.max_reply, site.meter.clone(), site.hold.clone());
-        let message = Collector::new(Bound { most, hold: hold.per_call() });
+        let message = Collector::new(Bound {
+            most,
+            hold: hold.per_call(),
+        });
         let (rest, parts, over) = (Bytes::new(), VecDeque::new(), false);
-        Self { body, events, rest, message, parts, room: most, most, over, meter, hold }
+        Self {
+            body,
+            events,
+            rest,
+            message,
+            parts,
+            room: most,
+            most,
+            over,
+            meter,
+            hold,
+        }
     }
 
-    /// Lets the result of a large response to this request go on as soon as it may. Without it none does.
+    /// Lets the result of a large response to this request go on as soon as it may. Without it none
+    /// does.
     pub(crate) fn releasing(mut self, release: Release) -> Self {
         self.message.release(release);
         self
@@ -113,7 +139,8 @@ impl Answer {
         self.body.distrust();
     }
 
-    /// For a stream that lives as long as the connection: only single events are bounded, not their sum.
+    /// For a stream that lives as long as the connection: only single events are bounded, not their
+    /// sum.
     pub(crate) fn endless(mut self) -> Self {
         self.room = usize::MAX;
         self
@@ -125,7 +152,10 @@ impl Answer {
     }
 
     /// The next part; `None` at the end of the body.
-    pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, AnswerError>> {
+    pub(crate) fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Part>, AnswerError>> {
         loop {
             if let Some(part) = self.parts.pop_front() {
                 return Poll::Ready(Ok(Some(part)));
@@ -144,13 +174,17 @@ impl Answer {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.meter.received(data.len());
-                        self.room = self.room.checked_sub(data.len()).ok_or(AnswerError::TooLarge(self.most))?;
+                        self.room = self
+                            .room
+                            .checked_sub(data.len())
+                            .ok_or(AnswerError::TooLarge(self.most))?;
                         if let Some(events) = &mut self.events {
                             events.part = data.len();
                         }
                         self.rest = data;
                     }
-                    // Where the length is known, the end needs no further look, and no further wake from the connection.
+                    // Where the length is known, the end needs no further look, and no further wake
+                    // from the connection.
                     if self.body.is_end_stream() {
                         self.decode()?;
                         self.ended()?;
@@ -166,7 +200,11 @@ impl Answer {
     fn ended(&mut self) -> Result<(), AnswerError> {
         self.over = true;
         // An unfinished event does not count; an unfinished JSON body is malformed.
-        if self.events.is_none() { self.message.finish(&mut self.parts) } else { Ok(()) }
+        if self.events.is_none() {
+            self.message.finish(&mut self.parts)
+        } else {
+            Ok(())
+        }
     }
 
     /// The next part.
@@ -175,8 +213,15 @@ impl Answer {
     }
 
     fn decode(&mut self) -> Result<(), AnswerError> {
-        let Some(Events { decoder, idle, part }) = self.events.as_deref_mut() else {
-            return self.message.feed(std::mem::take(&mut self.rest), &mut self.parts);
+        let Some(Events {
+            decoder,
+            idle,
+            part,
+        }) = self.events.as_deref_mut()
+        else {
+            return self
+                .message
+                .feed(std::mem::take(&mut self.rest), &mut self.parts);
         };
         while self.parts.is_empty() {
             let item = decoder.feed(&mut self.rest).map_err(|error| match error {
@@ -185,7 +230,9 @@ impl Answer {
             })?;
             match item {
                 None => {
-                    return idle.read(std::mem::take(part)).map_err(|flood| AnswerError::Malformed(flood.to_string()));
+                    return idle
+                        .read(std::mem::take(part))
+                        .map_err(|flood| AnswerError::Malformed(flood.to_string()));
                 }
                 Some(SseItem::Data(chunk)) => {
                     idle.data();
@@ -204,7 +251,10 @@ impl Answer {
                 }
                 Some(SseItem::Retry(millis)) => {
                     idle.item();
-                    self.parts.push_back(Part::Mark { id: None, retry: Some(millis) });
+                    self.parts.push_back(Part::Mark {
+                        id: None,
+                        retry: Some(millis),
+                    });
                 }
                 Some(SseItem::Comment) => idle.item(),
             }
@@ -213,7 +263,11 @@ impl Answer {
     }
 }
 
-/// Bounds of what a server sends as one message: as deep as any, with room for long lists and batches.
+/// Bounds of what a server sends as one message: as deep as any, with room for long lists and
+/// batches.
 pub(crate) fn limits() -> Limits {
-    Limits { max_batch: 1000, ..Limits::upstream() }
+    Limits {
+        max_batch: 1000,
+        ..Limits::upstream()
+    }
 }

@@ -1,4 +1,5 @@
-//! The HTTP client of one upstream, in somebody's name where the server wants tokens, and how connections are made.
+//! The HTTP client of one upstream, in somebody's name where the server wants tokens, and how
+//! connections are made.
 //!
 //! It knows requests and answers, not messages.
 
@@ -31,7 +32,8 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 type Boxed = Box<dyn Error + Send + Sync>;
 
-/// A pooled client for one server, in somebody's name where the server wants tokens. Clones share the connections.
+/// A pooled client for one server, in somebody's name where the server wants tokens. Clones share
+/// the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     inner: Arc<Inner>,
@@ -66,30 +68,63 @@ impl Http {
         budgets: &Budgets,
     ) -> Result<Self, TlsError> {
         let mut headers = vec![(header::USER_AGENT, agent.clone())];
-        headers.extend(settings.headers.iter().map(|(name, value)| (name.clone(), value.expose().clone())));
+        headers.extend(
+            settings
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.expose().clone())),
+        );
         let tls = roots.config(settings.ca_file.as_deref())?;
-        let tcp = tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames)))));
-        let lines = Lines::new(dial(tcp, tls, connect), settings.url.clone(), settings.h2c, budgets);
-        let inner = Arc::new(Inner { lines, uri: settings.url.clone(), headers });
-        Ok(Self { inner, account: None, is_anew: false })
+        let tcp = tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(
+            SystemNames,
+        )))));
+        let lines = Lines::new(
+            dial(tcp, tls, connect),
+            settings.url.clone(),
+            settings.h2c,
+            budgets,
+        );
+        let inner = Arc::new(Inner {
+            lines,
+            uri: settings.url.clone(),
+            headers,
+        });
+        Ok(Self {
+            inner,
+            account: None,
+            is_anew: false,
+        })
     }
 
     /// The same client in the name of an account.
     pub(crate) fn by(&self, account: Arc<Account>) -> Self {
-        Self { account: Some(account), ..self.clone() }
+        Self {
+            account: Some(account),
+            ..self.clone()
+        }
     }
 
     /// The same client for another place of the same origin.
     pub(crate) fn at(&self, uri: Uri) -> Self {
         let Inner { lines, headers, .. } = &*self.inner;
-        let inner = Inner { lines: lines.clone(), uri, headers: headers.clone() };
-        Self { inner: Arc::new(inner), ..self.clone() }
+        let inner = Inner {
+            lines: lines.clone(),
+            uri,
+            headers: headers.clone(),
+        };
+        Self {
+            inner: Arc::new(inner),
+            ..self.clone()
+        }
     }
 
-    /// The same client, which uses no connection of HTTP/1.1 that carried another request before: what comes there is the answer
-    /// to its own request.
+    /// The same client, which uses no connection of HTTP/1.1 that carried another request before:
+    /// what comes there is the answer to its own request.
     pub(crate) fn anew(&self) -> Self {
-        Self { is_anew: true, ..self.clone() }
+        Self {
+            is_anew: true,
+            ..self.clone()
+        }
     }
 
     /// Where the server is.
@@ -97,12 +132,17 @@ impl Http {
         &self.inner.uri
     }
 
-    /// Sends one request and waits for the answer's head. Dropping the future, or later the body, takes the request
-    /// back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    /// Sends one request and waits for the answer's head. Dropping the future, or later the body,
+    /// takes the request back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
     ///
-    /// A token that the server refuses (401) is replaced once, and one with too narrow scopes (403) widened once, where that
-    /// can be done: whoever refuses a token has not looked at the request.
-    pub(crate) async fn send(&self, method: Method, own: Vec<Field>, body: Bytes) -> Result<Response<Body>, SendError> {
+    /// A token that the server refuses (401) is replaced once, and one with too narrow scopes (403)
+    /// widened once, where that can be done: whoever refuses a token has not looked at the request.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        own: Vec<Field>,
+        body: Bytes,
+    ) -> Result<Response<Body>, SendError> {
         match &self.account {
             None => self.once(&method, &own, &body).await,
             Some(account) => Box::pin(self.signed(account, &method, own, &body)).await,
@@ -110,10 +150,29 @@ impl Http {
     }
 
     /// What the protocol needs, `own`, cannot be overridden by the config.
-    async fn once(&self, method: &Method, own: &[Field], body: &Bytes) -> Result<Response<Body>, SendError> {
-        let Inner { lines, uri, headers } = &*self.inner;
-        let ask = Ask { method, uri, usual: headers, own, body };
-        let answer = if self.is_anew { Box::pin(lines.request_anew(ask)).await } else { lines.request(ask).await };
+    async fn once(
+        &self,
+        method: &Method,
+        own: &[Field],
+        body: &Bytes,
+    ) -> Result<Response<Body>, SendError> {
+        let Inner {
+            lines,
+            uri,
+            headers,
+        } = &*self.inner;
+        let ask = Ask {
+            method,
+            uri,
+            usual: headers,
+            own,
+            body,
+        };
+        let answer = if self.is_anew {
+            Box::pin(lines.request_anew(ask)).await
+        } else {
+            lines.request(ask).await
+        };
         answer.map_err(SendError::Lost)
     }
 
@@ -129,13 +188,19 @@ impl Http {
         let at = own.len();
         loop {
             own.truncate(at);
-            own.extend(bearer.header.clone().map(|header| (header::AUTHORIZATION, header)));
+            own.extend(
+                bearer
+                    .header
+                    .clone()
+                    .map(|header| (header::AUTHORIZATION, header)),
+            );
             let answer = self.once(method, &own, body).await?;
             let challenge = || Challenge::read(answer.headers());
             let another = match answer.status() {
-                StatusCode::UNAUTHORIZED if !std::mem::replace(&mut renewed, true) => {
-                    account.renewed(&bearer, challenge()).await.map_err(SendError::NoToken)?
-                }
+                StatusCode::UNAUTHORIZED if !std::mem::replace(&mut renewed, true) => account
+                    .renewed(&bearer, challenge())
+                    .await
+                    .map_err(SendError::NoToken)?,
                 StatusCode::FORBIDDEN if !std::mem::replace(&mut widened, true) => {
                     account.stepped_up(&challenge()).await
                 }
@@ -163,10 +228,18 @@ pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
     tcp
 }
 
-/// How connections are made that stand after at most `connect`; over TLS the server chooses the version of HTTP.
-pub(crate) fn dial<C>(tcp: C, mut tls: rustls::ClientConfig, connect: Duration) -> Deadlined<HttpsConnector<C>> {
+/// How connections are made that stand after at most `connect`; over TLS the server chooses the
+/// version of HTTP.
+pub(crate) fn dial<C>(
+    tcp: C,
+    mut tls: rustls::ClientConfig,
+    connect: Duration,
+) -> Deadlined<HttpsConnector<C>> {
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Deadlined { inner: HttpsConnector::from((tcp, tls)), after: connect }
+    Deadlined {
+        inner: HttpsConnector::from((tcp, tls)),
+        after: connect,
+    }
 }
 
 /// A client whose connections stand after at most `connect`.
@@ -208,7 +281,11 @@ where
             let stream = made.await?;
             let is_h2 = stream.connected().is_negotiated_h2();
             let stream = TokioIo::new(stream);
-            Ok(TokioIo::new(if is_h2 { Bounded::frames(stream) } else { Bounded::documents(stream) }))
+            Ok(TokioIo::new(if is_h2 {
+                Bounded::frames(stream)
+            } else {
+                Bounded::documents(stream)
+            }))
         })
     }
 }

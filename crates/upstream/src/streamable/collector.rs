@@ -1,5 +1,5 @@
-//! One message of an answer while it arrives. A small one is kept whole. Of a larger one the result is held until it is known whose
-//! answer it is and that it is a result, and passed on from there.
+//! One message of an answer while it arrives. A small one is kept whole. Of a larger one the result
+//! is held until it is known whose answer it is and that it is a result, and passed on from there.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,8 @@ pub(crate) struct Release {
     pub(crate) id: u64,
     /// How its type is read.
     pub(crate) tongue: Tongue,
-    /// True for the answer to the request's own POST: past the bound of what is held it goes on before its id was read.
+    /// True for the answer to the request's own POST: past the bound of what is held it goes on
+    /// before its id was read.
     pub(crate) is_own: bool,
     /// True where nothing goes on before the end: the whole result is to be looked at.
     pub(crate) whole: bool,
@@ -35,7 +36,9 @@ pub(crate) struct Release {
 impl Release {
     /// True if `id` names the request.
     pub(crate) fn is_of(&self, id: Option<&RequestId>) -> bool {
-        id.and_then(RequestId::as_integer).and_then(|id| u64::try_from(id).ok()) == Some(self.id)
+        id.and_then(RequestId::as_integer)
+            .and_then(|id| u64::try_from(id).ok())
+            == Some(self.id)
     }
 
     /// True if a result of this type is passed on like any.
@@ -92,7 +95,13 @@ enum Stage {
 
 impl Collector {
     pub(crate) fn new(bound: Bound) -> Self {
-        Self { first: Bytes::new(), more: BytesMut::new(), large: None, bound, release: None }
+        Self {
+            first: Bytes::new(),
+            more: BytesMut::new(),
+            large: None,
+            bound,
+            release: None,
+        }
     }
 
     /// Lets large results of this request go on.
@@ -103,12 +112,16 @@ impl Collector {
     /// True if nothing but blanks came.
     pub(crate) fn is_blank(&self) -> bool {
         self.large.is_none()
-            && [&self.first[..], &self.more[..]].iter().all(|held| held.iter().all(u8::is_ascii_whitespace))
+            && [&self.first[..], &self.more[..]]
+                .iter()
+                .all(|held| held.iter().all(u8::is_ascii_whitespace))
     }
 
     /// Waits until more may be read: where a large result has to be held there must be room for it.
     pub(crate) fn poll_room(&mut self, share: &HoldShare, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(large) = &mut self.large else { return Poll::Ready(()) };
+        let Some(large) = &mut self.large else {
+            return Poll::Ready(());
+        };
         if large.stage != Stage::Held || large.reservation.is_some() {
             return Poll::Ready(());
         }
@@ -128,7 +141,11 @@ impl Collector {
         }
     }
 
-    pub(crate) fn feed(&mut self, chunk: Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
+    pub(crate) fn feed(
+        &mut self,
+        chunk: Bytes,
+        parts: &mut VecDeque<Part>,
+    ) -> Result<(), AnswerError> {
         if self.large.is_none() {
             if self.first.len() + self.more.len() + chunk.len() <= self.most_whole() {
                 self.hold(&chunk);
@@ -143,13 +160,22 @@ impl Collector {
 
     /// How large a message is kept whole.
     fn most_whole(&self) -> usize {
-        if self.release.is_some_and(|release| release.unsplit) { self.bound.most } else { WHOLE }
+        if self.release.is_some_and(|release| release.unsplit) {
+            self.bound.most
+        } else {
+            WHOLE
+        }
     }
 
     fn split(&mut self, chunk: &Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
-        let Some(large) = &mut self.large else { return Ok(()) };
+        let Some(large) = &mut self.large else {
+            return Ok(());
+        };
         let mut pieces = Vec::new();
-        let fed = large.splitter.feed(chunk, &mut pieces).map_err(|error| broken(error, self.bound));
+        let fed = large
+            .splitter
+            .feed(chunk, &mut pieces)
+            .map_err(|error| broken(error, self.bound));
         match large.stage {
             Stage::Foreign => {}
             Stage::Held => {
@@ -158,7 +184,8 @@ impl Collector {
             }
             Stage::Released => {
                 parts.extend(pieces.into_iter().map(Part::Result));
-                let is_foreign = |release: &Release| large.splitter.id().is_some_and(|id| !release.is_of(id));
+                let is_foreign =
+                    |release: &Release| large.splitter.id().is_some_and(|id| !release.is_of(id));
                 if self.release.as_ref().is_some_and(is_foreign) {
                     return Err(AnswerError::Foreign);
                 }
@@ -173,13 +200,30 @@ impl Collector {
             parts.push_back(Part::Message(self.take()));
             return Ok(());
         };
-        let Large { splitter, stage, blocks, reservation, .. } = *large;
-        parts.push_back(match (splitter.finish().map_err(|error| broken(error, self.bound))?, stage) {
-            (Split::Whole(message), _) => Part::Message(message),
-            (Split::Response(_), Stage::Foreign) => Part::Foreign,
-            (Split::Response(end), Stage::Released) => Part::LargeEnd(end),
-            (Split::Response(end), Stage::Held) => Part::Held(Box::new(HeldResult { blocks, end, reservation })),
-        });
+        let Large {
+            splitter,
+            stage,
+            blocks,
+            reservation,
+            ..
+        } = *large;
+        parts.push_back(
+            match (
+                splitter
+                    .finish()
+                    .map_err(|error| broken(error, self.bound))?,
+                stage,
+            ) {
+                (Split::Whole(message), _) => Part::Message(message),
+                (Split::Response(_), Stage::Foreign) => Part::Foreign,
+                (Split::Response(end), Stage::Released) => Part::LargeEnd(end),
+                (Split::Response(end), Stage::Held) => Part::Held(Box::new(HeldResult {
+                    blocks,
+                    end,
+                    reservation,
+                })),
+            },
+        );
         Ok(())
     }
 
@@ -190,19 +234,28 @@ impl Collector {
             return;
         }
         if self.more.is_empty() {
-            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+            self.more
+                .extend_from_slice(&std::mem::take(&mut self.first));
         }
         self.more.extend_from_slice(chunk);
     }
 
     fn take(&mut self) -> Bytes {
-        if self.more.is_empty() { std::mem::take(&mut self.first) } else { self.more.split().freeze() }
+        if self.more.is_empty() {
+            std::mem::take(&mut self.first)
+        } else {
+            self.more.split().freeze()
+        }
     }
 }
 
 impl Large {
     fn new(bound: Bound) -> Self {
-        let caps = SplitCaps { max_held: bound.hold, max_total: bound.most as u64, ..SplitCaps::default() };
+        let caps = SplitCaps {
+            max_held: bound.hold,
+            max_total: bound.most as u64,
+            ..SplitCaps::default()
+        };
         Self {
             splitter: ReplySplitter::new(caps),
             stage: Stage::Held,
@@ -222,7 +275,11 @@ impl Large {
         let (id, result_type) = (self.splitter.id(), self.splitter.result_type());
         let is_full = self.blocks.len() + self.splitter.held() > bound.hold;
         let Some(release) = release else {
-            return if is_full { Err(AnswerError::TooLarge(bound.hold)) } else { Ok(()) };
+            return if is_full {
+                Err(AnswerError::TooLarge(bound.hold))
+            } else {
+                Ok(())
+            };
         };
         if id.is_some_and(|id| !release.is_of(id)) {
             self.stage = Stage::Foreign;
@@ -230,7 +287,8 @@ impl Large {
             return Ok(());
         }
         // A type that was read and is not that of a plain result goes on whole or not at all.
-        let may_be_plain = !release.whole && (result_type.is_none() || release.is_plain(result_type));
+        let may_be_plain =
+            !release.whole && (result_type.is_none() || release.is_plain(result_type));
         let is_typed = result_type.is_some() || !release.tongue.has_result_type();
         let is_known = id.is_some() && is_typed;
         let is_due = is_known || is_full && (id.is_some() || release.is_own);
@@ -243,7 +301,11 @@ impl Large {
             }
             return Ok(());
         }
-        if is_full { Err(AnswerError::TooLarge(bound.hold)) } else { Ok(()) }
+        if is_full {
+            Err(AnswerError::TooLarge(bound.hold))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -257,7 +319,9 @@ fn broken(error: SplitError, bound: Bound) -> AnswerError {
 impl std::fmt::Debug for Collector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stage = self.large.as_ref().map(|large| large.stage);
-        f.debug_struct("Collector").field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("Collector")
+            .field("stage", &stage)
+            .finish_non_exhaustive()
     }
 }
 
@@ -268,13 +332,23 @@ mod tests {
 
     use super::*;
 
-    const BOUND: Bound = Bound { most: 8 << 20, hold: 256 << 10 };
+    const BOUND: Bound = Bound {
+        most: 8 << 20,
+        hold: 256 << 10,
+    };
 
     fn release(revision: Revision, is_own: bool) -> Release {
-        Release { id: 7, tongue: Tongue::new(revision), is_own, whole: false, unsplit: false }
+        Release {
+            id: 7,
+            tongue: Tongue::new(revision),
+            is_own,
+            whole: false,
+            unsplit: false,
+        }
     }
 
-    /// What comes of a message in pieces of 16 KiB: the kinds of parts in their order, or the error.
+    /// What comes of a message in pieces of 16 KiB: the kinds of parts in their order, or the
+    /// error.
     fn collected(release: Option<Release>, message: &str) -> Result<String, AnswerError> {
         let (mut collector, mut parts) = (Collector::new(BOUND), VecDeque::new());
         if let Some(release) = release {
@@ -301,7 +375,10 @@ mod tests {
     }
 
     fn message(id: u64, id_first: bool, size: usize) -> String {
-        let result = format!(r#""result":{{"text":"{}","resultType":"complete"}}"#, "x".repeat(size));
+        let result = format!(
+            r#""result":{{"text":"{}","resultType":"complete"}}"#,
+            "x".repeat(size)
+        );
         if id_first {
             format!(r#"{{"jsonrpc":"2.0","id":{id},{result}}}"#)
         } else {
@@ -331,7 +408,9 @@ mod tests {
             let case = format!("{revision:?} {is_own} {id_first} {size}");
             match seen {
                 Ok(seen) => assert_eq!(Some(&*seen), expected, "{case}"),
-                Err(AnswerError::TooLarge(most)) => assert_eq!((most, expected), (BOUND.hold, None), "{case}"),
+                Err(AnswerError::TooLarge(most)) => {
+                    assert_eq!((most, expected), (BOUND.hold, None), "{case}")
+                }
                 Err(error) => panic!("{case}: {error}"),
             }
         }
@@ -339,19 +418,34 @@ mod tests {
 
     #[test]
     fn the_answer_to_a_request_of_weirs_own_is_one_message_up_to_the_bound() {
-        let own = Release { unsplit: true, ..release(Revision::MODERN, true) };
-        assert_eq!(collected(Some(own), &message(7, true, 1 << 20)).unwrap(), "message");
+        let own = Release {
+            unsplit: true,
+            ..release(Revision::MODERN, true)
+        };
+        assert_eq!(
+            collected(Some(own), &message(7, true, 1 << 20)).unwrap(),
+            "message"
+        );
         let too_large = collected(Some(own), &message(7, true, BOUND.most));
-        assert!(matches!(too_large, Err(AnswerError::TooLarge(_))), "{too_large:?}");
+        assert!(
+            matches!(too_large, Err(AnswerError::TooLarge(_))),
+            "{too_large:?}"
+        );
     }
 
     #[test]
     fn anothers_large_answer_is_read_over_or_ends_what_has_begun() {
         let own = release(Revision::MODERN, true);
-        assert_eq!(collected(Some(own), &message(8, true, 1 << 20)).unwrap(), "foreign");
+        assert_eq!(
+            collected(Some(own), &message(8, true, 1 << 20)).unwrap(),
+            "foreign"
+        );
         let late = collected(Some(own), &message(8, false, 1 << 20));
         assert!(matches!(late, Err(AnswerError::Foreign)), "{late:?}");
         let nobodys = collected(None, &message(8, true, 1 << 20));
-        assert!(matches!(nobodys, Err(AnswerError::TooLarge(_))), "{nobodys:?}");
+        assert!(
+            matches!(nobodys, Err(AnswerError::TooLarge(_))),
+            "{nobodys:?}"
+        );
     }
 }

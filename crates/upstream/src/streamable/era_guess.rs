@@ -1,5 +1,6 @@
-//! The era of a server that gave no answer to the probe. It is spoken to as a legacy one meanwhile, since some of those say nothing
-//! to what they do not know; but a lost connection is no proof of anything, so it is asked again beside its calls.
+//! The era of a server that gave no answer to the probe. It is spoken to as a legacy one meanwhile,
+//! since some of those say nothing to what they do not know; but a lost connection is no proof of
+//! anything, so it is asked again beside its calls.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +21,10 @@ pub(super) struct EraGuess {
 
 impl Default for EraGuess {
     fn default() -> Self {
-        Self { due: AtomicU64::new(NEVER), times: AtomicU32::new(0) }
+        Self {
+            due: AtomicU64::new(NEVER),
+            times: AtomicU32::new(0),
+        }
     }
 }
 
@@ -33,7 +37,10 @@ impl EraGuess {
 
     /// There was no answer by now: it is asked again after a wait that doubles up to 30 s.
     pub(super) fn unanswered(&self, now: u64) {
-        let times = self.times.fetch_add(1, Ordering::Relaxed).min(u32::from(u16::MAX));
+        let times = self
+            .times
+            .fetch_add(1, Ordering::Relaxed)
+            .min(u32::from(u16::MAX));
         let wait = u64::try_from(least(FIRST + times).as_millis()).unwrap_or(NEVER);
         self.due.store(now.saturating_add(wait), Ordering::Release);
     }
@@ -48,7 +55,10 @@ impl EraGuess {
         let due = self.due.load(Ordering::Acquire);
         due != NEVER
             && due <= now()
-            && self.due.compare_exchange(due, NEVER, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .due
+                .compare_exchange(due, NEVER, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
     }
 }
 
@@ -66,11 +76,17 @@ mod tests {
             guess.unanswered(now);
             let due = guess.due.load(Ordering::Relaxed);
             assert!(!guess.is_due(|| due - 1));
-            assert!(guess.is_due(|| due) && !guess.is_due(|| due), "another asks already");
+            assert!(
+                guess.is_due(|| due) && !guess.is_due(|| due),
+                "another asks already"
+            );
             waits.push(due - now);
             now = due;
         }
-        assert_eq!(waits, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(
+            waits,
+            [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]
+        );
         guess.unanswered(now);
         guess.settled();
         assert!(!guess.is_due(|| u64::MAX));

@@ -32,7 +32,10 @@ pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stre
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The head of an answer, sorted.
-#[expect(clippy::large_enum_variant, reason = "the usual variant is the large one, and it is moved once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the usual variant is the large one, and it is moved once"
+)]
 #[derive(Debug)]
 pub(crate) enum Headed {
     /// 2xx with messages in the body, and the session the server opened, if it did.
@@ -49,14 +52,16 @@ pub(crate) struct Refused {
     pub(crate) status: StatusCode,
     /// The JSON-RPC error object in the body, if there was one.
     pub(crate) error: Option<Bytes>,
-    /// True if the refusal is beyond doubt about this request: it names it, or the connection carried no other.
+    /// True if the refusal is beyond doubt about this request: it names it, or the connection
+    /// carried no other.
     is_own: bool,
     retry_after: Option<Duration>,
     /// Where a redirect leads, without what may be a credential.
     location: Option<String>,
 }
 
-/// The headers of a call's trace context. They are weir's own, made from what was checked: no client's header is passed on.
+/// The headers of a call's trace context. They are weir's own, made from what was checked: no
+/// client's header is passed on.
 pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let all = [("traceparent", &trace.parent), ("tracestate", &trace.state)];
     all.into_iter().filter_map(|(name, text)| {
@@ -87,7 +92,9 @@ pub(crate) async fn post(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Ok(Headed::Refused(Box::pin(refused(site, (head.status, &head.headers), body, Some(id))).await));
+        return Ok(Headed::Refused(
+            Box::pin(refused(site, (head.status, &head.headers), body, Some(id))).await,
+        ));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(Headed::Accepted);
@@ -97,11 +104,19 @@ pub(crate) async fn post(
         Some("application/json") => Ok(Headed::Answer(session, Answer::json(body, site))),
         Some("text/event-stream") => Ok(Headed::Answer(session, Answer::events(body, site))),
         other => {
-            let text = format!("The upstream answered with {}, not with a message", describe(other));
+            let text = format!(
+                "The upstream answered with {}, not with a message",
+                describe(other)
+            );
             let failure = site.fail(FailureKind::BadAnswer, text);
             let is_page = other.is_some_and(|media| media == "text/html");
             let advice = "that is a web page: write the server's MCP endpoint as `url`, which often ends in /mcp";
-            Err(Refusal::new(if is_page { failure.because(advice) } else { failure }).doubtful())
+            Err(Refusal::new(if is_page {
+                failure.because(advice)
+            } else {
+                failure
+            })
+            .doubtful())
         }
     }
 }
@@ -121,7 +136,9 @@ pub(crate) async fn tell(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Err(refused(site, (head.status, &head.headers), body, None).await.into_refusal(site));
+        return Err(refused(site, (head.status, &head.headers), body, None)
+            .await
+            .into_refusal(site));
     }
     // Read to its end where that is at hand, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
@@ -129,22 +146,30 @@ pub(crate) async fn tell(
 }
 
 impl Refused {
-    /// True if the refusal is beyond doubt the answer to this request. What an unused connection says late, or a server that no
-    /// longer wants it, is read as an answer, too.
+    /// True if the refusal is beyond doubt the answer to this request. What an unused connection
+    /// says late, or a server that no longer wants it, is read as an answer, too.
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
     }
 
     /// True if the body is an error only a modern server sends.
     pub(crate) fn is_modern(&self) -> bool {
-        let code = self.error.as_ref().and_then(|error| ErrorObject::parse(error).ok()).map(|error| error.code);
+        let code = self
+            .error
+            .as_ref()
+            .and_then(|error| ErrorObject::parse(error).ok())
+            .map(|error| error.code);
         code.is_some_and(hop::is_modern_error)
     }
 
-    /// True if nothing at the URL takes messages by POST: a server of HTTP+SSE alone is to be looked for then, the revisions
-    /// since 2025-03-26 say (transports, backwards compatibility).
+    /// True if nothing at the URL takes messages by POST: a server of HTTP+SSE alone is to be
+    /// looked for then, the revisions since 2025-03-26 say (transports, backwards compatibility).
     pub(crate) fn is_no_endpoint(&self) -> bool {
-        let refused = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+        let refused = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::NOT_FOUND,
+            StatusCode::METHOD_NOT_ALLOWED,
+        ];
         self.error.is_none() && refused.contains(&self.status)
     }
 
@@ -154,19 +179,37 @@ impl Refused {
         match status {
             401 | 403 if site.credential_advice.is_some() => {
                 let advice = site.credential_advice.as_deref().unwrap_or_default();
-                let failure =
-                    site.fail(FailureKind::Unavailable, format!("The server refuses access (HTTP {status}): {advice}"));
+                let failure = site.fail(
+                    FailureKind::Unavailable,
+                    format!("The server refuses access (HTTP {status}): {advice}"),
+                );
                 return Refusal::new(failure);
             }
             401 | 403 => {
-                let text = "The upstream refuses weir's credentials: its operator has to renew them";
-                let cause = format!("HTTP {status}; write credentials for it under `headers` or `auth`, or renew them");
+                let text =
+                    "The upstream refuses weir's credentials: its operator has to renew them";
+                let cause = format!(
+                    "HTTP {status}; write credentials for it under `headers` or `auth`, or renew them"
+                );
                 // That says nothing about its era, and is no reason to ask for it again.
                 return Refusal::new(site.fail(FailureKind::Unavailable, text).because(cause));
             }
-            429 => return self.wait(site, FailureKind::Limit, "The upstream limits the rate of requests"),
-            503 => return self.wait(site, FailureKind::Busy, "The upstream is too busy or restarting"),
-            // A server says so when it closes an unused connection. What became of the request is not known.
+            429 => {
+                return self.wait(
+                    site,
+                    FailureKind::Limit,
+                    "The upstream limits the rate of requests",
+                );
+            }
+            503 => {
+                return self.wait(
+                    site,
+                    FailureKind::Busy,
+                    "The upstream is too busy or restarting",
+                );
+            }
+            // A server says so when it closes an unused connection. What became of the request is
+            // not known.
             408 if !self.is_own => return Refusal::new(lost(site)).doubtful(),
             _ => {}
         }
@@ -175,19 +218,29 @@ impl Refused {
             return Refusal::new(site.refused(error)).proven(proof);
         }
         let (kind, text) = match status {
-            300..=399 => {
-                (FailureKind::BadAnswer, format!("The upstream redirects (HTTP {status}): weir does not follow"))
-            }
-            404 | 405 => (FailureKind::Unavailable, format!("No MCP server at the upstream's URL (HTTP {status})")),
+            300..=399 => (
+                FailureKind::BadAnswer,
+                format!("The upstream redirects (HTTP {status}): weir does not follow"),
+            ),
+            404 | 405 => (
+                FailureKind::Unavailable,
+                format!("No MCP server at the upstream's URL (HTTP {status})"),
+            ),
             // Whoever stands before the server lost it in the middle.
-            502 | 504 => (FailureKind::ResultUnknown, format!("The upstream was lost during the call (HTTP {status})")),
-            _ => (FailureKind::BadAnswer, format!("The upstream answered HTTP {status} without a message")),
+            502 | 504 => (
+                FailureKind::ResultUnknown,
+                format!("The upstream was lost during the call (HTTP {status})"),
+            ),
+            _ => (
+                FailureKind::BadAnswer,
+                format!("The upstream answered HTTP {status} without a message"),
+            ),
         };
         let failure = site.fail(kind, text);
         let failure = match (status, self.location) {
-            (300..=399, Some(location)) => {
-                failure.because(format!("to {location}; write the server's own address as `url`"))
-            }
+            (300..=399, Some(location)) => failure.because(format!(
+                "to {location}; write the server's own address as `url`"
+            )),
             (404 | 405, _) => failure.because("mend the path of `url`, which often ends in /mcp"),
             (500..=599, _) => failure.because("look at the log of the server itself"),
             _ => failure,
@@ -222,17 +275,23 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
             let text = "weir has no file descriptor left for another connection: try again shortly";
             Refusal::new(Failure::new(FailureKind::Overloaded, text).at(&site.id)).unasked()
         }
-        // Nothing ran, but the connector has tried every address: at once again would be refused again.
+        // Nothing ran, but the connector has tried every address: at once again would be refused
+        // again.
         Reached::NoConnection => {
-            Refusal::new(unavailable("The upstream cannot be reached").because(advised(source))).unreached()
+            Refusal::new(unavailable("The upstream cannot be reached").because(advised(source)))
+                .unreached()
         }
-        Reached::ConnectTimeout => {
-            Refusal::new(unavailable("The upstream cannot be reached in time").because(advised(source))).unreached()
+        Reached::ConnectTimeout => Refusal::new(
+            unavailable("The upstream cannot be reached in time").because(advised(source)),
+        )
+        .unreached(),
+        Reached::NotSent => {
+            Refusal::new(unavailable("The connection to the upstream was lost").because(source))
+                .proven(Some(Proof::NotSent))
         }
-        Reached::NotSent => Refusal::new(unavailable("The connection to the upstream was lost").because(source))
-            .proven(Some(Proof::NotSent)),
         Reached::Unread => {
-            Refusal::new(unavailable("The upstream takes no requests now").because(source)).proven(Some(Proof::Unread))
+            Refusal::new(unavailable("The upstream takes no requests now").because(source))
+                .proven(Some(Proof::Unread))
         }
         Reached::Maybe => Refusal::new(lost(site).because(source)).doubtful(),
     }
@@ -240,32 +299,47 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
 
 /// The connection was lost after the request went out.
 pub(crate) fn lost(site: &Site) -> Failure {
-    let text =
-        "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
-    site.fail(FailureKind::ResultUnknown, text).connection_lost()
+    let text = "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
+    site.fail(FailureKind::ResultUnknown, text)
+        .connection_lost()
 }
 
 /// What an answer that cannot be read on means.
 pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     match error {
         AnswerError::Lost(source) => lost(site).because(source),
-        AnswerError::TooLarge(most) => {
-            site.fail(FailureKind::BadAnswer, format!("The upstream's answer is larger than {most} bytes"))
-        }
+        AnswerError::TooLarge(most) => site.fail(
+            FailureKind::BadAnswer,
+            format!("The upstream's answer is larger than {most} bytes"),
+        ),
         AnswerError::Foreign => {
             site.dropped("late_id");
-            site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
+            site.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is to another request",
+            )
         }
-        AnswerError::Malformed(why) => {
-            site.fail(FailureKind::BadAnswer, "The upstream's answer is not a valid message").because(why)
-        }
+        AnswerError::Malformed(why) => site
+            .fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is not a valid message",
+            )
+            .because(why),
     }
 }
 
 /// Reads a refusal of the request `id`, if it is of one.
-async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), mut body: Body, id: Option<u64>) -> Refused {
+async fn refused(
+    site: &Site,
+    (status, headers): (StatusCode, &HeaderMap),
+    mut body: Body,
+    id: Option<u64>,
+) -> Refused {
     let retry_after = retry_after(headers, site.clock.wall());
-    let location = headers.get(header::LOCATION).filter(|_| status.is_redirection()).and_then(location);
+    let location = headers
+        .get(header::LOCATION)
+        .filter(|_| status.is_redirection())
+        .and_then(location);
     let is_kept = body.is_kept();
     let (error, is_named) = match error_object(&mut body).await {
         Some((about, error)) if about.is_none() => (Some(error), false),
@@ -277,7 +351,13 @@ async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), mut b
         }
         None => (None, false),
     };
-    Refused { status, error, is_own: is_named || !is_kept, retry_after, location }
+    Refused {
+        status,
+        error,
+        is_own: is_named || !is_kept,
+        retry_after,
+        location,
+    }
 }
 
 /// The target of a redirect for operators, without user, query and fragment.
@@ -291,13 +371,16 @@ fn location(value: &HeaderValue) -> Option<String> {
     Some(shown.chars().take(200).collect())
 }
 
-/// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too long.
+/// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too
+/// long.
 async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
         // What was read before the connection broke may still be a whole message.
         let Ok(frame) = frame else { break };
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         if held.len() + data.len() > ERROR_BODY {
             return None;
         }
@@ -306,8 +389,11 @@ async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     match Parsed::parse(held.freeze(), &limits()).ok()? {
         Parsed::One(Message::Response(response)) => {
             // A name that is none of weir's is another's.
-            let about =
-                response.id.as_ref().map(|id| id.as_integer().and_then(|id| u64::try_from(id).ok()).unwrap_or(0));
+            let about = response.id.as_ref().map(|id| {
+                id.as_integer()
+                    .and_then(|id| u64::try_from(id).ok())
+                    .unwrap_or(0)
+            });
             Some((about, response.outcome.err()?))
         }
         _ => None,
@@ -321,5 +407,8 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
 }
 
 fn describe(media: Option<&str>) -> String {
-    media.map_or_else(|| "no content type".to_owned(), |media| media.chars().take(80).collect())
+    media.map_or_else(
+        || "no content type".to_owned(),
+        |media| media.chars().take(80).collect(),
+    )
 }

@@ -1,5 +1,6 @@
-//! A server over Streamable HTTP: which era it speaks, found out once and again after failures, and the two ways to
-//! speak to it. This is the one place that chooses between them, for a server that speaks both by the era of each caller.
+//! A server over Streamable HTTP: which era it speaks, found out once and again after failures, and
+//! the two ways to speak to it. This is the one place that chooses between them, for a server that
+//! speaks both by the era of each caller.
 
 mod answer;
 mod client;
@@ -28,7 +29,9 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{About, ExportedSession, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{
+    About, ExportedSession, Kinds, Outbound, Rings, SessionNews, Updates, Watch,
+};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 use weir_wire::Revision;
@@ -110,22 +113,34 @@ impl HttpServer {
         }
     }
 
-    /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is not the first.
-    pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+    /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is
+    /// not the first.
+    pub(crate) async fn call(
+        &self,
+        outbound: &Outbound,
+        again: Option<Proof>,
+    ) -> Result<Reply, Refusal> {
         let own = self.of_caller(outbound)?;
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => {
                 if self.may_have_sessions(outbound.call.capabilities.class)
-                    && let Some(spoken) = Box::pin(self.call_in_session(outbound, own.as_ref())).await
+                    && let Some(spoken) =
+                        Box::pin(self.call_in_session(outbound, own.as_ref())).await
                 {
                     return spoken;
                 }
                 let newer = match again {
                     Some(Proof::HeaderMismatch) => {
-                        let class = outbound.call.capabilities.class.cut(self.site.carries(modern.tongue));
+                        let class = outbound
+                            .call
+                            .capabilities
+                            .class
+                            .cut(self.site.carries(modern.tongue));
                         self.site.list_changed(Kinds::default());
                         // Without the newest one the call is tried once more as it was.
-                        Box::pin(modern.definition(class, &outbound.native)).await.unwrap_or_default()
+                        Box::pin(modern.definition(class, &outbound.native))
+                            .await
+                            .unwrap_or_default()
                     }
                     _ => None,
                 };
@@ -145,18 +160,26 @@ impl HttpServer {
 
     /// The client of its own with which a call is made, where callers are told apart.
     fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
-        self.credentials.as_ref().map_or(Ok(None), |credentials| credentials.of_caller(outbound))
+        self.credentials
+            .as_ref()
+            .map_or(Ok(None), |credentials| credentials.of_caller(outbound))
     }
 
-    /// Opens the session in which the calls of a client's session will be made, where the server has sessions and another one has to
-    /// end for none. What fails is the first call's matter.
+    /// Opens the session in which the calls of a client's session will be made, where the server
+    /// has sessions and another one has to end for none. What fails is the first call's matter.
     pub(crate) async fn welcome(&self, outbound: &Outbound) {
-        let Ok(own) = self.of_caller(outbound) else { return };
-        let Ok(speaker) = self.speaker().await else { return };
+        let Ok(own) = self.of_caller(outbound) else {
+            return;
+        };
+        let Ok(speaker) = self.speaker().await else {
+            return;
+        };
         let pool = match &*speaker {
             Speaker::Legacy(pool) => Some(pool.clone()),
             Speaker::Modern(..) if self.may_have_sessions(outbound.call.capabilities.class) => {
-                self.second.find(&self.site, &self.http, own.as_ref(), self.sharing).await
+                self.second
+                    .find(&self.site, &self.http, own.as_ref(), self.sharing)
+                    .await
             }
             Speaker::Modern(..) | Speaker::Line(_) => None,
         };
@@ -169,12 +192,17 @@ impl HttpServer {
 
     /// True if a client of this class is served in a session where a modern server has them.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
-        class.has(CapabilityClass::SESSIONS) && self.protocol == Protocol::Auto && !self.second.is_refused()
+        class.has(CapabilityClass::SESSIONS)
+            && self.protocol == Protocol::Auto
+            && !self.second.is_refused()
     }
 
-    /// The sessions of a modern server that clients of this class are served in, where it is known to have some.
+    /// The sessions of a modern server that clients of this class are served in, where it is known
+    /// to have some.
     fn second_for(&self, class: CapabilityClass) -> Option<Arc<Pool>> {
-        self.second.known().filter(|_| self.may_have_sessions(class))
+        self.second
+            .known()
+            .filter(|_| self.may_have_sessions(class))
     }
 
     /// The sessions of the server, of whichever era it is otherwise.
@@ -186,14 +214,31 @@ impl HttpServer {
         }
     }
 
-    /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over the bridge: the server has no
-    /// sessions, or opens none any more, or holds as many as it may and its client can be asked nothing.
-    async fn call_in_session(&self, outbound: &Outbound, own: Option<&Http>) -> Option<Result<Reply, Refusal>> {
-        let pool = self.second.find(&self.site, &self.http, own, self.sharing).await?;
-        let asked = outbound.call.capabilities.class.cut(pool.carries()).without(CapabilityClass::UI);
+    /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over
+    /// the bridge: the server has no sessions, or opens none any more, or holds as many as it may
+    /// and its client can be asked nothing.
+    async fn call_in_session(
+        &self,
+        outbound: &Outbound,
+        own: Option<&Http>,
+    ) -> Option<Result<Reply, Refusal>> {
+        let pool = self
+            .second
+            .find(&self.site, &self.http, own, self.sharing)
+            .await?;
+        let asked = outbound
+            .call
+            .capabilities
+            .class
+            .cut(pool.carries())
+            .without(CapabilityClass::UI);
         let can_be_asked = asked != CapabilityClass::BASE;
         // To a client that can be asked nothing a session is worth no other one's end.
-        let place = if can_be_asked { pool.place(outbound) } else { pool.free_place(outbound) };
+        let place = if can_be_asked {
+            pool.place(outbound)
+        } else {
+            pool.free_place(outbound)
+        };
         let Some(place) = place else {
             if can_be_asked {
                 return Some(Err(pool.is_full()));
@@ -204,7 +249,9 @@ impl HttpServer {
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let Some(gone) = self.second.note(&refusal) else { return Some(Err(refusal)) };
+                let Some(gone) = self.second.note(&refusal) else {
+                    return Some(Err(refusal));
+                };
                 self.site.spawn(async move { gone.close().await });
                 return None;
             }
@@ -221,14 +268,18 @@ impl HttpServer {
         let pool = match (&*self.speaker().await?, second) {
             (Speaker::Modern(modern, about), None) => {
                 let class = class.cut(self.site.carries(modern.tongue));
-                return Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?));
+                return Ok(Box::new(
+                    HttpWatch::modern(modern.clone(), about.clone(), class).await?,
+                ));
             }
             (Speaker::Line(line), _) => return line.watch(class).await,
             (Speaker::Modern(..), Some(pool)) => pool,
             (Speaker::Legacy(pool), _) => pool.clone(),
         };
         let session = pool.apart(class.cut(pool.carries())).await?;
-        Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
+        Ok(Box::new(
+            HttpWatch::legacy(self.site.clone(), session).await,
+        ))
     }
 
     /// Opens a line for updates of single resources.
@@ -237,7 +288,9 @@ impl HttpServer {
             Speaker::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
             Speaker::Legacy(pool) => {
                 let session = pool.apart(CapabilityClass::BASE).await?;
-                Ok(Box::new(HttpUpdates::legacy(self.site.clone(), session).await?))
+                Ok(Box::new(
+                    HttpUpdates::legacy(self.site.clone(), session).await?,
+                ))
             }
             Speaker::Line(line) => line.updates().await,
         }
@@ -248,9 +301,15 @@ impl HttpServer {
         let own = self.of_caller(outbound).ok()?;
         match (&*self.speaker().await.ok()?, own) {
             // A server tells nothing of a task in a session.
-            (Speaker::Modern(..), _) if self.second_for(outbound.call.capabilities.class).is_some() => None,
+            (Speaker::Modern(..), _)
+                if self.second_for(outbound.call.capabilities.class).is_some() =>
+            {
+                None
+            }
             (Speaker::Modern(modern, _), None) => updates::follow(modern, outbound).await,
-            (Speaker::Modern(modern, _), Some(own)) => updates::follow(&modern.by(own), outbound).await,
+            (Speaker::Modern(modern, _), Some(own)) => {
+                updates::follow(&modern.by(own), outbound).await
+            }
             (Speaker::Line(line), None) => line.follow(outbound).await,
             (Speaker::Legacy(_), _) | (Speaker::Line(_), Some(_)) => None,
         }
@@ -315,8 +374,17 @@ impl HttpServer {
 
     /// See [`weir_core::upstream::Upstream::export_sessions`].
     pub(crate) fn export_sessions(&self) -> Vec<ExportedSession> {
-        let sessions = self.pool().map(|pool| pool.export()).unwrap_or_default().into_iter();
-        sessions.map(|description| ExportedSession { description, descriptors: Vec::new() }).collect()
+        let sessions = self
+            .pool()
+            .map(|pool| pool.export())
+            .unwrap_or_default()
+            .into_iter();
+        sessions
+            .map(|description| ExportedSession {
+                description,
+                descriptors: Vec::new(),
+            })
+            .collect()
     }
 
     /// See [`weir_core::upstream::Upstream::import_session`].
@@ -340,7 +408,8 @@ impl HttpServer {
     async fn speaker(&self) -> Result<Arc<Speaker>, Refusal> {
         match self.known() {
             Some(speaker) => Ok(speaker),
-            // Boxed, as everything is that calls seldom do: a call's future is built, moved and kept in its largest form.
+            // Boxed, as everything is that calls seldom do: a call's future is built, moved and
+            // kept in its largest form.
             None => Box::pin(self.find()).await,
         }
     }

@@ -36,26 +36,46 @@ pub(crate) struct Modern {
 
 impl Modern {
     pub(crate) fn new(site: Arc<Site>, http: Http, revision: Revision) -> Self {
-        Self { site, http, tongue: Tongue::new(revision), extensions: Arc::new([]) }
+        Self {
+            site,
+            http,
+            tongue: Tongue::new(revision),
+            extensions: Arc::new([]),
+        }
     }
 
     /// The same server, which has these extensions.
     pub(crate) fn with(self, extensions: &[Extension]) -> Self {
-        Self { extensions: extensions.into(), ..self }
+        Self {
+            extensions: extensions.into(),
+            ..self
+        }
     }
 
     /// The same server, spoken to with another client.
     pub(crate) fn by(&self, http: Http) -> Self {
-        Self { http, ..self.clone() }
+        Self {
+            http,
+            ..self.clone()
+        }
     }
 
     /// Makes a call. `newer` is the tool's newest definition, where the catalog's was refused.
-    pub(crate) async fn call(&self, outbound: &Outbound, newer: Option<&Bytes>) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(
+        &self,
+        outbound: &Outbound,
+        newer: Option<&Bytes>,
+    ) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         let id = self.site.next_id();
         let class = call.capabilities.class.cut(self.site.carries(self.tongue));
         outbound.carried_in.note(self.tongue.revision());
-        let body = self.tongue.call(id, call, &outbound.native, (class, &self.site.client_info, &self.extensions));
+        let body = self.tongue.call(
+            id,
+            call,
+            &outbound.native,
+            (class, &self.site.client_info, &self.extensions),
+        );
         let mut headers = self.headers(call.method);
         if call.method == OF_EXTENSION {
             headers.retain(|(name, _)| *name != METHOD);
@@ -63,16 +83,27 @@ impl Modern {
         }
         headers.extend(exchange::traced(&call.trace));
         if call.method.name_header() != NameSource::None {
-            headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
+            headers.push((
+                NAME,
+                header_value(&weir_wire::header::encode(&outbound.native), &self.site)?,
+            ));
         }
         if call.method == Method::ToolsCall {
-            let known = outbound.tool.as_deref().filter(|tool| tool.mirrored).map(|tool| &tool.raw);
+            let known = outbound
+                .tool
+                .as_deref()
+                .filter(|tool| tool.mirrored)
+                .map(|tool| &tool.raw);
             self.mirror(newer.or(known), outbound, &mut headers)?;
         }
         let listener = Listener {
             tongue: self.tongue,
             ear: self.tongue.ear(id, call.wants_progress, call.log_level),
-            class: if asks::may_have_questions(call.method) { class } else { CapabilityClass::BASE },
+            class: if asks::may_have_questions(call.method) {
+                class
+            } else {
+                CapabilityClass::BASE
+            },
             task: Listener::takes_task(self.tongue, call, class),
             tracked: None,
             whole: outbound.whole,
@@ -88,7 +119,11 @@ impl Modern {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, Refusal> {
-        let limit = if method == Method::Discover { self.site.own.probe } else { self.site.own.list };
+        let limit = if method == Method::Discover {
+            self.site.own.probe
+        } else {
+            self.site.own.list
+        };
         let asked = repeat::asked(&self.site, method, || self.ask_once(class, method, members));
         settle::within(&self.site, limit, asked).await
     }
@@ -100,22 +135,33 @@ impl Modern {
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, Refusal> {
         let id = self.site.next_id();
-        let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
+        let body = self
+            .tongue
+            .request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
         let listener = Listener::for_own_request(self.tongue, ear, class);
         let reply = self.post(self.headers(method), body, listener, id).await?;
         Ok(settle::result(&self.site, reply).await?)
     }
 
-    /// The newest definition of a tool, from the server's own list. For a call whose headers did not fit the schema.
-    pub(crate) async fn definition(&self, class: CapabilityClass, native: &str) -> Result<Option<Bytes>, Refusal> {
+    /// The newest definition of a tool, from the server's own list. For a call whose headers did
+    /// not fit the schema.
+    pub(crate) async fn definition(
+        &self,
+        class: CapabilityClass,
+        native: &str,
+    ) -> Result<Option<Bytes>, Refusal> {
         const PAGES: usize = 200;
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES {
             let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+            let members: Vec<(&str, &[u8])> =
+                text.iter().map(|text| ("cursor", &text[..])).collect();
             let result = self.ask(class, Method::ToolsList, &members).await?;
-            let page = self.tongue.page(&result, "tools").map_err(|failure| failure.at(&self.site.id))?;
+            let page = self
+                .tongue
+                .page(&result, "tools")
+                .map_err(|failure| failure.at(&self.site.id))?;
             if let Some(found) = page.items.into_iter().find(|item| is_named(item, native)) {
                 return Ok(Some(found));
             }
@@ -130,7 +176,10 @@ impl Modern {
     /// The headers every request of this method has.
     pub(crate) fn headers(&self, method: Method) -> Vec<(HeaderName, HeaderValue)> {
         vec![
-            (PROTOCOL_VERSION, HeaderValue::from_static(self.tongue.revision().as_str())),
+            (
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(self.tongue.revision().as_str()),
+            ),
             (METHOD, HeaderValue::from_static(method.as_str())),
         ]
     }
@@ -142,16 +191,23 @@ impl Modern {
         listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        // The head is gone before the reply is waited for: what is there while a future waits makes it larger.
+        // The head is gone before the reply is waited for: what is there while a future waits makes
+        // it larger.
         let reply = match exchange::post(&self.site, &self.http, headers, body, id).await? {
-            Headed::Answer(_, answer) => talk::reply(self.site.clone(), answer, listener, Pending::new(None, id)),
+            Headed::Answer(_, answer) => {
+                talk::reply(self.site.clone(), answer, listener, Pending::new(None, id))
+            }
             Headed::Accepted => {
                 let text = "The upstream took a request and gave no answer";
                 return Err(self.site.fail(FailureKind::BadAnswer, text).into());
             }
             Headed::Refused(refused) => {
                 let refusal = refused.into_refusal(&self.site);
-                return Err(if is_strange(&refusal) { refusal.doubtful() } else { refusal });
+                return Err(if is_strange(&refusal) {
+                    refusal.doubtful()
+                } else {
+                    refusal
+                });
             }
         };
         Ok(reply.await)
@@ -164,11 +220,15 @@ impl Modern {
         headers: &mut Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), Refusal> {
         let Some(tool) = tool else { return Ok(()) };
-        let Ok(mirrors) = lower::mirrors(tool) else { return Ok(()) };
+        let Ok(mirrors) = lower::mirrors(tool) else {
+            return Ok(());
+        };
         let arguments = outbound.call.params.arguments().ok().flatten();
         if let Some(variant) = lower::case_variant(tool, &mirrors, arguments.as_deref()) {
             let variant: String = variant.chars().take(64).collect();
-            let text = format!("The argument `{variant}` differs in case alone from one that is repeated as a header");
+            let text = format!(
+                "The argument `{variant}` differs in case alone from one that is repeated as a header"
+            );
             return Err(self.site.fail(FailureKind::InvalidParams, text).into());
         }
         for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {
@@ -181,9 +241,12 @@ impl Modern {
     }
 }
 
-/// True for an error that a server of this era has no reason for: another one may have taken its place.
+/// True for an error that a server of this era has no reason for: another one may have taken its
+/// place.
 fn is_strange(refusal: &Refusal) -> bool {
-    let FailureKind::Upstream(error) = refusal.failure.kind() else { return false };
+    let FailureKind::Upstream(error) = refusal.failure.kind() else {
+        return false;
+    };
     !matches!(
         error.code,
         code::METHOD_NOT_FOUND
@@ -195,8 +258,13 @@ fn is_strange(refusal: &Refusal) -> bool {
 }
 
 fn header_value(text: &str, site: &Site) -> Result<HeaderValue, Refusal> {
-    HeaderValue::from_str(text)
-        .map_err(|_| site.fail(FailureKind::InvalidParams, "A value cannot be sent as a header").into())
+    HeaderValue::from_str(text).map_err(|_| {
+        site.fail(
+            FailureKind::InvalidParams,
+            "A value cannot be sent as a header",
+        )
+        .into()
+    })
 }
 
 fn is_named(tool: &[u8], native: &str) -> bool {

@@ -1,7 +1,7 @@
 //! The sessions of one legacy server: who uses which, when one is opened anew, when one is closed.
 //!
-//! Opening is single-flight for each key, and after a failure one at a time and paced for the whole server, so that a
-//! server that comes back is not stormed.
+//! Opening is single-flight for each key, and after a failure one at a time and paced for the whole
+//! server, so that a server that comes back is not stormed.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,8 @@ pub(crate) struct Pool {
     spoken: OnceLock<Revision>,
 }
 
-/// Who shares a session: never two principals, unless the operator says so. Bounded by `Bounds::sessions`.
+/// Who shares a session: never two principals, unless the operator says so. Bounded by
+/// `Bounds::sessions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     principal: Option<Principal>,
@@ -70,7 +71,8 @@ struct ExportedPlace {
     session: ExportedSession,
 }
 
-/// Sessions of another process, until the server is known to be of an era that has sessions. Bounded by the sessions of a pool.
+/// Sessions of another process, until the server is known to be of an era that has sessions.
+/// Bounded by the sessions of a pool.
 #[derive(Debug, Default)]
 pub(super) struct ImportedSessions(Mutex<Vec<Bytes>>);
 
@@ -96,7 +98,12 @@ pub(crate) struct SessionPlace {
 }
 
 impl Pool {
-    pub(super) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
+    pub(super) fn new(
+        site: Arc<Site>,
+        http: Http,
+        offered: Revision,
+        sharing: Sharing,
+    ) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::new(site.bounds.sessions, 0),
             standing: StandingPlaces::new(site.bounds.standing),
@@ -125,8 +132,13 @@ impl Pool {
         self.slots.len()
     }
 
-    /// Makes a call in the session that belongs to it, with the caller's `own` client where it has one.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
+    /// Makes a call in the session that belongs to it, with the caller's `own` client where it has
+    /// one.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &Outbound,
+        own: Option<Http>,
+    ) -> Result<Reply, Refusal> {
         let place = self.place(outbound).ok_or_else(|| self.is_full())?;
         let session = self.session_at(&place, own.as_ref()).await?;
         self.call_in(&place, &session, outbound, own).await
@@ -155,7 +167,9 @@ impl Pool {
 
     /// The same, where the session is the client's alone.
     pub(crate) fn own_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
-        self.key(outbound).session.and_then(|_| self.free_place(outbound))
+        self.key(outbound)
+            .session
+            .and_then(|_| self.free_place(outbound))
     }
 
     /// The session of this place, opened if there is none.
@@ -187,15 +201,30 @@ impl Pool {
 
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
-        self.open(Behind { class, client: None }, &self.http).await
+        self.open(
+            Behind {
+                class,
+                client: None,
+            },
+            &self.http,
+        )
+        .await
     }
 
     /// Opens a session outside of the pool with this client, to see whether the server does.
     pub(crate) async fn try_open(&self, http: &Http) -> Result<Arc<Session>, Refusal> {
-        self.open(Behind { class: CapabilityClass::BASE, client: None }, http).await
+        self.open(
+            Behind {
+                class: CapabilityClass::BASE,
+                client: None,
+            },
+            http,
+        )
+        .await
     }
 
-    /// Describes the sessions for the process that takes this one's place, to which they belong from now on.
+    /// Describes the sessions for the process that takes this one's place, to which they belong
+    /// from now on.
     pub(crate) fn export(&self) -> Vec<Bytes> {
         let describe = |(key, session): (Key, Arc<Session>)| {
             let place = ExportedPlace {
@@ -216,12 +245,20 @@ impl Pool {
             return;
         }
         self.sweep();
-        let sessions: Vec<_> = described.iter().filter_map(|place| self.adopt(place)).collect();
+        let sessions: Vec<_> = described
+            .iter()
+            .filter_map(|place| self.adopt(place))
+            .collect();
         let pool = self.clone();
         // Each of them asks the server for a stream, some of them at a time.
         self.site.background(async move {
-            let standing = sessions.into_iter().map(|session| session.stand_again(&pool.standing));
-            stream::iter(standing).buffer_unordered(STREAMS_AT_ONCE).collect::<()>().await;
+            let standing = sessions
+                .into_iter()
+                .map(|session| session.stand_again(&pool.standing));
+            stream::iter(standing)
+                .buffer_unordered(STREAMS_AT_ONCE)
+                .collect::<()>()
+                .await;
         });
     }
 
@@ -232,10 +269,19 @@ impl Pool {
             None => None,
         };
         let class = CapabilityClass::from_bits(place.class);
-        let key = Key { principal: place.owner.principal(), class, session: client };
+        let key = Key {
+            principal: place.owner.principal(),
+            class,
+            session: client,
+        };
         let slot = self.slots.free_slot(&key, self.site.millis())?;
         let behind = Behind { class, client };
-        let session = Arc::new(Session::import(&self.site, &self.http, behind, place.session)?);
+        let session = Arc::new(Session::import(
+            &self.site,
+            &self.http,
+            behind,
+            place.session,
+        )?);
         let _one = slot.opening.try_lock().ok()?;
         if slot.current.load().is_some() {
             session.leave();
@@ -252,20 +298,32 @@ impl Pool {
         futures_util::future::join_all(open.iter().map(|session| session.close())).await;
     }
 
-    /// The part of a client's class that is carried to the server. What clients show is told, too: sessions are opened as they are
-    /// needed, a child is one for all.
+    /// The part of a client's class that is carried to the server. What clients show is told, too:
+    /// sessions are opened as they are needed, a child is one for all.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        self.site.carries(Tongue::new(self.offered)).with(CapabilityClass::UI)
+        self.site
+            .carries(Tongue::new(self.offered))
+            .with(CapabilityClass::UI)
     }
 
     /// Something happened to sessions of clients: the sessions that are their own hear of that.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        let is_its_own = |key: &Key| key.session.is_some_and(|session| sessions.contains(&session));
+        let is_its_own = |key: &Key| {
+            key.session
+                .is_some_and(|session| sessions.contains(&session))
+        };
         match news {
-            SessionNews::Ended => self.slots.take_where(is_its_own).into_iter().for_each(|gone| self.end(Some(gone))),
+            SessionNews::Ended => self
+                .slots
+                .take_where(is_its_own)
+                .into_iter()
+                .for_each(|gone| self.end(Some(gone))),
             SessionNews::RootsChanged => {
                 let told = |key: &Key| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
-                self.slots.those(told).iter().for_each(|session| session.send(lower::roots_changed()));
+                self.slots
+                    .those(told)
+                    .iter()
+                    .for_each(|session| session.send(lower::roots_changed()));
             }
         }
     }
@@ -273,30 +331,55 @@ impl Pool {
     fn key(&self, outbound: &Outbound) -> Key {
         let class = outbound.call.capabilities.class.cut(self.carries());
         match self.sharing {
-            // Whoever can be asked has a session of its own: what a server asks there concerns nobody else.
-            Sharing::Shared if class == CapabilityClass::BASE => Key { principal: None, class, session: None },
-            Sharing::Shared | Sharing::Principal => {
-                Key { principal: Some(outbound.principal.clone()), class, session: outbound.call.session }
-            }
+            // Whoever can be asked has a session of its own: what a server asks there concerns
+            // nobody else.
+            Sharing::Shared if class == CapabilityClass::BASE => Key {
+                principal: None,
+                class,
+                session: None,
+            },
+            Sharing::Shared | Sharing::Principal => Key {
+                principal: Some(outbound.principal.clone()),
+                class,
+                session: outbound.call.session,
+            },
         }
     }
 
     /// The slot's session, opened if there is none.
-    async fn session(&self, slot: &Slot<Session>, key: &Key, own: Option<&Http>) -> Result<Arc<Session>, Refusal> {
+    async fn session(
+        &self,
+        slot: &Slot<Session>,
+        key: &Key,
+        own: Option<&Http>,
+    ) -> Result<Arc<Session>, Refusal> {
         match slot.current.load_full() {
             Some(session) if !session.over().is_cancelled() => Ok(session),
             _ => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
         }
     }
 
-    async fn opened(&self, slot: &Slot<Session>, key: &Key, http: &Http) -> Result<Arc<Session>, Refusal> {
+    async fn opened(
+        &self,
+        slot: &Slot<Session>,
+        key: &Key,
+        http: &Http,
+    ) -> Result<Arc<Session>, Refusal> {
         let _one = slot.opening.lock().await;
         match slot.current.load_full() {
             Some(session) if session.over().is_cancelled() => slot.forget(&session),
             Some(session) => return Ok(session),
             None => {}
         }
-        let session = self.open(Behind { class: key.class, client: key.session }, http).await?;
+        let session = self
+            .open(
+                Behind {
+                    class: key.class,
+                    client: key.session,
+                },
+                http,
+            )
+            .await?;
         session.stand(&self.standing).await;
         slot.current.store(Some(session.clone()));
         Ok(session)
@@ -306,7 +389,10 @@ impl Pool {
         // While all is well sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
-            let turn = self.attempt.try_lock().map_err(|_| self.wait(Duration::ZERO))?;
+            let turn = self
+                .attempt
+                .try_lock()
+                .map_err(|_| self.wait(Duration::ZERO))?;
             let admitted = self.pace().admit(self.site.now());
             admitted.map_err(|wait| self.wait(wait))?;
             Some(turn)
@@ -353,7 +439,10 @@ impl Pool {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let Some(pool) = pool.upgrade() else { return };
-                let before = pool.site.millis().saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                let before = pool
+                    .site
+                    .millis()
+                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
                 for session in pool.slots.take_unused(before) {
                     pool.end(Some(session));
                 }

@@ -1,4 +1,5 @@
-//! Which era a server over Streamable HTTP speaks: found out by a probe, once and again after failures.
+//! Which era a server over Streamable HTTP speaks: found out by a probe, once and again after
+//! failures.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -17,10 +18,12 @@ use crate::refusal::Refusal;
 use crate::settings::Protocol;
 use crate::stdio::{Origin, StdioServer, sse};
 
-/// How often a probe is made whose connection is lost each time, before the server is spoken to without an answer.
+/// How often a probe is made whose connection is lost each time, before the server is spoken to
+/// without an answer.
 const PROBES: usize = 3;
 
-/// How often in a row a modern server may give no answer to the probe before it is tried as another one.
+/// How often in a row a modern server may give no answer to the probe before it is tried as another
+/// one.
 const MOST_SILENCES: u32 = 3;
 
 /// What a probe found.
@@ -40,7 +43,8 @@ impl HttpServer {
         let admitted = self.pace().admit(self.site.now());
         admitted.map_err(|wait| {
             let last = self.pace().last_failure();
-            self.site.not_yet(last, "The upstream cannot be reached now", wait)
+            self.site
+                .not_yet(last, "The upstream cannot be reached now", wait)
         })?;
         let found = match self.probe().await {
             Ok(found) => found,
@@ -58,13 +62,16 @@ impl HttpServer {
         self.settle(found).await
     }
 
-    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is asked for again and taken note of
-    /// by the next call.
+    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is
+    /// asked for again and taken note of by the next call.
     pub(super) fn check_guess(&self) {
         let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
-        let (site, guess, doubtful) = (self.site.clone(), self.guess.clone(), self.doubtful.clone());
+        let (site, guess, doubtful) =
+            (self.site.clone(), self.guess.clone(), self.doubtful.clone());
         self.site.background(async move {
-            let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
+            let asked = modern
+                .ask(CapabilityClass::BASE, Method::Discover, &[])
+                .await;
             if matches!(judged(asked), Ok(Some(_))) {
                 doubtful.store(true, Ordering::Release);
             } else {
@@ -83,7 +90,8 @@ impl HttpServer {
             (Probed::Era(found), _) => found,
             // That it does not answer now does not make it another one, but it may be.
             (Probed::Nothing, Some(modern))
-                if matches!(*modern, Speaker::Modern(..)) && self.guess.times() <= MOST_SILENCES =>
+                if matches!(*modern, Speaker::Modern(..))
+                    && self.guess.times() <= MOST_SILENCES =>
             {
                 self.doubtful.store(false, Ordering::Release);
                 return Ok(modern);
@@ -95,7 +103,8 @@ impl HttpServer {
             }
             (Probed::Line, _) => {
                 let origin = Origin::Line(self.http.clone());
-                let line = StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
+                let line =
+                    StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
                 let speaker = Arc::new(Speaker::Line(Arc::new(line)));
                 self.speaker.store(Some(speaker.clone()));
                 self.doubtful.store(false, Ordering::Release);
@@ -114,19 +123,23 @@ impl HttpServer {
             }
             (Found::Modern(found), _) => {
                 let Discovered { revision, about } = *found;
-                // A server that refused the probe tells nothing of itself: its list and its changes are tried.
+                // A server that refused the probe tells nothing of itself: its list and its changes
+                // are tried.
                 let about = about.unwrap_or(About {
                     // A server that does not say is asked.
                     offers: ListKind::ALL.into_iter().collect(),
                     pushes: ListKind::ALL.into_iter().collect(),
                     ..About::default()
                 });
-                let modern = Modern::new(self.site.clone(), self.http.clone(), revision).with(&about.extensions);
+                let modern = Modern::new(self.site.clone(), self.http.clone(), revision)
+                    .with(&about.extensions);
                 Speaker::Modern(modern, about)
             }
             (Found::Foreign(versions), _) => {
                 let list: String = versions.join(", ").chars().take(200).collect();
-                let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
+                let text = format!(
+                    "The upstream speaks protocol versions that weir does not have: {list}"
+                );
                 return Err(self.site.fail(FailureKind::Unavailable, text).into());
             }
         };
@@ -151,7 +164,8 @@ impl HttpServer {
     /// Asks the server which era it speaks, unless the operator said so.
     ///
     /// # Errors
-    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing about its era.
+    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing
+    /// about its era.
     async fn probe(&self) -> Result<Probed, Refusal> {
         match self.protocol {
             Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
@@ -168,26 +182,36 @@ impl HttpServer {
         };
         Ok(match (self.protocol, found) {
             (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
-            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone answers so.
-            (Protocol::Auto, Found::Legacy(_)) if no_endpoint && sse::is_there(&self.site, &self.http).await => {
+            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone
+            // answers so.
+            (Protocol::Auto, Found::Legacy(_))
+                if no_endpoint && sse::is_there(&self.site, &self.http).await =>
+            {
                 Probed::Line
             }
             (_, found) => Probed::Era(found),
         })
     }
 
-    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server.
+    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the
+    /// server.
     async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
         let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
-        let is_lost =
-            |refusal: &Refusal| matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.unreached;
+        let is_lost = |refusal: &Refusal| {
+            matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.unreached
+        };
         for _ in 1..PROBES {
-            match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
+            match modern
+                .ask(CapabilityClass::BASE, Method::Discover, &[])
+                .await
+            {
                 Err(refusal) if is_lost(&refusal) => {}
                 asked => return asked,
             }
         }
-        modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await
+        modern
+            .ask(CapabilityClass::BASE, Method::Discover, &[])
+            .await
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
@@ -206,7 +230,11 @@ fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal
     };
     match refusal.failure.kind() {
         FailureKind::Upstream(error) => {
-            let error = ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
+            let error = ErrorObject {
+                code: error.code,
+                message: error.message.clone(),
+                data: error.data.clone(),
+            };
             Ok(Some(judge_probe(Some(&Err(error.to_json())))))
         }
         FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
@@ -219,5 +247,8 @@ fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal
 
 /// A modern server that does not say so.
 fn modern_unasked() -> Found {
-    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None }))
+    Found::Modern(Box::new(Discovered {
+        revision: Revision::MODERN,
+        about: None,
+    }))
 }

@@ -26,7 +26,8 @@ use crate::pace::least;
 use crate::site::Site;
 use crate::told::Told;
 
-/// A stream that lived shorter than this is not opened again at once; the wait doubles while it stays so.
+/// A stream that lived shorter than this is not opened again at once; the wait doubles while it
+/// stays so.
 const BRIEF: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
@@ -59,13 +60,26 @@ pub(crate) struct Reading(Option<AbortHandle>);
 impl Teller {
     pub(crate) fn new(updates: Option<Arc<Told>>) -> (Self, watch::Receiver<Seen>) {
         let (seen, heard) = watch::channel(Seen::default());
-        (Self { seen, updates, of_task: false }, heard)
+        (
+            Self {
+                seen,
+                updates,
+                of_task: false,
+            },
+            heard,
+        )
     }
 
     /// Tells of a task.
     pub(crate) fn of_task() -> (Self, watch::Receiver<Seen>) {
         let (teller, heard) = Self::new(None);
-        (Self { of_task: true, ..teller }, heard)
+        (
+            Self {
+                of_task: true,
+                ..teller
+            },
+            heard,
+        )
     }
 
     fn changed(&self, kinds: Kinds) {
@@ -91,7 +105,8 @@ impl Drop for Reading {
     }
 }
 
-/// Begins to read the GET stream of a session; `None` where it has none. With an `alone`, its client is asked there.
+/// Begins to read the GET stream of a session; `None` where it has none. With an `alone`, its
+/// client is asked there.
 ///
 /// The session is not kept by its reader: it ends when nobody else has it.
 pub(crate) async fn begin(
@@ -141,8 +156,13 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
     }
     let (http, site) = (session.http(), session.site());
     drop(session);
-    let (head, body) = http.send(Verb::GET, headers, Bytes::new()).await.ok()?.into_parts();
-    let is_stream = head.status == StatusCode::OK && media_type(&head.headers).as_deref() == Some("text/event-stream");
+    let (head, body) = http
+        .send(Verb::GET, headers, Bytes::new())
+        .await
+        .ok()?
+        .into_parts();
+    let is_stream = head.status == StatusCode::OK
+        && media_type(&head.headers).as_deref() == Some("text/event-stream");
     is_stream.then(|| Answer::events(body, &site).endless())
 }
 
@@ -151,7 +171,16 @@ pub(crate) async fn listen(site: Arc<Site>, subscription: Subscription, teller: 
     let Subscription { mut stream, id } = subscription;
     let request = Some(id);
     let (last_event, retry) = (None, None);
-    let mut reader = Reader { site, teller, session: None, request, alone: None, last_event, retry, heard: false };
+    let mut reader = Reader {
+        site,
+        teller,
+        session: None,
+        request,
+        alone: None,
+        last_event,
+        retry,
+        heard: false,
+    };
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
 }
@@ -172,25 +201,40 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads a session's GET stream. A server may end it at any time to have it opened again; what happened in between is
-    /// unknown, so that counts as a change.
+    /// Reads a session's GET stream. A server may end it at any time to have it opened again; what
+    /// happened in between is unknown, so that counts as a change.
     async fn read_on(mut self, mut stream: Answer) {
         let mut wait = FIRST_WAIT;
         let mut in_vain = 0;
         loop {
             let began = Instant::now();
-            let over = self.session().map(|session| session.over().clone()).unwrap_or_default();
+            let over = self
+                .session()
+                .map(|session| session.over().clone())
+                .unwrap_or_default();
             self.heard = false;
-            if over.run_until_cancelled(self.read(&mut stream)).await.is_none() {
+            if over
+                .run_until_cancelled(self.read(&mut stream))
+                .await
+                .is_none()
+            {
                 return self.lost("weir ended the session");
             }
             let brief = began.elapsed() < BRIEF;
-            wait = if brief { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
+            wait = if brief {
+                (wait * 2).min(LAST_WAIT)
+            } else {
+                FIRST_WAIT
+            };
             // A server that polls its clients so says something on each stream.
             in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
-            let asked = self.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
+            let asked = self
+                .retry
+                .map(|millis| Duration::from_millis(millis).min(LONGEST));
             tokio::time::sleep(asked.unwrap_or(wait / 2).max(least(in_vain))).await;
-            let Some(session) = self.session() else { return };
+            let Some(session) = self.session() else {
+                return;
+            };
             session.heard(false);
             match get(session, self.last_event.clone()).await {
                 Some(again) => stream = again,
@@ -222,7 +266,11 @@ impl Reader {
     }
 
     /// The next part of the stream. Answers of the client go out meanwhile.
-    fn poll_part(&mut self, stream: &mut Answer, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, AnswerError>> {
+    fn poll_part(
+        &mut self,
+        stream: &mut Answer,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Part>, AnswerError>> {
         if let Some(alone) = &mut self.alone {
             let session = &self.session;
             alone.poll(cx, |message| {
@@ -263,9 +311,10 @@ impl Reader {
     fn messages(&self, bytes: Bytes) -> Vec<Message> {
         match Incoming::parse(bytes, &limits()) {
             Ok(Incoming::One(message)) => vec![message],
-            Ok(Incoming::Batch(items)) => {
-                items.into_iter().filter_map(|item| Message::parse(item, &limits()).ok()).collect()
-            }
+            Ok(Incoming::Batch(items)) => items
+                .into_iter()
+                .filter_map(|item| Message::parse(item, &limits()).ok())
+                .collect(),
             Err(_) => {
                 self.site.dropped("malformed");
                 Vec::new()
@@ -275,7 +324,10 @@ impl Reader {
 
     /// Takes one message; a text where it ends the stream.
     fn take(&mut self, message: Message) -> Option<&'static str> {
-        if self.session().is_some_and(|session| session.takes(&message)) {
+        if self
+            .session()
+            .is_some_and(|session| session.takes(&message))
+        {
             return None;
         }
         if let Some(alone) = &mut self.alone {
@@ -314,14 +366,20 @@ impl Reader {
         match message {
             Message::Notification(told) => match told.method.known() {
                 Some(
-                    method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged),
+                    method @ (Method::ToolsListChanged
+                    | Method::PromptsListChanged
+                    | Method::ResourcesListChanged),
                 ) => Heard::ListChanged(hop::lists_of(method)),
                 Some(_) => Heard::Nothing,
                 None => Heard::Dropped("unknown_notification"),
             },
-            Message::Request(request) if self.session.is_some() => Heard::Reply(hop::answer_alone(&request)),
+            Message::Request(request) if self.session.is_some() => {
+                Heard::Reply(hop::answer_alone(&request))
+            }
             Message::Request(_) => Heard::Dropped("server_request"),
-            message @ Message::Response(_) if self.request.is_none() || hop::addressee(&message) != self.request => {
+            message @ Message::Response(_)
+                if self.request.is_none() || hop::addressee(&message) != self.request =>
+            {
                 Heard::Dropped("unknown_id")
             }
             Message::Response(response) => Heard::Answer(response.outcome),

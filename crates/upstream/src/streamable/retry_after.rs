@@ -1,4 +1,5 @@
-//! How long a server asks to be left alone: `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
+//! How long a server asks to be left alone: `Retry-After` in seconds or as a date (RFC 9110,
+//! 10.2.3).
 //!
 //! Only what is needed to wait is read of a date; it is no calendar.
 
@@ -9,21 +10,32 @@ use http::{HeaderMap, header};
 /// Nobody is told to wait longer, whatever a server says.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The wait that an answer asks for; `None` where it names none, or none that can be read. A date is held against the
-/// server's own `Date`, so that the two clocks need not agree, and against `now` where there is none.
+/// The wait that an answer asks for; `None` where it names none, or none that can be read. A date
+/// is held against the server's own `Date`, so that the two clocks need not agree, and against
+/// `now` where there is none.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than a number has are longer than the longest, too.
-        return Some(text.parse().map_or(LONGEST, Duration::from_secs).min(LONGEST));
+        return Some(
+            text.parse()
+                .map_or(LONGEST, Duration::from_secs)
+                .min(LONGEST),
+        );
     }
     let then = since_epoch(text)?;
-    let said = headers.get(header::DATE).and_then(|date| since_epoch(date.to_str().ok()?.trim()));
-    let now = said.unwrap_or_else(|| now.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()));
+    let said = headers
+        .get(header::DATE)
+        .and_then(|date| since_epoch(date.to_str().ok()?.trim()));
+    let now = said.unwrap_or_else(|| {
+        now.duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs())
+    });
     Some(Duration::from_secs(then.saturating_sub(now)).min(LONGEST))
 }
 
-/// Seconds since 1970 of an HTTP date in any of its three forms (RFC 9110, 5.6.7). The day of the week is not looked at.
+/// Seconds since 1970 of an HTTP date in any of its three forms (RFC 9110, 5.6.7). The day of the
+/// week is not looked at.
 fn since_epoch(text: &str) -> Option<u64> {
     let mut words = [""; 6];
     let mut count = 0;
@@ -43,7 +55,10 @@ fn since_epoch(text: &str) -> Option<u64> {
     let mut part = |most: u64| number(parts.next()?, 2).filter(|value| *value <= most);
     // A leap second is a second.
     let (hours, minutes, seconds) = (part(23)?, part(59)?, part(60)?);
-    parts.next().is_none().then_some(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+    parts
+        .next()
+        .is_none()
+        .then_some(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
 }
 
 /// At most so many digits, and nothing else.
@@ -54,7 +69,9 @@ fn number(text: &str, most: usize) -> Option<u64> {
 
 /// Days since 1970 of a day of the Gregorian calendar.
 fn days(year: u64, month: &str, day: u64, short: bool) -> Option<u64> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
     const LENGTHS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let year = match (short, year) {
         (true, 70..) => 1900 + year,
@@ -63,7 +80,9 @@ fn days(year: u64, month: &str, day: u64, short: bool) -> Option<u64> {
         (false, _) => return None,
     };
     let month = MONTHS.iter().position(|name| *name == month)?;
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let leap_day = u64::from(is_leap(year));
     if day == 0 || day > LENGTHS[month] + if month == 1 { leap_day } else { 0 } {
         return None;
@@ -83,7 +102,10 @@ mod tests {
 
     fn wait(retry: &str, date: Option<&str>) -> Option<u64> {
         let mut headers = HeaderMap::new();
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_bytes(retry.as_bytes()).unwrap());
+        headers.insert(
+            header::RETRY_AFTER,
+            HeaderValue::from_bytes(retry.as_bytes()).unwrap(),
+        );
         if let Some(date) = date {
             headers.insert(header::DATE, date.parse().unwrap());
         }
@@ -115,7 +137,10 @@ mod tests {
         let date = Some("Tue, 29 Feb 2028 23:59:50 GMT");
         assert_eq!(wait("Wed, 01 Mar 2028 00:00:05 GMT", date), Some(15));
         assert_eq!(wait("Tue, 29 Feb 2028 23:59:50 GMT", date), Some(0));
-        assert_eq!(wait("Wed, 01 Mar 2028 00:00:05 GMT", Some("some time")), Some(86_400));
+        assert_eq!(
+            wait("Wed, 01 Mar 2028 00:00:05 GMT", Some("some time")),
+            Some(86_400)
+        );
         assert_eq!(wait("7", date), Some(7));
     }
 
@@ -151,10 +176,16 @@ mod tests {
         let mut counted = 0;
         for year in 1970..2405_u64 {
             assert_eq!(days(year, "Jan", 1, false), Some(counted), "{year}");
-            assert_eq!(days(year, "Dec", 31, false).unwrap() + 1, days(year + 1, "Jan", 1, false).unwrap());
+            assert_eq!(
+                days(year, "Dec", 31, false).unwrap() + 1,
+                days(year + 1, "Jan", 1, false).unwrap()
+            );
             counted = days(year, "Dec", 31, false).unwrap() + 1;
         }
         // 400 years are 146,097 days.
-        assert_eq!(days(2370, "Mar", 1, false).unwrap() - days(1970, "Mar", 1, false).unwrap(), 146_097);
+        assert_eq!(
+            days(2370, "Mar", 1, false).unwrap() - days(1970, "Mar", 1, false).unwrap(),
+            146_097
+        );
     }
 }

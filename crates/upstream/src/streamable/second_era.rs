@@ -1,5 +1,5 @@
-//! The sessions of a server that speaks both eras: it is a modern one to weir's own watch and to modern clients, and a legacy one
-//! to clients with sessions, whom it can ask while a call runs.
+//! The sessions of a server that speaks both eras: it is a modern one to weir's own watch and to
+//! modern clients, and a legacy one to clients with sessions, whom it can ask while a call runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct SecondEra {
     pool: ArcSwapOption<Pool>,
-    /// True once the server has refused to open a session, or opened one without an id, until it is found anew.
+    /// True once the server has refused to open a session, or opened one without an id, until it is
+    /// found anew.
     is_refused: AtomicBool,
     /// Held while it is looked for: others wait for the outcome.
     looking: tokio::sync::Mutex<()>,
@@ -35,7 +36,10 @@ pub(super) struct SecondEra {
 impl SecondEra {
     /// With the sessions of another process, once it has them.
     pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
-        Self { imported, ..Self::default() }
+        Self {
+            imported,
+            ..Self::default()
+        }
     }
 
     /// The sessions, where the server is known to have them.
@@ -48,8 +52,9 @@ impl SecondEra {
         self.is_refused.load(Ordering::Acquire)
     }
 
-    /// The sessions, looked for with the caller's `own` client where it has one, if it is not known whether there are any. `None` where
-    /// the server refuses sessions, or could not be asked: then it is asked again in time. The session that is opened to find out is ended.
+    /// The sessions, looked for with the caller's `own` client where it has one, if it is not known
+    /// whether there are any. `None` where the server refuses sessions, or could not be asked: then
+    /// it is asked again in time. The session that is opened to find out is ended.
     ///
     /// Cancel safe: another caller looks then.
     pub(super) async fn find(
@@ -69,7 +74,10 @@ impl SecondEra {
         if let Some(pool) = self.known() {
             return Some(pool);
         }
-        self.pace().admit(site.now()).ok().filter(|()| !self.is_refused())?;
+        self.pace()
+            .admit(site.now())
+            .ok()
+            .filter(|()| !self.is_refused())?;
         let pool = Pool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
         match timeout(PATIENCE, pool.try_open(own.unwrap_or(http))).await {
             // Without a session the server can ask no more than it can in its modern era.
@@ -87,14 +95,18 @@ impl SecondEra {
                 Some(pool)
             }
             refused => {
-                self.is_refused.store(matches!(&refused, Ok(Err(refusal)) if refuses(refusal)), Ordering::Release);
+                self.is_refused.store(
+                    matches!(&refused, Ok(Err(refusal)) if refuses(refusal)),
+                    Ordering::Release,
+                );
                 self.pace().failed(site.now(), &*site.random);
                 None
             }
         }
     }
 
-    /// Takes note of a session that was not opened: a server that refuses them is spoken to without. Gives the sessions to be ended.
+    /// Takes note of a session that was not opened: a server that refuses them is spoken to
+    /// without. Gives the sessions to be ended.
     pub(super) fn note(&self, refusal: &Refusal) -> Option<Arc<Pool>> {
         if !refuses(refusal) {
             return None;

@@ -1,4 +1,5 @@
-//! One legacy session over HTTP: opened by `initialize`, named by the id the server gave, ended by DELETE.
+//! One legacy session over HTTP: opened by `initialize`, named by the id the server gave, ended by
+//! DELETE.
 //!
 //! It does not open itself again: that is the pool's business.
 
@@ -78,7 +79,8 @@ pub(crate) struct Session {
     was_read: bool,
 }
 
-/// What a message is posted with: the client to post it by, and its share of the memory of all that waits.
+/// What a message is posted with: the client to post it by, and its share of the memory of all that
+/// waits.
 type PostContext = (Arc<Http>, Reservation);
 
 /// The time that a server has to take note of a session's end.
@@ -97,7 +99,8 @@ impl Session {
     /// `initialize` and `notifications/initialized`.
     ///
     /// # Errors
-    /// As a request's. A server that answers neither with a session nor with an error is no MCP server.
+    /// As a request's. A server that answers neither with a session nor with an error is no MCP
+    /// server.
     pub(crate) async fn open(
         site: &Arc<Site>,
         http: &Http,
@@ -108,24 +111,39 @@ impl Session {
             let id = site.next_id();
             let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-            // A modern server is asked like this whether it has sessions, and wants the method of every request as a header.
-            let own = vec![(exchange::METHOD, HeaderValue::from_static(Method::Initialize.as_str()))];
+            // A modern server is asked like this whether it has sessions, and wants the method of
+            // every request as a header.
+            let own = vec![(
+                exchange::METHOD,
+                HeaderValue::from_static(Method::Initialize.as_str()),
+            )];
             let (named, answer) = match exchange::post(site, http, own, body, id).await? {
                 Headed::Answer(named, answer) => (named, answer),
                 Headed::Accepted => {
-                    return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());
+                    return Err(site
+                        .fail(
+                            FailureKind::BadAnswer,
+                            "The upstream gave no answer to initialize",
+                        )
+                        .into());
                 }
-                Headed::Refused(refused) if refused.is_no_endpoint() => return Err(not_there(site, refused.status)),
+                Headed::Refused(refused) if refused.is_no_endpoint() => {
+                    return Err(not_there(site, refused.status));
+                }
                 Headed::Refused(refused) => return Err(unopened(site, refused.into_refusal(site))),
             };
             let tongue = Tongue::new(offered);
             let ear = Ear::modern(id, false, None);
             let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
-            let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
+            let result = settle::result(site, reply)
+                .await
+                .map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, behind), named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-            exchange::tell(site, http, session.headers(), told).await.map_err(|refusal| unopened(site, refusal))?;
+            exchange::tell(site, http, session.headers(), told)
+                .await
+                .map_err(|refusal| unopened(site, refusal))?;
             Ok(Arc::new(session))
         })
         .await
@@ -139,10 +157,14 @@ impl Session {
     ) -> Result<Self, Refusal> {
         let (revision, about) = hop::initialized(result);
         let Some(revision) = revision else {
-            let text = "The upstream answered initialize with a protocol version that weir does not have";
+            let text =
+                "The upstream answered initialize with a protocol version that weir does not have";
             return Err(site.fail(FailureKind::BadAnswer, text).into());
         };
-        let has_logging = about.capabilities.as_ref().is_some_and(|all| scan::find(all, "logging").is_some());
+        let has_logging = about
+            .capabilities
+            .as_ref()
+            .is_some_and(|all| scan::find(all, "logging").is_some());
         let id = id.map(|mut id| {
             // Whoever knows it can use the session.
             id.set_sensitive(true);
@@ -170,8 +192,9 @@ impl Session {
         })
     }
 
-    /// Begins to read the standing stream, where the client can be asked there, or where changes of the session's own lists are heard,
-    /// if there is a place for that. It must be open before the first call.
+    /// Begins to read the standing stream, where the client can be asked there, or where changes of
+    /// the session's own lists are heard, if there is a place for that. It must be open before the
+    /// first call.
     pub(crate) async fn stand(self: &Arc<Self>, places: &StandingPlaces) {
         if let Some(standing) = self.standing_stream(places) {
             self.read(standing).await;
@@ -181,13 +204,19 @@ impl Session {
     fn standing_stream(self: &Arc<Self>, places: &StandingPlaces) -> Option<Arc<Standing>> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
-            let lists = self.site.session_lists.open(self.site.id.clone(), self.about.pushes, own);
+            let lists = self
+                .site
+                .session_lists
+                .open(self.site.id.clone(), self.about.pushes, own);
             lists.serves(client);
             let _first = self.lists.set(lists);
         }
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
-            None if self.lists.get().is_some() && !self.about.pushes.is_empty() && places.take(self) => {
+            None if self.lists.get().is_some()
+                && !self.about.pushes.is_empty()
+                && places.take(self) =>
+            {
                 Standing::unasked(&self.site)
             }
             None => return None,
@@ -215,9 +244,12 @@ impl Session {
         }
     }
 
-    /// Takes a message of the standing stream that is about the session's own lists or their resources; false where it is not.
+    /// Takes a message of the standing stream that is about the session's own lists or their
+    /// resources; false where it is not.
     pub(crate) fn takes(&self, message: &Message) -> bool {
-        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else { return false };
+        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
+            return false;
+        };
         let kinds = told.method.known().map(hop::lists_of).unwrap_or_default();
         if !kinds.is_empty() {
             lists.changed(kinds);
@@ -233,7 +265,8 @@ impl Session {
         }
     }
 
-    /// Begins to read it for the progress of tasks, in a session whose client cannot be asked anything.
+    /// Begins to read it for the progress of tasks, in a session whose client cannot be asked
+    /// anything.
     async fn hear_of_tasks(self: &Arc<Self>) {
         if !self.hears_of_tasks.swap(true, Ordering::Relaxed) {
             self.read(Standing::unasked(&self.site)).await;
@@ -262,7 +295,11 @@ impl Session {
     }
 
     /// Makes a call, with the caller's `own` client where it has one.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &Outbound,
+        own: Option<Http>,
+    ) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         if let Some(lists) = self.lists.get() {
             lists.called();
@@ -272,7 +309,8 @@ impl Session {
             None => self.http(),
             Some(own) => {
                 let own = Arc::new(own);
-                // What belongs to no call, such as the end of the session, is said with the newest token.
+                // What belongs to no call, such as the end of the session, is said with the newest
+                // token.
                 self.http.store(own.clone());
                 own
             }
@@ -282,36 +320,66 @@ impl Session {
         }
         let id = self.site.next_id();
         outbound.carried_in.note(self.tongue.revision());
-        let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info, &[]));
-        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, asks::may_ask_in(call));
-        let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
+        let body = self.tongue.call(
+            id,
+            call,
+            &outbound.native,
+            (self.class, &self.site.client_info, &[]),
+        );
+        let ear = self
+            .tongue
+            .ear(id, call.wants_progress, call.log_level)
+            .asking(self.class, asks::may_ask_in(call));
+        let headers = self
+            .headers()
+            .into_iter()
+            .chain(exchange::traced(&call.trace))
+            .collect();
         let task = Listener::takes_task(self.tongue, call, self.class);
         let tracked = self.site.tracks.begin(id, outbound);
         if tracked.is_some() {
             Box::pin(self.hear_of_tasks()).await;
         }
         let (class, whole) = (CapabilityClass::BASE, outbound.whole);
-        let listener = Listener { tongue: self.tongue, ear, class, task, tracked, whole, unsplit: false };
+        let listener = Listener {
+            tongue: self.tongue,
+            ear,
+            class,
+            task,
+            tracked,
+            whole,
+            unsplit: false,
+        };
         self.post(&http, (headers, body), listener, id).await
     }
 
     /// Makes a request of weir's own and gives its whole result.
-    pub(crate) async fn ask(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, Refusal> {
         let asked = repeat::asked(&self.site, method, || self.ask_once(method, members));
         settle::in_time(&self.site, asked).await
     }
 
-    async fn ask_once(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
+    async fn ask_once(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, Refusal> {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
         let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
         let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
-        let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
+        let reply = self
+            .post(&self.http(), (self.headers(), body), listener, id)
+            .await?;
         Ok(settle::result(&self.site, reply).await?)
     }
 
-    /// Makes sure that the server tells messages from `level` up. Sessions only become more talkative: each call
-    /// listens from its own level up.
+    /// Makes sure that the server tells messages from `level` up. Sessions only become more
+    /// talkative: each call listens from its own level up.
     async fn want_level(self: &Arc<Self>, level: LogLevel) -> Result<(), Refusal> {
         if !self.has_logging {
             return Ok(());
@@ -320,7 +388,13 @@ impl Session {
         if current.is_some_and(|current| current <= level) {
             return Ok(());
         }
-        match self.ask(Method::LoggingSetLevel, &[("level", &lower::json(level.as_str()))]).await {
+        match self
+            .ask(
+                Method::LoggingSetLevel,
+                &[("level", &lower::json(level.as_str()))],
+            )
+            .await
+        {
             Err(refusal) if refusal.proof.is_some() || refusal.unreached => return Err(refusal),
             // A server that does not take the level still serves the call.
             Err(_) => self.site.dropped("set_level_refused"),
@@ -337,7 +411,10 @@ impl Session {
         listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        let entry = self.standing.as_ref().map(|standing| standing.enter(id, listener.ear.may_be_asked()));
+        let entry = self
+            .standing
+            .as_ref()
+            .map(|standing| standing.enter(id, listener.ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
         // As in `Modern::post`, the head is gone before the reply is waited for.
         let outcome = match exchange::post(&self.site, http, headers, body, id).await {
@@ -361,8 +438,8 @@ impl Session {
         outcome.await
     }
 
-    /// Whether a refusal means that the session is gone: 404 says so where it is beyond doubt about this request; it, and 400, say
-    /// so where a ping fails the same way.
+    /// Whether a refusal means that the session is gone: 404 says so where it is beyond doubt about
+    /// this request; it, and 400, say so where a ping fails the same way.
     async fn refused(&self, refused: Refused) -> Refusal {
         let lost = self.id.is_some()
             && match refused.status {
@@ -374,20 +451,30 @@ impl Session {
         // A modern server may have taken its place.
         let is_modern = refused.is_modern();
         let refusal = refused.into_refusal(&self.site);
-        let refusal = if is_modern { refusal.doubtful() } else { refusal };
+        let refusal = if is_modern {
+            refusal.doubtful()
+        } else {
+            refusal
+        };
         if lost {
-            let failure = self.site.fail(FailureKind::Unavailable, "The upstream lost the session");
+            let failure = self
+                .site
+                .fail(FailureKind::Unavailable, "The upstream lost the session");
             return Refusal::new(failure).proven(Some(Proof::SessionLost));
         }
         refusal
     }
 
-    /// True if a ping in this session is refused as well. A server that does not know the method is not the one that
-    /// opened the session.
+    /// True if a ping in this session is refused as well. A server that does not know the method is
+    /// not the one that opened the session.
     async fn is_unknown(&self) -> bool {
         let (http, id) = (self.http().anew(), self.site.next_id());
         let body = lower::legacy_request(id, Method::Ping, &[]);
-        let ping = settle::in_time(&self.site, exchange::post(&self.site, &http, self.headers(), body, id)).await;
+        let ping = settle::in_time(
+            &self.site,
+            exchange::post(&self.site, &http, self.headers(), body, id),
+        )
+        .await;
         let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
         matches!(ping, Ok(Headed::Refused(refused)) if gone.contains(&refused.status))
     }
@@ -400,7 +487,10 @@ impl Session {
         }
         let revision = self.tongue.revision();
         if revision.has_version_header() {
-            headers.push((PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str())));
+            headers.push((
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            ));
         }
         headers
     }
@@ -414,7 +504,8 @@ impl Session {
         self.http.load_full()
     }
 
-    /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
+    /// Tells the server that the session is over. A server may refuse that (405) or be gone: it
+    /// makes no difference.
     pub(crate) async fn close(&self) {
         self.stop_reading();
         if self.is_own() {
@@ -433,7 +524,12 @@ impl Session {
     }
 
     fn stop_reading(&self) {
-        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.reading
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 
     /// The server does not take what it is sent: the session ends, and with it what waits.
@@ -442,7 +538,8 @@ impl Session {
         self.stop_reading();
         if self.is_own() {
             let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
-            self.site.spawn(async move { farewell(&site, &http, headers).await });
+            self.site
+                .spawn(async move { farewell(&site, &http, headers).await });
         }
     }
 }
@@ -453,22 +550,34 @@ impl Drop for Session {
     }
 }
 
-/// Neither the modern probe nor `initialize` is taken at this URL. A server of 2024-11-05 alone answers so.
+/// Neither the modern probe nor `initialize` is taken at this URL. A server of 2024-11-05 alone
+/// answers so.
 fn not_there(site: &Site, status: StatusCode) -> Refusal {
     let text = format!(
         "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
         status.as_u16()
     );
     let failure = site.fail(FailureKind::Unavailable, text);
-    Refusal::new(failure.because("mend the path of `url`, which often ends in /mcp")).doubtful().answered()
+    Refusal::new(failure.because("mend the path of `url`, which often ends in /mcp"))
+        .doubtful()
+        .answered()
 }
 
-/// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.
+/// A session that was not opened. The server's own error is about the handshake, of which the
+/// client knows nothing.
 fn unopened(site: &Site, refusal: Refusal) -> Refusal {
     // Whatever it answered, no session is open and nothing ran.
-    if !matches!(refusal.failure.kind(), FailureKind::Upstream(_) | FailureKind::BadAnswer) {
+    if !matches!(
+        refusal.failure.kind(),
+        FailureKind::Upstream(_) | FailureKind::BadAnswer
+    ) {
         return refusal.doubtful();
     }
     let text = "The upstream refuses to open a session";
-    Refusal::new(site.fail(FailureKind::Unavailable, text).because(refusal.failure)).doubtful().answered()
+    Refusal::new(
+        site.fail(FailureKind::Unavailable, text)
+            .because(refusal.failure),
+    )
+    .doubtful()
+    .answered()
 }

@@ -1,8 +1,10 @@
-//! The standing stream (GET) of a session whose client can be asked. A server's question there names no call: it belongs to the
-//! call that is running, or else to the client itself, on its own standing stream.
+//! The standing stream (GET) of a session whose client can be asked. A server's question there
+//! names no call: it belongs to the call that is running, or else to the client itself, on its own
+//! standing stream.
 //!
-//! Source: 2025-11-25 transports, "Listening for Messages from the Server": such messages should have nothing to do with a
-//! running request. Many servers ask there in the middle of a call all the same.
+//! Source: 2025-11-25 transports, "Listening for Messages from the Server": such messages should
+//! have nothing to do with a running request. Many servers ask there in the middle of a call all
+//! the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,16 +55,36 @@ pub(crate) struct Reader {
 
 impl Standing {
     /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked.
-    pub(crate) fn new(site: &Arc<Site>, class: CapabilityClass, session: Option<SessionKey>) -> Option<Arc<Self>> {
+    pub(crate) fn new(
+        site: &Arc<Site>,
+        class: CapabilityClass,
+        session: Option<SessionKey>,
+    ) -> Option<Arc<Self>> {
         let class = class.cut(carry::TO_LEGACY);
-        let client = || Client { site: site.clone(), session: ClientSession::new(session), class };
-        (class != CapabilityClass::BASE).then(|| Arc::new(Self { client: client(), calls: Mutex::default() }))
+        let client = || Client {
+            site: site.clone(),
+            session: ClientSession::new(session),
+            class,
+        };
+        (class != CapabilityClass::BASE).then(|| {
+            Arc::new(Self {
+                client: client(),
+                calls: Mutex::default(),
+            })
+        })
     }
 
     /// Of a session behind which nobody can be asked: what comes there can only be about tasks.
     pub(crate) fn unasked(site: &Arc<Site>) -> Arc<Self> {
-        let client = Client { site: site.clone(), session: ClientSession::default(), class: CapabilityClass::BASE };
-        Arc::new(Self { client, calls: Mutex::default() })
+        let client = Client {
+            site: site.clone(),
+            session: ClientSession::default(),
+            class: CapabilityClass::BASE,
+        };
+        Arc::new(Self {
+            client,
+            calls: Mutex::default(),
+        })
     }
 
     /// Lets the request with this id hear; `asks` where it may have questions.
@@ -70,7 +92,11 @@ impl Standing {
         let site = &self.client.site;
         let inbox = Arc::new(Inbox::new(site.budgets.messages.clone(), site.owner()));
         self.lock().insert(id, (inbox.clone(), asks));
-        Entry { standing: self.clone(), id, inbox }
+        Entry {
+            standing: self.clone(),
+            id,
+            inbox,
+        }
     }
 
     /// True if no request runs that could hear.
@@ -96,7 +122,9 @@ impl Standing {
                 Some(Method::Progress) => hop::addressee(&message).and_then(|id| calls.get(&id)),
                 Some(Method::LogMessage) => only(),
                 Some(Method::Cancelled) => {
-                    calls.values().for_each(|(call, _)| drop(call.push(message.clone())));
+                    calls
+                        .values()
+                        .for_each(|(call, _)| drop(call.push(message.clone())));
                     None
                 }
                 _ => None,
@@ -104,7 +132,9 @@ impl Standing {
             Message::Request(_) | Message::Response(_) => None,
         };
         match call {
-            Some((inbox, _)) => inbox.push(message).map_or(Led::Taken, |refused| Led::Refused(Box::new(refused))),
+            Some((inbox, _)) => inbox
+                .push(message)
+                .map_or(Led::Taken, |refused| Led::Refused(Box::new(refused))),
             None => Led::ForNoCall(Box::new(message)),
         }
     }
@@ -126,7 +156,11 @@ impl Entry {
     /// The call is over: the questions that it has not taken any more.
     pub(crate) fn left(self) -> Vec<RequestId> {
         self.standing.lock().remove(&self.id);
-        self.inbox.questions().into_iter().map(|question| question.id).collect()
+        self.inbox
+            .questions()
+            .into_iter()
+            .map(|question| question.id)
+            .collect()
     }
 }
 

@@ -1,10 +1,12 @@
-//! The bound on GET streams that are open for notifications about a session's own lists: each is a connection.
+//! The bound on GET streams that are open for notifications about a session's own lists: each is a
+//! connection.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::session::Session;
 
-/// The sessions with such a stream. Beyond the bound the least recently used session loses its stream.
+/// The sessions with such a stream. Beyond the bound the least recently used session loses its
+/// stream.
 #[derive(Debug)]
 pub(crate) struct StandingPlaces {
     most: usize,
@@ -13,7 +15,10 @@ pub(crate) struct StandingPlaces {
 
 impl StandingPlaces {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, taken: Mutex::default() }
+        Self {
+            most,
+            taken: Mutex::default(),
+        }
     }
 
     /// Takes a place for a session; false if the bound is 0.
@@ -24,7 +29,11 @@ impl StandingPlaces {
         let gone = {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             taken.retain(|session| session.strong_count() > 0);
-            let gone = if taken.len() < self.most { None } else { oldest(&mut taken) };
+            let gone = if taken.len() < self.most {
+                None
+            } else {
+                oldest(&mut taken)
+            };
             taken.push(Arc::downgrade(session));
             gone
         };
@@ -39,6 +48,10 @@ impl StandingPlaces {
 /// Takes out the least recently used session.
 fn oldest(taken: &mut Vec<Weak<Session>>) -> Option<Arc<Session>> {
     let used = |session: &Weak<Session>| session.upgrade().map_or(0, |session| session.last_call());
-    let at = taken.iter().enumerate().min_by_key(|(_, session)| used(session)).map(|(at, _)| at)?;
+    let at = taken
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, session)| used(session))
+        .map(|(at, _)| at)?;
     taken.swap_remove(at).upgrade()
 }

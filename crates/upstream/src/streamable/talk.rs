@@ -1,4 +1,5 @@
-//! One request's answer as a reply: what belongs to the call becomes events, everything else is answered or dropped.
+//! One request's answer as a reply: what belongs to the call becomes events, everything else is
+//! answered or dropped.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -40,11 +41,13 @@ pub(crate) trait Side: Send + Sync {
     fn over(&self) -> Option<CancellationToken> {
         None
     }
-    /// The server says on the request's stream that lists changed. True where these are its session's own.
+    /// The server says on the request's stream that lists changed. True where these are its
+    /// session's own.
     fn list_changed(&self, _kinds: Kinds) -> bool {
         false
     }
-    /// Takes up a stream that broke after an event of this id; `None` where the server does not have it any more.
+    /// Takes up a stream that broke after an event of this id; `None` where the server does not
+    /// have it any more.
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>>;
 }
 
@@ -58,7 +61,11 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(side: Option<Arc<dyn Side>>, id: u64) -> Self {
-        Self { side, id, entry: None }
+        Self {
+            side,
+            id,
+            entry: None,
+        }
     }
 
     /// The same, hearing what is for it on the session's standing stream.
@@ -67,7 +74,8 @@ impl Pending {
         self
     }
 
-    /// There is nothing to cancel any more. What the server asked beside it and was not heard has no answer.
+    /// There is nothing to cancel any more. What the server asked beside it and was not heard has
+    /// no answer.
     pub(crate) fn end(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = self.side.take() {
@@ -75,7 +83,8 @@ impl Pending {
         }
     }
 
-    /// Nothing more is heard of it but its answer: its questions would wait as long as its client does not read.
+    /// Nothing more is heard of it but its answer: its questions would wait as long as its client
+    /// does not read.
     fn deafen(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = &self.side {
@@ -112,9 +121,25 @@ pub(crate) fn reply(
     let (batch, thread) = (VecDeque::new(), Thread::default());
     // What an older server makes of a call that is to be a task shows in the whole result alone.
     let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
-    let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole, unsplit: listener.unsplit };
+    let release = Release {
+        id: pending.id,
+        tongue: listener.tongue,
+        is_own: true,
+        whole,
+        unsplit: listener.unsplit,
+    };
     let answer = Some(answer.releasing(release));
-    begun(Talk { site, answer, listener, asking, pending, over: None, batch, thread, release })
+    begun(Talk {
+        site,
+        answer,
+        listener,
+        asking,
+        pending,
+        over: None,
+        batch,
+        thread,
+        release,
+    })
 }
 
 struct Talk {
@@ -137,12 +162,20 @@ impl ReplySource for Talk {
         if let Some(side) = &self.pending.side {
             self.asking.poll(cx, |message| side.send(message));
         }
-        if self.over.as_mut().is_some_and(|over| over.as_mut().poll(cx).is_ready()) {
+        if self
+            .over
+            .as_mut()
+            .is_some_and(|over| over.as_mut().poll(cx).is_ready())
+        {
             return Poll::Ready(self.cut_off());
         }
         loop {
             while let Some(message) = self.pending.overhear(cx) {
-                let shared = if let Message::Request(request) = &message { Some(request.clone()) } else { None };
+                let shared = if let Message::Request(request) = &message {
+                    Some(request.clone())
+                } else {
+                    None
+                };
                 if let Some(event) = self.hear(message, shared) {
                     return Poll::Ready(event);
                 }
@@ -160,12 +193,19 @@ impl ReplySource for Talk {
             if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
                 match resumed {
                     // Such a stream is not the answer to the call's own POST.
-                    Some(answer) => self.answer = Some(answer.releasing(Release { is_own: false, ..self.release })),
+                    Some(answer) => {
+                        self.answer = Some(answer.releasing(Release {
+                            is_own: false,
+                            ..self.release
+                        }))
+                    }
                     None => return Poll::Ready(self.unanswered(false)),
                 }
             }
             let Some(answer) = &mut self.answer else {
-                return Poll::Ready(Event::End(Failure::internal("an answer was read after its end").into()));
+                return Poll::Ready(Event::End(
+                    Failure::internal("an answer was read after its end").into(),
+                ));
             };
             let part = match ready!(answer.poll_part(cx)) {
                 Ok(part) => part,
@@ -228,8 +268,16 @@ impl Talk {
             Heard::Withdrawn(id) => self.asking.withdraw(&id),
             Heard::Reply(message) => self.send(message),
             Heard::ListChanged(kinds) => {
-                let is_of_session = self.pending.side.as_ref().is_some_and(|side| side.list_changed(kinds));
-                self.site.list_changed(if is_of_session { Kinds::default() } else { kinds });
+                let is_of_session = self
+                    .pending
+                    .side
+                    .as_ref()
+                    .is_some_and(|side| side.list_changed(kinds));
+                self.site.list_changed(if is_of_session {
+                    Kinds::default()
+                } else {
+                    kinds
+                });
             }
             Heard::Nothing => {}
             Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
@@ -274,7 +322,10 @@ impl Talk {
         let end = judge(&self.site, &self.listener, result);
         if let (End::Task(created), Some(session)) = (&end, side) {
             // A server may know its tasks in the session alone in which they began.
-            self.site.keep((session, self.listener.became(created)), tasks::ttl(created));
+            self.site.keep(
+                (session, self.listener.became(created)),
+                tasks::ttl(created),
+            );
         }
         Event::End(end)
     }
@@ -286,7 +337,8 @@ impl Talk {
         }
     }
 
-    /// An answer to another request: its server may have lost count, so that its connection is not used again.
+    /// An answer to another request: its server may have lost count, so that its connection is not
+    /// used again.
     fn strange(&mut self, why: &'static str) {
         self.site.dropped(why);
         if let Some(answer) = &mut self.answer {
@@ -301,7 +353,12 @@ impl Talk {
         };
         let mut pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
         pending.deafen();
-        let large = Large { site: self.site.clone(), answer: Some(answer), release: self.release, pending };
+        let large = Large {
+            site: self.site.clone(),
+            answer: Some(answer),
+            release: self.release,
+            pending,
+        };
         Event::End(End::Complete(Payload::Stream(Box::new(large))))
     }
 
@@ -316,13 +373,17 @@ impl Talk {
         }
         self.leave();
         self.close();
-        Some(Event::End(End::Complete(Payload::Stream(Box::new(Arrived(Some(held)))))))
+        Some(Event::End(End::Complete(Payload::Stream(Box::new(
+            Arrived(Some(held)),
+        )))))
     }
 
-    /// Begins to take up a stream that ended or broke, where its server gives its events ids. The call goes on at the server:
-    /// it may close a connection as it likes (2025-11-25, transports).
+    /// Begins to take up a stream that ended or broke, where its server gives its events ids. The
+    /// call goes on at the server: it may close a connection as it likes (2025-11-25, transports).
     fn resume(&mut self) -> bool {
-        let Some(side) = self.pending.side.clone() else { return false };
+        let Some(side) = self.pending.side.clone() else {
+            return false;
+        };
         let resuming = self.thread.resume(side);
         if resuming {
             self.answer = None;
@@ -334,7 +395,10 @@ impl Talk {
     fn unanswered(&mut self, json: bool) -> Event {
         self.pending.end();
         let failure = if json {
-            self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
+            self.site.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is to another request",
+            )
         } else {
             lost(&self.site)
         };
@@ -349,7 +413,8 @@ impl Talk {
         Event::End(unreadable(&self.site, error).into())
     }
 
-    /// The call is over. A stream's own end is still read, so that the connection can be used again.
+    /// The call is over. A stream's own end is still read, so that the connection can be used
+    /// again.
     fn close(&mut self) {
         self.pending.end();
         if let Some(answer) = self.answer.take() {
@@ -366,7 +431,10 @@ impl Drop for Talk {
 
 /// The stream is taken up later.
 fn waiting() -> Event {
-    Event::Note(Note { kind: NoteKind::Waiting, params: Bytes::new() })
+    Event::Note(Note {
+        kind: NoteKind::Waiting,
+        params: Bytes::new(),
+    })
 }
 
 /// Reads what little may follow an answer, for a moment.
@@ -375,7 +443,9 @@ fn drain(site: &Site, mut answer: Answer) {
         return;
     }
     // Each such answer keeps its connection for this long: beyond the bound it is closed at once.
-    let Ok(place) = site.draining.clone().try_acquire_owned() else { return };
+    let Ok(place) = site.draining.clone().try_acquire_owned() else {
+        return;
+    };
     site.spawn(async move {
         let _place = place;
         let rest = async { while let Ok(Some(_)) = answer.part().await {} };
@@ -389,7 +459,9 @@ struct Arrived(Option<HeldResult>);
 
 impl PayloadSource for Arrived {
     fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Some(held) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(held) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
         if let Some(block) = held.blocks.pop() {
             return Poll::Ready(Some(Ok(block)));
         }
@@ -398,7 +470,8 @@ impl PayloadSource for Arrived {
     }
 }
 
-/// A large result on its way. Its last bytes are given when it is known that it is this request's, and a result.
+/// A large result on its way. Its last bytes are given when it is known that it is this request's,
+/// and a result.
 struct Large {
     site: Arc<Site>,
     answer: Option<Answer>,
@@ -411,7 +484,10 @@ impl Large {
     fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
         if !self.release.is_of(end.response.id.as_ref()) {
             self.site.dropped("late_id");
-            return Some(self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request"));
+            return Some(self.site.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is to another request",
+            ));
         }
         if !self.release.is_plain(end.result_type.as_deref()) {
             self.site.dropped("late_type");
@@ -424,7 +500,9 @@ impl Large {
 
 impl PayloadSource for Large {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(None);
+        };
         let mut part = ready!(answer.poll_part(cx));
         // The wish of a server how it is come back to may stand between the lines of an event.
         while let Ok(Some(Part::Mark { .. })) = part {
@@ -442,7 +520,9 @@ impl PayloadSource for Large {
                     return Poll::Ready(Some(Ok(end.rest)));
                 }
             },
-            Ok(Some(_)) => self.site.fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
+            Ok(Some(_)) => self
+                .site
+                .fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
             Ok(None) => lost(&self.site),
             Err(error) => unreadable(&self.site, error),
         };

@@ -12,7 +12,8 @@ use crate::pace::least;
 
 /// How long a server that does not say is left alone before a stream is taken up again.
 const WAIT: Duration = Duration::from_secs(1);
-/// A server that wants to be left alone for longer is asked after this time: the call's own deadline is not far.
+/// A server that wants to be left alone for longer is asked after this time: the call's own
+/// deadline is not far.
 const LONGEST: Duration = Duration::from_secs(300);
 /// Streams in a row on which no message came.
 const IN_VAIN: u32 = 20;
@@ -42,10 +43,17 @@ impl Thread {
         self.broken = 0;
     }
 
-    /// The stream broke. Begins to take it up again, as soon as the server wants to be asked; false where that cannot be.
+    /// The stream broke. Begins to take it up again, as soon as the server wants to be asked; false
+    /// where that cannot be.
     pub(crate) fn resume(&mut self, side: Arc<dyn Side>) -> bool {
-        let Some(last_event) = self.last_event.clone().filter(|_| self.broken < IN_VAIN) else { return false };
-        let wait = self.retry.map_or(WAIT, Duration::from_millis).min(LONGEST).max(least(self.broken));
+        let Some(last_event) = self.last_event.clone().filter(|_| self.broken < IN_VAIN) else {
+            return false;
+        };
+        let wait = self
+            .retry
+            .map_or(WAIT, Duration::from_millis)
+            .min(LONGEST)
+            .max(least(self.broken));
         self.broken += 1;
         self.resuming = Some(Box::pin(async move {
             tokio::time::sleep(wait).await;
@@ -56,7 +64,9 @@ impl Thread {
 
     /// The rest of the stream, where it is being taken up; `Ready(None)` where it is not.
     pub(crate) fn poll_resumed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Option<Answer>>> {
-        let Some(resuming) = &mut self.resuming else { return Poll::Ready(None) };
+        let Some(resuming) = &mut self.resuming else {
+            return Poll::Ready(None);
+        };
         let resumed = ready!(resuming.as_mut().poll(cx));
         self.resuming = None;
         Poll::Ready(Some(resumed))
@@ -92,9 +102,20 @@ mod tests {
         thread.mark(Some("e2".into()), None);
         assert!(thread.resume(side.clone()));
         let mut resumed = Box::pin(std::future::poll_fn(|cx| thread.poll_resumed(cx)));
-        assert!(tokio::time::timeout(Duration::from_millis(2999), &mut resumed).await.is_err());
-        assert_eq!(side.0.load(Ordering::SeqCst), 0, "not before the server wants it");
-        assert!(matches!(resumed.await, Some(None)), "it did not have it any more");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(2999), &mut resumed)
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            side.0.load(Ordering::SeqCst),
+            0,
+            "not before the server wants it"
+        );
+        assert!(
+            matches!(resumed.await, Some(None)),
+            "it did not have it any more"
+        );
         assert_eq!(side.0.load(Ordering::SeqCst), 1);
         thread.mark(Some(String::new()), None);
         assert!(!thread.resume(side), "the server took its ids back");
@@ -116,14 +137,23 @@ mod tests {
         }
         // The paused clock moves in whole milliseconds.
         let least = [100, 200, 400, 800, 100];
-        assert!(waits.iter().zip(least).all(|(wait, least)| (least..least + 5).contains(wait)), "{waits:?}");
+        assert!(
+            waits
+                .iter()
+                .zip(least)
+                .all(|(wait, least)| (least..least + 5).contains(wait)),
+            "{waits:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_breaks_every_stream_is_not_asked_for_ever() {
         let (mut thread, side) = (Thread::default(), Arc::<Asked>::default());
         thread.mark(Some("e2".into()), None);
-        assert_eq!((0..100).filter(|_| thread.resume(side.clone())).count(), IN_VAIN as usize);
+        assert_eq!(
+            (0..100).filter(|_| thread.resume(side.clone())).count(),
+            IN_VAIN as usize
+        );
         thread.goes_on();
         assert!(thread.resume(side));
     }

@@ -1,4 +1,5 @@
-//! TLS towards upstreams: the machine's roots and the operator's own, nothing else, and no way to look away.
+//! TLS towards upstreams: the machine's roots and the operator's own, nothing else, and no way to
+//! look away.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 /// Why a server's TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +38,8 @@ pub enum TlsError {
 pub(crate) struct Roots(RootCertStore);
 
 impl Roots {
-    /// Reads them. Certificates that cannot be read are skipped, with a warning: one bad file must not take away all.
+    /// Reads them. Certificates that cannot be read are skipped, with a warning: one bad file must
+    /// not take away all.
     pub(crate) fn native() -> Self {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
@@ -49,13 +53,17 @@ impl Roots {
         Self(roots)
     }
 
-    /// A client config with these roots and those in `ca_file`. Protocols are left to the connector.
+    /// A client config with these roots and those in `ca_file`. Protocols are left to the
+    /// connector.
     ///
     /// # Errors
     /// The file is not usable.
     pub(crate) fn config(&self, ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
         let mut roots = self.0.clone();
-        let named = ca_file.map(|path| add(&mut roots, path)).transpose()?.unwrap_or_default();
+        let named = ca_file
+            .map(|path| add(&mut roots, path))
+            .transpose()?
+            .unwrap_or_default();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -66,11 +74,15 @@ impl Roots {
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
         let usual = usual.map_err(|error| TlsError::Verifier(error.to_string()))?;
         let verifier = Arc::new(NamedVerifier { usual, named });
-        Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+        Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth())
     }
 }
 
-/// TLS as towards an upstream with this `ca_file`, for one connection: the roots of this machine are read for it.
+/// TLS as towards an upstream with this `ca_file`, for one connection: the roots of this machine
+/// are read for it.
 ///
 /// # Errors
 /// The file is not usable.
@@ -88,13 +100,16 @@ fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'sta
         return Err(TlsError::Empty(name()));
     }
     for certificate in &certificates {
-        roots.add(certificate.clone()).map_err(|error| TlsError::Certificate(name(), error))?;
+        roots
+            .add(certificate.clone())
+            .map_err(|error| TlsError::Certificate(name(), error))?;
     }
     Ok(certificates)
 }
 
-/// The usual verification, which takes in addition a server's own certificate that the operator named: a self-signed one, as OpenSSL makes
-/// it by default, says of itself that it is an authority, and is refused as the certificate of a server for that alone.
+/// The usual verification, which takes in addition a server's own certificate that the operator
+/// named: a self-signed one, as OpenSSL makes it by default, says of itself that it is an
+/// authority, and is refused as the certificate of a server for that alone.
 #[derive(Debug)]
 struct NamedVerifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -110,9 +125,14 @@ impl ServerCertVerifier for NamedVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.usual.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+        match self
+            .usual
+            .verify_server_cert(certificate, intermediates, name, ocsp, now)
+        {
             // Its validity was looked at before, its name was not.
-            Err(error) if is_authority(&error) && self.named.iter().any(|named| named == certificate) => {
+            Err(error)
+                if is_authority(&error) && self.named.iter().any(|named| named == certificate) =>
+            {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -126,7 +146,8 @@ impl ServerCertVerifier for NamedVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls12_signature(message, certificate, signed)
+        self.usual
+            .verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -135,7 +156,8 @@ impl ServerCertVerifier for NamedVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls13_signature(message, certificate, signed)
+        self.usual
+            .verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -143,7 +165,8 @@ impl ServerCertVerifier for NamedVerifier {
     }
 }
 
-/// Whether a certificate is refused because it is an authority's. The verifier has no kind of its own for that.
+/// Whether a certificate is refused because it is an authority's. The verifier has no kind of its
+/// own for that.
 fn is_authority(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }

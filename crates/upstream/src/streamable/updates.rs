@@ -1,5 +1,6 @@
-//! Updates of single resources over HTTP: in a legacy session of its own with `resources/subscribe` and its GET stream, or by
-//! a modern `subscriptions/listen`, which is replaced by another when the set changes.
+//! Updates of single resources over HTTP: in a legacy session of its own with `resources/subscribe`
+//! and its GET stream, or by a modern `subscriptions/listen`, which is replaced by another when the
+//! set changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,8 +50,17 @@ impl HttpUpdates {
         let (teller, seen) = Teller::new(Some(told.clone()));
         let subscribes = session.about().subscribes;
         let line = Line::Session(session.clone(), BTreeSet::new());
-        let mut updates = Self { site, line, told, reading: None };
-        let reading = if subscribes { reading::begin(&updates.site, &session, teller, None).await } else { None };
+        let mut updates = Self {
+            site,
+            line,
+            told,
+            reading: None,
+        };
+        let reading = if subscribes {
+            reading::begin(&updates.site, &session, teller, None).await
+        } else {
+            None
+        };
         let Some(reading) = reading else {
             let text = "The server of this resource does not tell of its updates";
             return Err(updates.site.fail(FailureKind::InvalidParams, text).into());
@@ -61,7 +71,12 @@ impl HttpUpdates {
 
     /// Without a session.
     pub(crate) fn modern(modern: Modern) -> Self {
-        Self { site: modern.site.clone(), line: Line::Modern(modern), told: Arc::default(), reading: None }
+        Self {
+            site: modern.site.clone(),
+            line: Line::Modern(modern),
+            told: Arc::default(),
+            reading: None,
+        }
     }
 }
 
@@ -72,7 +87,8 @@ impl Updates for HttpUpdates {
                 Line::Session(session, held) => subscribe(&self.site, session, held, uris).await,
                 Line::Modern(modern) => {
                     let (reading, refused) = relisten(modern, &self.told, uris).await?;
-                    // The old stream is closed only now: nothing is missed in between, and what both tell is told once.
+                    // The old stream is closed only now: nothing is missed in between, and what
+                    // both tell is told once.
                     self.reading = reading;
                     Ok(refused)
                 }
@@ -83,10 +99,15 @@ impl Updates for HttpUpdates {
     fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
         Box::pin(async move {
             let lost = |why: &str| {
-                let failure = self.site.fail(FailureKind::Unavailable, "The upstream's stream of updates was lost");
+                let failure = self.site.fail(
+                    FailureKind::Unavailable,
+                    "The upstream's stream of updates was lost",
+                );
                 Err(failure.because(why.to_owned()))
             };
-            let Some((seen, _)) = &mut self.reading else { return Ok(self.told.next().await) };
+            let Some((seen, _)) = &mut self.reading else {
+                return Ok(self.told.next().await);
+            };
             loop {
                 let why = seen.borrow().lost.clone();
                 if let Some(why) = why {
@@ -116,8 +137,14 @@ impl Drop for HttpUpdates {
 /// Has a modern server tell of the task that a call asks after; `None` where it does not.
 pub(crate) async fn follow(modern: &Modern, outbound: &Outbound) -> Option<Rings> {
     let site = &modern.site;
-    let class = outbound.call.capabilities.class.cut(site.carries(modern.tongue));
-    let (stream, params) = listen(modern, class, listing::wanted_task(&outbound.native)).await.ok()??;
+    let class = outbound
+        .call
+        .capabilities
+        .class
+        .cut(site.carries(modern.tongue));
+    let (stream, params) = listen(modern, class, listing::wanted_task(&outbound.native))
+        .await
+        .ok()??;
     if !listing::honours_task(&params, &outbound.native) {
         return None;
     }
@@ -139,19 +166,31 @@ async fn subscribe(
     uris: &[Arc<str>],
 ) -> Result<Unheard, Failure> {
     let wanted: BTreeSet<Arc<str>> = uris.iter().cloned().collect();
-    let new = wanted.difference(held).cloned().map(|uri| (Method::ResourcesSubscribe, uri));
-    let old = held.difference(&wanted).cloned().map(|uri| (Method::ResourcesUnsubscribe, uri));
+    let new = wanted
+        .difference(held)
+        .cloned()
+        .map(|uri| (Method::ResourcesSubscribe, uri));
+    let old = held
+        .difference(&wanted)
+        .cloned()
+        .map(|uri| (Method::ResourcesUnsubscribe, uri));
     let asks: Vec<_> = new.chain(old).collect();
     let ask = |(method, uri): (Method, Arc<str>)| async move {
         let outcome = session.ask(method, &[("uri", &lower::json(&uri))]).await;
         (method, uri, outcome)
     };
-    let outcomes: Vec<_> = stream::iter(asks).map(ask).buffer_unordered(AT_ONCE).collect().await;
+    let outcomes: Vec<_> = stream::iter(asks)
+        .map(ask)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
     let mut refused = Vec::new();
     for (method, uri, outcome) in outcomes {
         match outcome.map_err(|refusal| refusal.failure) {
             Ok(_) if method == Method::ResourcesSubscribe => drop(held.insert(uri)),
-            Err(failure) if !matches!(failure.kind(), FailureKind::Upstream(_)) => return Err(failure),
+            Err(failure) if !matches!(failure.kind(), FailureKind::Upstream(_)) => {
+                return Err(failure);
+            }
             Err(failure) if method == Method::ResourcesSubscribe => refused.push((uri, failure)),
             // What it will not take back it goes on to tell, to nobody.
             Err(_) => {
@@ -167,7 +206,11 @@ async fn subscribe(
 type Stream = (watch::Receiver<Seen>, Reading);
 
 /// Listens for exactly these.
-async fn relisten(modern: &Modern, told: &Arc<Told>, uris: &[Arc<str>]) -> Result<(Option<Stream>, Unheard), Failure> {
+async fn relisten(
+    modern: &Modern,
+    told: &Arc<Told>,
+    uris: &[Arc<str>],
+) -> Result<(Option<Stream>, Unheard), Failure> {
     if uris.is_empty() {
         return Ok((None, Vec::new()));
     }
@@ -179,10 +222,15 @@ async fn relisten(modern: &Modern, told: &Arc<Told>, uris: &[Arc<str>]) -> Resul
     let site = &modern.site;
     let text = "The server of this resource does not tell of its updates";
     let refused = uris.iter().filter(|uri| !acknowledged.contains(&***uri));
-    let refused = refused.map(|uri| (uri.clone(), site.fail(FailureKind::InvalidParams, text))).collect();
+    let refused = refused
+        .map(|uri| (uri.clone(), site.fail(FailureKind::InvalidParams, text)))
+        .collect();
     let reading = stream.filter(|_| !acknowledged.is_empty()).map(|stream| {
         let (teller, seen) = Teller::new(Some(told.clone()));
-        (seen, Reading::new(site.background(reading::listen(site.clone(), stream, teller))))
+        (
+            seen,
+            Reading::new(site.background(reading::listen(site.clone(), stream, teller))),
+        )
     });
     Ok((reading, refused))
 }

@@ -1,7 +1,8 @@
-//! Watches over HTTP: a legacy session of its own with a GET stream, or a modern `subscriptions/listen`.
+//! Watches over HTTP: a legacy session of its own with a GET stream, or a modern
+//! `subscriptions/listen`.
 //!
-//! A task reads the stream and only sets a mark, so that changes during a walk are kept, never more than one. It is
-//! aborted when the watch is dropped, which closes its connection.
+//! A task reads the stream and only sets a mark, so that changes during a walk are kept, never more
+//! than one. It is aborted when the watch is dropped, which closes its connection.
 
 use std::sync::Arc;
 
@@ -52,27 +53,54 @@ impl HttpWatch {
         if reader.is_none() {
             about.pushes = Kinds::default();
         }
-        Self { site, line: Line::Session(session), about, seen, overheard, read: ListNews::default(), reader }
+        Self {
+            site,
+            line: Line::Session(session),
+            about,
+            seen,
+            overheard,
+            read: ListNews::default(),
+            reader,
+        }
     }
 
     /// Listens, where the server says that it tells of changes.
     ///
     /// # Errors
     /// The server cannot be reached, or does not keep to the protocol of the subscription.
-    pub(crate) async fn modern(modern: Modern, mut about: About, class: CapabilityClass) -> Result<Self, Refusal> {
+    pub(crate) async fn modern(
+        modern: Modern,
+        mut about: About,
+        class: CapabilityClass,
+    ) -> Result<Self, Refusal> {
         let site = modern.site.clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
         let mut reader = None;
         if !about.pushes.is_empty() {
             let listened = listen(&modern, class, listing::wanted(about.pushes)).await?;
-            let honoured = listened.as_ref().map(|(_, params)| listing::honoured(params)).unwrap_or_default();
+            let honoured = listened
+                .as_ref()
+                .map(|(_, params)| listing::honoured(params))
+                .unwrap_or_default();
             about.pushes = about.pushes.and(honoured);
             if let Some((stream, _)) = listened.filter(|_| !honoured.is_empty()) {
-                reader = Some(Reading::new(site.background(reading::listen(site.clone(), stream, teller))));
+                reader = Some(Reading::new(site.background(reading::listen(
+                    site.clone(),
+                    stream,
+                    teller,
+                ))));
             }
         }
-        Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, read: ListNews::default(), reader })
+        Ok(Self {
+            site,
+            line: Line::Modern(modern, class),
+            about,
+            seen,
+            overheard,
+            read: ListNews::default(),
+            reader,
+        })
     }
 }
 
@@ -81,16 +109,27 @@ impl Watch for HttpWatch {
         &self.about
     }
 
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let (modern, class) = match &self.line {
                 Line::Session(session) => return session::list(session, kind, cursor).await,
                 Line::Modern(modern, class) => (modern, *class),
             };
             let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+            let members: Vec<(&str, &[u8])> =
+                text.iter().map(|text| ("cursor", &text[..])).collect();
             let outcome = modern.ask(class, kind.method(), &members).await;
-            listing::page(&self.site, modern.tongue, kind, outcome, (true, self.about.tasks))
+            listing::page(
+                &self.site,
+                modern.tongue,
+                kind,
+                outcome,
+                (true, self.about.tasks),
+            )
         })
     }
 
@@ -100,7 +139,10 @@ impl Watch for HttpWatch {
                 let reading = self.reader.is_some();
                 if let Some(why) = self.seen.borrow().lost.clone() {
                     let text = "The upstream's change stream was lost";
-                    return Err(self.site.fail(FailureKind::Unavailable, text).because(why.to_string()));
+                    return Err(self
+                        .site
+                        .fail(FailureKind::Unavailable, text)
+                        .because(why.to_string()));
                 }
                 tokio::select! {
                     told = self.seen.changed(), if reading => {
@@ -137,8 +179,8 @@ pub(crate) struct Subscription {
     pub(crate) id: u64,
 }
 
-/// Opens `subscriptions/listen` with this filter; gives the `params` of its first message, the acknowledgment. `None` where the
-/// server has no subscriptions.
+/// Opens `subscriptions/listen` with this filter; gives the `params` of its first message, the
+/// acknowledgment. `None` where the server has no subscriptions.
 pub(crate) async fn listen(
     modern: &Modern,
     class: CapabilityClass,
@@ -147,23 +189,40 @@ pub(crate) async fn listen(
     let site = &modern.site;
     let id = site.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
-    let body = modern.tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
+    let body = modern.tongue.request(
+        id,
+        Method::SubscriptionsListen,
+        members,
+        (class, &site.client_info),
+    );
     crate::settle::in_time(site, async {
         let headers = modern.headers(Method::SubscriptionsListen);
         let mut stream = match exchange::post(site, &modern.http, headers, body, id).await? {
             Headed::Answer(_, answer) => answer.endless(),
             Headed::Accepted => return Ok(None),
-            // A server without subscriptions says that it does not know the method; its lists are polled.
+            // A server without subscriptions says that it does not know the method; its lists are
+            // polled.
             Headed::Refused(refused) if refused.error.is_some() => return Ok(None),
             Headed::Refused(refused) => return Err(refused.into_refusal(site)),
         };
         loop {
-            match stream.part().await.map_err(|error| Refusal::new(unreadable(site, error)))? {
+            match stream
+                .part()
+                .await
+                .map_err(|error| Refusal::new(unreadable(site, error)))?
+            {
                 Some(Part::Message(bytes)) => match Message::parse(bytes, &limits()) {
-                    Ok(Message::Notification(told)) if told.method == Method::SubscriptionsAcknowledged.into() => {
-                        return Ok(Some((Subscription { stream, id }, told.params.unwrap_or_default())));
+                    Ok(Message::Notification(told))
+                        if told.method == Method::SubscriptionsAcknowledged.into() =>
+                    {
+                        return Ok(Some((
+                            Subscription { stream, id },
+                            told.params.unwrap_or_default(),
+                        )));
                     }
-                    Ok(message @ Message::Response(_)) if hop::addressee(&message) == Some(id) => return Ok(None),
+                    Ok(message @ Message::Response(_)) if hop::addressee(&message) == Some(id) => {
+                        return Ok(None);
+                    }
                     _ => site.dropped("before_acknowledgment"),
                 },
                 Some(_) => {}

@@ -1,5 +1,6 @@
-//! Requests for the results of tasks that wait for input: on their streams servers of 2025-11-25 ask. They are read all the
-//! time, so that answers reach the server at once; what is asked waits here for the client to look.
+//! Requests for the results of tasks that wait for input: on their streams servers of 2025-11-25
+//! ask. They are read all the time, so that answers reach the server at once; what is asked waits
+//! here for the client to look.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,19 +64,29 @@ struct Open {
 
 impl Desk {
     pub(crate) fn new(site: Arc<Site>) -> Self {
-        Self { site, held: Mutex::default() }
+        Self {
+            site,
+            held: Mutex::default(),
+        }
     }
 
     /// The held request for this task, if there is one that still runs.
     pub(crate) fn find(&self, key: &Key) -> Option<Arc<Held>> {
-        self.lock().get(key).map(|entry| entry.held.clone()).filter(|held| !held.lock().over)
+        self.lock()
+            .get(key)
+            .map(|entry| entry.held.clone())
+            .filter(|held| !held.lock().over)
     }
 
     /// The same; begins one where there is none.
     ///
     /// # Errors
     /// `Busy`: there are too many.
-    pub(crate) fn take(&self, key: &Key, begin: impl FnOnce() -> Fut<'static, Reply>) -> Result<Arc<Held>, Failure> {
+    pub(crate) fn take(
+        &self,
+        key: &Key,
+        begin: impl FnOnce() -> Fut<'static, Reply>,
+    ) -> Result<Arc<Held>, Failure> {
         let mut all = self.lock();
         all.retain(|_, entry| !entry.held.lock().over);
         if let Some(entry) = all.get(key) {
@@ -88,10 +99,24 @@ impl Desk {
         let mut tag = [0; 4];
         self.site.random.fill(&mut tag);
         let keys = format!("input-{:08x}", u32::from_be_bytes(tag));
-        let state = State { open: Vec::new(), keys, asked: 0, over: false };
-        let held = Arc::new(Held { state: Mutex::new(state), bell: Notify::new() });
+        let state = State {
+            open: Vec::new(),
+            keys,
+            asked: 0,
+            over: false,
+        };
+        let held = Arc::new(Held {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+        });
         let reading = self.site.background(read(held.clone(), begin()));
-        all.insert(key.clone(), Entry { held: held.clone(), reading });
+        all.insert(
+            key.clone(),
+            Entry {
+                held: held.clone(),
+                reading,
+            },
+        );
         Ok(held)
     }
 
@@ -146,22 +171,35 @@ impl Held {
     pub(crate) fn open(&self) -> Vec<(String, Question)> {
         let mut state = self.lock();
         // The server may have taken a question back.
-        let withdrawn =
-            |open: &mut Open| std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx)).now_or_never().is_some();
+        let withdrawn = |open: &mut Open| {
+            std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx))
+                .now_or_never()
+                .is_some()
+        };
         state.open.retain_mut(|open| !withdrawn(open));
-        state.open.iter().map(|open| (open.key.clone(), open.ask.question.clone())).collect()
+        state
+            .open
+            .iter()
+            .map(|open| (open.key.clone(), open.ask.question.clone()))
+            .collect()
     }
 
-    /// Gives answers to the server: some or all; those that nothing asks for are ignored (SEP-2663).
+    /// Gives answers to the server: some or all; those that nothing asks for are ignored
+    /// (SEP-2663).
     ///
     /// # Errors
     /// `InvalidParams`: one of them is no answer to what was asked. None of them is given then.
     pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
         let mut state = self.lock();
         for open in &state.open {
-            let Some(range) = scan::find(answers, &open.key) else { continue };
+            let Some(range) = scan::find(answers, &open.key) else {
+                continue;
+            };
             if !parked::is_answer(open.ask.question.method, &answers[range]) {
-                let text = format!("`inputResponses.{}` is no answer to what was asked", open.key);
+                let text = format!(
+                    "`inputResponses.{}` is no answer to what was asked",
+                    open.key
+                );
                 return Err(Failure::invalid_params(text));
             }
         }
@@ -201,12 +239,23 @@ mod tests {
     use super::*;
 
     fn held() -> Held {
-        let state = State { open: Vec::new(), keys: "k".into(), asked: 0, over: false };
-        Held { state: Mutex::new(state), bell: Notify::new() }
+        let state = State {
+            open: Vec::new(),
+            keys: "k".into(),
+            asked: 0,
+            over: false,
+        };
+        Held {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+        }
     }
 
     fn ask(held: &Held) -> weir_core::ask::Hearing {
-        let question = Question { method: Method::ElicitationCreate, params: Bytes::from_static(b"{}") };
+        let question = Question {
+            method: Method::ElicitationCreate,
+            params: Bytes::from_static(b"{}"),
+        };
         let (ask, hearing) = Ask::new(question, UpstreamId::new("u").unwrap());
         held.take(ask);
         hearing
@@ -223,9 +272,14 @@ mod tests {
         assert_eq!(keys(&held), ["k-1", "k-2", "k-3"]);
         drop(third);
         assert_eq!(keys(&held), ["k-1", "k-2"], "taken back");
-        let odd = held.answer(&Bytes::from_static(br#"{"k-1":{"action":"cancel"},"k-2":{"action":"odd"}}"#));
+        let odd = held.answer(&Bytes::from_static(
+            br#"{"k-1":{"action":"cancel"},"k-2":{"action":"odd"}}"#,
+        ));
         assert!(odd.unwrap_err().message().contains("k-2"));
-        held.answer(&Bytes::from_static(br#"{"k-1":{"action":"cancel"},"k-9":5}"#)).unwrap();
+        held.answer(&Bytes::from_static(
+            br#"{"k-1":{"action":"cancel"},"k-9":5}"#,
+        ))
+        .unwrap();
         assert_eq!(
             std::future::poll_fn(|cx| first.poll_word(cx)).await,
             Word::Answer(Ok(r#"{"action":"cancel"}"#.into()))

@@ -1,4 +1,5 @@
-//! Bad answers: every one ends the call with a failure that says what is known, and none reaches another call.
+//! Bad answers: every one ends the call with a failure that says what is known, and none reaches
+//! another call.
 
 use std::time::Duration;
 
@@ -23,19 +24,55 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
         ("empty", raw(""), "bad_answer"),
         ("null", raw("null"), "bad_answer"),
         ("bad", Behaviour::bad_json(), "bad_answer"),
-        ("html", Behaviour::status(200, "text/html", "<html>"), "bad_answer"),
-        ("no content", Behaviour::status(204, "text/plain", ""), "bad_answer"),
-        ("accepted", Behaviour::status(202, "text/plain", ""), "bad_answer"),
-        ("redirect", Behaviour::redirect("http://127.0.0.1:1/"), "bad_answer"),
-        ("500", Behaviour::status(500, "text/plain", "oops"), "bad_answer"),
-        ("502", Behaviour::status(502, "text/html", "<html>"), "result_unknown"),
+        (
+            "html",
+            Behaviour::status(200, "text/html", "<html>"),
+            "bad_answer",
+        ),
+        (
+            "no content",
+            Behaviour::status(204, "text/plain", ""),
+            "bad_answer",
+        ),
+        (
+            "accepted",
+            Behaviour::status(202, "text/plain", ""),
+            "bad_answer",
+        ),
+        (
+            "redirect",
+            Behaviour::redirect("http://127.0.0.1:1/"),
+            "bad_answer",
+        ),
+        (
+            "500",
+            Behaviour::status(500, "text/plain", "oops"),
+            "bad_answer",
+        ),
+        (
+            "502",
+            Behaviour::status(502, "text/html", "<html>"),
+            "result_unknown",
+        ),
         ("503", Behaviour::status(503, "text/plain", ""), "busy"),
         ("401", Behaviour::unauthorized(), "unavailable"),
-        ("403", Behaviour::status(403, "text/plain", "no"), "unavailable"),
+        (
+            "403",
+            Behaviour::status(403, "text/plain", "no"),
+            "unavailable",
+        ),
         ("other id", Behaviour::wrong_id(), "bad_answer"),
         ("no answer", Behaviour::no_answer(), "result_unknown"),
-        ("odd type", Behaviour::result(json!({"resultType": "odd"})), "bad_answer"),
-        ("result is no object", raw(r#"{"jsonrpc":"2.0","id":1,"result":[]}"#), "bad_answer"),
+        (
+            "odd type",
+            Behaviour::result(json!({"resultType": "odd"})),
+            "bad_answer",
+        ),
+        (
+            "result is no object",
+            raw(r#"{"jsonrpc":"2.0","id":1,"result":[]}"#),
+            "bad_answer",
+        ),
     ];
     for (name, behaviour, reason) in cases {
         let mock = Mockup::modern().tool("t", behaviour).start().await;
@@ -50,14 +87,29 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
 async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
     let cases = [
         ("truncated", raw(r#"{"jsonrpc":"2.0","id":"#), "bad_answer"),
-        ("html", Behaviour::status(200, "text/html", "<html>"), "bad_answer"),
-        ("accepted", Behaviour::status(202, "text/plain", ""), "bad_answer"),
-        ("500", Behaviour::status(500, "text/plain", "oops"), "bad_answer"),
+        (
+            "html",
+            Behaviour::status(200, "text/html", "<html>"),
+            "bad_answer",
+        ),
+        (
+            "accepted",
+            Behaviour::status(202, "text/plain", ""),
+            "bad_answer",
+        ),
+        (
+            "500",
+            Behaviour::status(500, "text/plain", "oops"),
+            "bad_answer",
+        ),
         ("other id", Behaviour::wrong_id(), "bad_answer"),
         ("no answer", Behaviour::no_answer(), "result_unknown"),
     ];
     for (name, behaviour, reason) in cases {
-        let mock = Mockup::legacy(Revision::V2025_11_25).tool("t", behaviour).start().await;
+        let mock = Mockup::legacy(Revision::V2025_11_25)
+            .tool("t", behaviour)
+            .start()
+            .await;
         let upstream = upstream(&mock.url());
         let failure = failure(ask(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), reason, "{name}: {failure:?}");
@@ -67,16 +119,29 @@ async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
 
 #[tokio::test]
 async fn e12_refused_credentials_are_the_operators_matter() {
-    let mock = Mockup::modern().tool("t", Behaviour::unauthorized()).start().await;
+    let mock = Mockup::modern()
+        .tool("t", Behaviour::unauthorized())
+        .start()
+        .await;
     let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
-    assert_eq!(*failure.kind(), FailureKind::Unavailable, "not the client's 401");
-    assert!(failure.message().contains("weir's credentials"), "{failure}");
+    assert_eq!(
+        *failure.kind(),
+        FailureKind::Unavailable,
+        "not the client's 401"
+    );
+    assert!(
+        failure.message().contains("weir's credentials"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
 async fn e13_retry_after_is_passed_on() {
     for (status, kind) in [(429, FailureKind::Limit), (503, FailureKind::Busy)] {
-        let mock = Mockup::modern().tool("t", Behaviour::retry_after(status, 7)).start().await;
+        let mock = Mockup::modern()
+            .tool("t", Behaviour::retry_after(status, 7))
+            .start()
+            .await;
         let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
         assert_eq!(*failure.kind(), kind);
         assert_eq!(failure.wait(), Some(Duration::from_secs(7)));
@@ -91,7 +156,10 @@ async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
         .with_header("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT");
     let mock = Mockup::modern().tool("t", later).start().await;
     let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
-    assert_eq!((failure.kind(), failure.wait()), (&FailureKind::Busy, Some(Duration::from_secs(7))));
+    assert_eq!(
+        (failure.kind(), failure.wait()),
+        (&FailureKind::Busy, Some(Duration::from_secs(7)))
+    );
 }
 
 #[tokio::test]
@@ -104,8 +172,14 @@ async fn e07_giant_answers_are_cut_at_the_cap() {
         .tool("endless", Behaviour::steps(endless.chain([Step::Echo])))
         .start()
         .await;
-    let bounds = Bounds { max_reply: 1 << 20, ..Bounds::default() };
-    let upstream = build(Settings { bounds, ..settings(&mock.url()) });
+    let bounds = Bounds {
+        max_reply: 1 << 20,
+        ..Bounds::default()
+    };
+    let upstream = build(Settings {
+        bounds,
+        ..settings(&mock.url())
+    });
     for tool in ["json", "sse", "endless"] {
         let failure = failure(ask(&upstream, tool, json!({})).await).await;
         assert_eq!(failure.reason(), "bad_answer", "{tool}: {failure:?}");
@@ -114,21 +188,35 @@ async fn e07_giant_answers_are_cut_at_the_cap() {
 
 #[tokio::test]
 async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
-    for (era, builder) in [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))] {
+    for (era, builder) in [
+        ("modern", Mockup::modern()),
+        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+    ] {
         let mock = builder
             .tool("two", Behaviour::two_responses())
             .tool("token", Behaviour::wrong_progress_token())
             .tool("late", Behaviour::late_progress())
-            .tool("unasked", Behaviour::steps([Step::Progress(1, 2), Step::Echo]))
+            .tool(
+                "unasked",
+                Behaviour::steps([Step::Progress(1, 2), Step::Echo]),
+            )
             .start()
             .await;
         let upstream = upstream(&mock.url());
-        assert_eq!(text(ask(&upstream, "two", json!({})).await).await, "first", "{era}");
+        assert_eq!(
+            text(ask(&upstream, "two", json!({})).await).await,
+            "first",
+            "{era}"
+        );
         for tool in ["token", "late", "unasked"] {
             let mut call = call(tool, json!({}));
             call.wants_progress = tool != "unasked";
             let outcome = outcome(upstream.clone().call(outbound(tool, call).await).await).await;
-            assert_eq!(outcome.notes.len(), 0, "{era} {tool}: nothing of it was this call's");
+            assert_eq!(
+                outcome.notes.len(),
+                0,
+                "{era} {tool}: nothing of it was this call's"
+            );
             outcome.end.unwrap();
         }
     }
@@ -136,9 +224,15 @@ async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
 
 #[tokio::test]
 async fn e09_progress_of_parallel_calls_is_never_crossed() {
-    for (era, builder) in [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))] {
+    for (era, builder) in [
+        ("modern", Mockup::modern()),
+        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+    ] {
         let gate = Gate::new();
-        let mock = builder.tool("wait", Behaviour::gated_after_progress(&gate)).start().await;
+        let mock = builder
+            .tool("wait", Behaviour::gated_after_progress(&gate))
+            .start()
+            .await;
         let upstream = upstream(&mock.url());
         let one = async |n: u32| {
             let mut call = call("wait", json!({"n": n}));
@@ -146,17 +240,28 @@ async fn e09_progress_of_parallel_calls_is_never_crossed() {
             outcome(upstream.clone().call(outbound("wait", call).await).await).await
         };
         let opened = async {
-            mock.until("three run", |mock| mock.executions("wait") == 3).await;
+            mock.until("three run", |mock| mock.executions("wait") == 3)
+                .await;
             gate.open();
         };
         let (a, b, c, ()) = tokio::join!(one(1), one(2), one(3), opened);
         for (n, outcome) in [a, b, c].into_iter().enumerate() {
             assert_eq!(outcome.notes.len(), 1, "{era}");
-            assert_eq!(outcome.end.unwrap()["structuredContent"]["n"], n + 1, "{era}");
+            assert_eq!(
+                outcome.end.unwrap()["structuredContent"]["n"],
+                n + 1,
+                "{era}"
+            );
         }
-        let tokens: Vec<_> =
-            mock.requests_of("tools/call").iter().map(|request| request.meta()["progressToken"].clone()).collect();
-        assert!(tokens[0] != tokens[1] && tokens[1] != tokens[2], "{era}: {tokens:?}");
+        let tokens: Vec<_> = mock
+            .requests_of("tools/call")
+            .iter()
+            .map(|request| request.meta()["progressToken"].clone())
+            .collect();
+        assert!(
+            tokens[0] != tokens[1] && tokens[1] != tokens[2],
+            "{era}: {tokens:?}"
+        );
     }
 }
 
@@ -173,7 +278,11 @@ async fn r103_batches_are_split() {
         call.wants_progress = true;
         let outcome = outcome(upstream.clone().call(outbound(tool, call).await).await).await;
         assert_eq!(outcome.notes.len(), 1, "{tool}");
-        assert_eq!(outcome.end.unwrap()["content"][0]["text"], "from a batch", "{tool}");
+        assert_eq!(
+            outcome.end.unwrap()["content"][0]["text"],
+            "from a batch",
+            "{tool}"
+        );
     }
 }
 
@@ -181,12 +290,21 @@ async fn r103_batches_are_split() {
 async fn r105_e21_a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on() {
     let mock = Mockup::legacy(Revision::V2025_11_25)
         .tool("ping", Behaviour::ask("ping", json!({})))
-        .tool("sample", Behaviour::ask("sampling/createMessage", json!({"messages": [], "maxTokens": 1})))
+        .tool(
+            "sample",
+            Behaviour::ask(
+                "sampling/createMessage",
+                json!({"messages": [], "maxTokens": 1}),
+            ),
+        )
         .start()
         .await;
     let upstream = upstream(&mock.url());
     for tool in ["ping", "sample"] {
-        outcome(ask(&upstream, tool, json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, tool, json!({})).await)
+            .await
+            .end
+            .unwrap();
     }
     let answers = mock.answers();
     assert_eq!(answers[0]["result"], json!({}));

@@ -25,7 +25,10 @@ pub(crate) fn ports() -> Ports {
         clock: Arc::new(TokioClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
-        session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
+        session_lists: weir_core::catalog::SessionListTable::new(
+            Arc::default(),
+            &FakeRandom::new(8),
+        ),
         keeper: Keeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),
     }
@@ -48,7 +51,10 @@ pub(crate) fn upstream(url: &str) -> Arc<dyn Upstream> {
 }
 
 pub(crate) fn pinned(url: &str, protocol: Protocol) -> Arc<dyn Upstream> {
-    build(Settings { protocol, ..settings(url) })
+    build(Settings {
+        protocol,
+        ..settings(url)
+    })
 }
 
 pub(crate) fn build(settings: Settings) -> Arc<dyn Upstream> {
@@ -72,13 +78,22 @@ pub(crate) async fn principal(name: Option<&str>) -> Principal {
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    weir_core::authenticate(&Says(sender), &evidence, ()).await.unwrap().into_parts().0
+    weir_core::authenticate(&Says(sender), &evidence, ())
+        .await
+        .unwrap()
+        .into_parts()
+        .0
 }
 
 pub(crate) fn call(tool: &str, arguments: Value) -> Call {
     let params = json!({"name": format!("mock__{tool}"), "arguments": arguments});
     let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
-    Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1))
+    Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(1),
+    )
 }
 
 pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
@@ -112,13 +127,18 @@ pub(crate) struct Outcome {
 pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
     let mut notes = Vec::new();
     loop {
-        let (payload, input_required) = match reply.next().await.expect("a reply ends with an end") {
+        let (payload, input_required) = match reply.next().await.expect("a reply ends with an end")
+        {
             Event::Note(note) => {
                 notes.push(note);
                 continue;
             }
             Event::End(End::Failed(failure)) => {
-                return Outcome { notes, end: Err(*failure), input_required: false };
+                return Outcome {
+                    notes,
+                    end: Err(*failure),
+                    input_required: false,
+                };
             }
             Event::End(End::Complete(payload)) => (payload, false),
             Event::End(End::InputRequired(payload)) => (payload, true),
@@ -128,8 +148,14 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
             Event::Ask(_) => continue,
         };
         assert!(reply.next().await.is_none(), "nothing follows the end");
-        let end = bytes(payload).await.map(|bytes| serde_json::from_slice(&bytes).expect("a result is JSON"));
-        return Outcome { notes, end, input_required };
+        let end = bytes(payload)
+            .await
+            .map(|bytes| serde_json::from_slice(&bytes).expect("a result is JSON"));
+        return Outcome {
+            notes,
+            end,
+            input_required,
+        };
     }
 }
 
@@ -154,10 +180,17 @@ pub(crate) async fn failure(reply: Reply) -> Failure {
 /// The first text block of the result.
 pub(crate) async fn text(reply: Reply) -> String {
     let result = outcome(reply).await.end.expect("this call must succeed");
-    result["content"][0]["text"].as_str().expect("a text block").to_owned()
+    result["content"][0]["text"]
+        .as_str()
+        .expect("a text block")
+        .to_owned()
 }
 
 /// Limits that pass soon.
 pub(crate) fn brief() -> Deadlines {
-    Deadlines { connect: Duration::from_secs(2), idle: Duration::from_millis(150), hard: Duration::from_millis(600) }
+    Deadlines {
+        connect: Duration::from_secs(2),
+        idle: Duration::from_millis(150),
+        hard: Duration::from_millis(600),
+    }
 }

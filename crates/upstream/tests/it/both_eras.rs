@@ -21,14 +21,20 @@ async fn ask_in_session(
     number: u8,
     class: CapabilityClass,
 ) -> Result<(), Failure> {
-    let mut call = Call { session: Some(SessionKey([number; 16])), ..call(tool, json!({})) };
+    let mut call = Call {
+        session: Some(SessionKey([number; 16])),
+        ..call(tool, json!({}))
+    };
     call.capabilities.class = class.with(CapabilityClass::SESSIONS);
     let reply = upstream.clone().call(outbound(tool, call).await).await;
     outcome(reply).await.end.map(drop)
 }
 
 async fn ask_without(upstream: &Arc<dyn Upstream>) {
-    outcome(ask(upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
 }
 
 fn is_in_session(request: &Recorded) -> bool {
@@ -37,7 +43,10 @@ fn is_in_session(request: &Recorded) -> bool {
 
 /// Of each call in turn, whether it was made in a session.
 fn calls(mock: &Mockup) -> Vec<bool> {
-    mock.requests_of("tools/call").iter().map(is_in_session).collect()
+    mock.requests_of("tools/call")
+        .iter()
+        .map(is_in_session)
+        .collect()
 }
 
 #[tokio::test]
@@ -45,19 +54,36 @@ async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_fin
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
     ask_without(&upstream).await;
-    assert_eq!(mock.requests_of("initialize").len(), 0, "nobody has asked for it");
+    assert_eq!(
+        mock.requests_of("initialize").len(),
+        0,
+        "nobody has asked for it"
+    );
     assert!(!upstream.carries().has(CapabilityClass::SESSIONS));
     for _ in 0..2 {
-        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE).await.unwrap();
+        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
         ask_without(&upstream).await;
     }
     assert_eq!(calls(&mock), [false, true, false, true, false]);
-    assert_eq!(mock.requests_of("initialize").len(), 2, "one to find out, and one of the caller's");
-    mock.until("the first session to be ended", |mock| mock.sessions() == 1).await;
+    assert_eq!(
+        mock.requests_of("initialize").len(),
+        2,
+        "one to find out, and one of the caller's"
+    );
+    mock.until("the first session to be ended", |mock| mock.sessions() == 1)
+        .await;
     let health = upstream.health();
-    assert_eq!((health.revision, health.second_revision), (Some("2026-07-28"), Some("2025-11-25")));
+    assert_eq!(
+        (health.revision, health.second_revision),
+        (Some("2026-07-28"), Some("2025-11-25"))
+    );
     assert_eq!(health.sessions, 1);
-    assert!(upstream.carries().has(CapabilityClass::SESSIONS), "lists are kept apart");
+    assert!(
+        upstream.carries().has(CapabilityClass::SESSIONS),
+        "lists are kept apart"
+    );
     upstream.retire(Duration::ZERO).await;
     assert_eq!(mock.sessions(), 0);
 }
@@ -66,34 +92,53 @@ async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_fin
 async fn many_first_callers_look_for_the_other_era_once() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    let asking = (1..=8).map(|number| ask_in_session(&upstream, "echo", number, CapabilityClass::BASE));
+    let asking =
+        (1..=8).map(|number| ask_in_session(&upstream, "echo", number, CapabilityClass::BASE));
     for asked in futures_util::future::join_all(asking).await {
         asked.unwrap();
     }
     assert!(calls(&mock).iter().all(|in_session| *in_session));
     assert_eq!(mock.requests_of("server/discover").len(), 1);
     let opened = mock.requests_of("initialize").len();
-    mock.until("the first session to be ended", |mock| mock.sessions() + 1 == opened).await;
+    mock.until("the first session to be ended", |mock| {
+        mock.sessions() + 1 == opened
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one() {
-    let mock = Mockup::dual().without_sessions().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::dual()
+        .without_sessions()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     for _ in 0..2 {
-        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE).await.unwrap();
+        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
     }
     assert_eq!(mock.requests_of("server/discover").len(), 1);
     assert_eq!(mock.requests_of("initialize").len(), 1);
-    assert!(mock.requests_of("tools/call").iter().all(|request| !request.meta().is_null()));
+    assert!(
+        mock.requests_of("tools/call")
+            .iter()
+            .all(|request| !request.meta().is_null())
+    );
 }
 
 #[tokio::test]
 async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let to_modern = upstream(&mock.url());
     for _ in 0..3 {
-        ask_in_session(&to_modern, "echo", 1, CapabilityClass::BASE).await.unwrap();
+        ask_in_session(&to_modern, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
     }
     assert_eq!(mock.requests_of("initialize").len(), 1);
     assert_eq!(mock.executions("echo"), 3);
@@ -101,23 +146,37 @@ async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again
     mock.on("initialize", 2, Behaviour::reset_after(0));
     let to_both = upstream(&mock.url());
     while to_both.health().second_revision.is_none() {
-        ask_in_session(&to_both, "echo", 1, CapabilityClass::BASE).await.unwrap();
+        ask_in_session(&to_both, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
     }
     let calls = calls(&mock);
-    assert_eq!((calls.first(), calls.last()), (Some(&false), Some(&true)), "the bridge serves meanwhile");
+    assert_eq!(
+        (calls.first(), calls.last()),
+        (Some(&false), Some(&true)),
+        "the bridge serves meanwhile"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE).await.unwrap();
+    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+        .await
+        .unwrap();
     mock.kill_sessions();
     mock.on("initialize", 100, Behaviour::error(-32601, "no", json!({})));
     for _ in 0..3 {
-        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE).await.unwrap();
+        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
     }
-    assert_eq!(calls(&mock)[2..], [false, false, false], "one was refused in the lost session before");
+    assert_eq!(
+        calls(&mock)[2..],
+        [false, false, false],
+        "one was refused in the lost session before"
+    );
     assert_eq!(mock.executions("echo"), 4);
     assert_eq!(upstream.health().second_revision, None);
 }
@@ -125,27 +184,65 @@ async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
 #[tokio::test]
 async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_bridge() {
     let gate = Gate::new();
-    let mock = Mockup::dual().tool("held", Behaviour::gated(&gate)).tool("echo", Behaviour::echo()).start().await;
-    let upstream = build(Settings { bounds: Bounds { sessions: 1, ..Bounds::default() }, ..settings(&mock.url()) });
+    let mock = Mockup::dual()
+        .tool("held", Behaviour::gated(&gate))
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let upstream = build(Settings {
+        bounds: Bounds {
+            sessions: 1,
+            ..Bounds::default()
+        },
+        ..settings(&mock.url())
+    });
     let holder = upstream.clone();
-    let held = tokio::spawn(async move { ask_in_session(&holder, "held", 1, CapabilityClass::ELICITATION_FORM).await });
-    mock.until("the call that holds the session", |mock| mock.executions("held") == 1).await;
-    ask_in_session(&upstream, "echo", 2, CapabilityClass::BASE).await.unwrap();
+    let held = tokio::spawn(async move {
+        ask_in_session(&holder, "held", 1, CapabilityClass::ELICITATION_FORM).await
+    });
+    mock.until("the call that holds the session", |mock| {
+        mock.executions("held") == 1
+    })
+    .await;
+    ask_in_session(&upstream, "echo", 2, CapabilityClass::BASE)
+        .await
+        .unwrap();
     assert_eq!(calls(&mock), [true, false]);
-    let refused = ask_in_session(&upstream, "echo", 3, CapabilityClass::ELICITATION_FORM).await.unwrap_err();
+    let refused = ask_in_session(&upstream, "echo", 3, CapabilityClass::ELICITATION_FORM)
+        .await
+        .unwrap_err();
     assert_eq!(refused.reason(), "busy");
     gate.open();
     held.await.unwrap().unwrap();
-    ask_in_session(&upstream, "echo", 2, CapabilityClass::BASE).await.unwrap();
-    assert_eq!(calls(&mock), [true, false, false], "an unused session of another client stays");
-    ask_in_session(&upstream, "echo", 3, CapabilityClass::ELICITATION_FORM).await.unwrap();
-    assert_eq!(calls(&mock), [true, false, false, true], "and ends for a client that can be asked");
+    ask_in_session(&upstream, "echo", 2, CapabilityClass::BASE)
+        .await
+        .unwrap();
+    assert_eq!(
+        calls(&mock),
+        [true, false, false],
+        "an unused session of another client stays"
+    );
+    ask_in_session(&upstream, "echo", 3, CapabilityClass::ELICITATION_FORM)
+        .await
+        .unwrap();
+    assert_eq!(
+        calls(&mock),
+        [true, false, false, true],
+        "and ends for a client that can be asked"
+    );
 }
 
 #[tokio::test]
 async fn a_pinned_protocol_has_one_era() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-    ask_in_session(&pinned(&mock.url(), Protocol::Modern), "echo", 1, CapabilityClass::BASE).await.unwrap();
+    ask_in_session(
+        &pinned(&mock.url(), Protocol::Modern),
+        "echo",
+        1,
+        CapabilityClass::BASE,
+    )
+    .await
+    .unwrap();
     assert_eq!(mock.requests_of("initialize").len(), 0);
     ask_without(&pinned(&mock.url(), Protocol::Legacy)).await;
     assert_eq!(calls(&mock), [false, true]);
@@ -155,15 +252,25 @@ async fn a_pinned_protocol_has_one_era() {
 async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE).await.unwrap();
+    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+        .await
+        .unwrap();
     let kind = weir_core::upstream::ListKind::Tools;
-    for (class, in_session) in [(CapabilityClass::BASE, false), (CapabilityClass::SESSIONS, true)] {
+    for (class, in_session) in [
+        (CapabilityClass::BASE, false),
+        (CapabilityClass::SESSIONS, true),
+    ] {
         let mut watch = upstream.clone().watch(class).await.unwrap();
         assert_eq!(watch.list(kind, None).await.unwrap().items.len(), 1);
-        assert_eq!(mock.requests_of("tools/list").last().map(is_in_session), Some(in_session));
+        assert_eq!(
+            mock.requests_of("tools/list").last().map(is_in_session),
+            Some(in_session)
+        );
     }
     assert_eq!(
-        mock.requests_of("initialize").last().map(|request| request.message["params"]["protocolVersion"].clone()),
+        mock.requests_of("initialize")
+            .last()
+            .map(|request| request.message["params"]["protocolVersion"].clone()),
         Some(json!(Revision::NEWEST_LEGACY.as_str()))
     );
 }
@@ -172,15 +279,22 @@ async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
 async fn the_revision_that_a_call_was_carried_in_is_noted() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    for (class, revision) in
-        [(CapabilityClass::BASE, Revision::MODERN), (CapabilityClass::SESSIONS, Revision::NEWEST_LEGACY)]
-    {
-        let mut call = Call { session: Some(SessionKey([1; 16])), ..call("echo", json!({})) };
+    for (class, revision) in [
+        (CapabilityClass::BASE, Revision::MODERN),
+        (CapabilityClass::SESSIONS, Revision::NEWEST_LEGACY),
+    ] {
+        let mut call = Call {
+            session: Some(SessionKey([1; 16])),
+            ..call("echo", json!({}))
+        };
         call.capabilities.class = class;
         let outbound = outbound("echo", call).await;
         let carried_in = outbound.carried_in.clone();
         assert_eq!(carried_in.revision(), None);
-        outcome(upstream.clone().call(outbound).await).await.end.unwrap();
+        outcome(upstream.clone().call(outbound).await)
+            .await
+            .end
+            .unwrap();
         assert_eq!(carried_in.revision(), Some(revision));
     }
 }

@@ -13,22 +13,45 @@ use crate::bench::*;
 async fn eras() -> Vec<(&'static str, Mockup)> {
     let fill = |builder: weir_testkit::mockup::Builder| {
         let ticks = (1..=3).map(|at| Step::Progress(at, 3));
-        let logs = [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| Step::Log { level, unasked: true });
+        let logs = [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| Step::Log {
+            level,
+            unasked: true,
+        });
         builder
             .tool("echo", Behaviour::echo())
             .tool("echo-sse", Behaviour::echo().as_events())
             .tool("progress", Behaviour::progress(3))
-            .tool("talk", Behaviour::steps(ticks.chain(logs).chain([Step::Echo])))
+            .tool(
+                "talk",
+                Behaviour::steps(ticks.chain(logs).chain([Step::Echo])),
+            )
             .tool("big", Behaviour::huge(50 << 20))
             .tool("big-sse", Behaviour::huge(50 << 20).as_events())
-            .tool("error", Behaviour::error(-32602, "no such thing", json!({"x": 1})))
+            .tool(
+                "error",
+                Behaviour::error(-32602, "no such thing", json!({"x": 1})),
+            )
     };
     vec![
         ("modern", fill(Mockup::modern()).start().await),
-        ("2025-11-25", fill(Mockup::legacy(Revision::V2025_11_25)).start().await),
-        ("2025-06-18", fill(Mockup::legacy(Revision::V2025_06_18)).start().await),
-        ("2025-03-26", fill(Mockup::legacy(Revision::V2025_03_26)).start().await),
-        ("no session", fill(Mockup::legacy(Revision::V2025_11_25).without_sessions()).start().await),
+        (
+            "2025-11-25",
+            fill(Mockup::legacy(Revision::V2025_11_25)).start().await,
+        ),
+        (
+            "2025-06-18",
+            fill(Mockup::legacy(Revision::V2025_06_18)).start().await,
+        ),
+        (
+            "2025-03-26",
+            fill(Mockup::legacy(Revision::V2025_03_26)).start().await,
+        ),
+        (
+            "no session",
+            fill(Mockup::legacy(Revision::V2025_11_25).without_sessions())
+                .start()
+                .await,
+        ),
     ]
 }
 
@@ -38,13 +61,26 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
         let upstream = upstream(&mock.url());
         for tool in ["echo", "echo-sse"] {
             let reply = ask(&upstream, tool, json!({"n": 1, "s": "é\n"})).await;
-            let result = outcome(reply).await.end.unwrap_or_else(|failure| panic!("{era} {tool}: {failure:?}"));
+            let result = outcome(reply)
+                .await
+                .end
+                .unwrap_or_else(|failure| panic!("{era} {tool}: {failure:?}"));
             let text = result["content"][0]["text"].as_str().unwrap();
-            assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!({"n": 1, "s": "é\n"}), "{era} {tool}");
+            assert_eq!(
+                serde_json::from_str::<Value>(text).unwrap(),
+                json!({"n": 1, "s": "é\n"}),
+                "{era} {tool}"
+            );
         }
         let failure = failure(ask(&upstream, "error", json!({})).await).await;
-        let weir_core::FailureKind::Upstream(error) = failure.kind() else { panic!("{era}: {failure:?}") };
-        assert_eq!((error.code, error.message.as_str()), (-32602, "no such thing"), "{era}");
+        let weir_core::FailureKind::Upstream(error) = failure.kind() else {
+            panic!("{era}: {failure:?}")
+        };
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (-32602, "no such thing"),
+            "{era}"
+        );
         assert_eq!(error.data.as_deref(), Some(&br#"{"x":1}"#[..]), "{era}");
         assert_eq!(mock.executions("echo"), 1, "{era}");
     }
@@ -60,10 +96,18 @@ async fn r207_progress_and_logs_reach_their_call_at_the_level_asked_for() {
         let outcome = outcome(upstream.clone().call(outbound("talk", call).await).await).await;
         let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
         let (p, log) = (NoteKind::Progress, NoteKind::Log);
-        assert_eq!(kinds, [p, p, p, log(LogLevel::Info), log(LogLevel::Error)], "{era}");
+        assert_eq!(
+            kinds,
+            [p, p, p, log(LogLevel::Info), log(LogLevel::Error)],
+            "{era}"
+        );
         outcome.end.unwrap();
         let silent = ask(&upstream, "talk", json!({})).await;
-        assert_eq!(crate::bench::outcome(silent).await.notes.len(), 0, "{era}: nobody asked");
+        assert_eq!(
+            crate::bench::outcome(silent).await.notes.len(),
+            0,
+            "{era}: nobody asked"
+        );
         let levels = mock.requests_of("logging/setLevel").len();
         assert_eq!(levels, usize::from(era != "modern"), "{era}");
     }
@@ -75,7 +119,8 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
         let upstream = upstream(&mock.url());
         for tool in ["big", "big-sse"] {
             let mut reply = ask(&upstream, tool, json!({})).await;
-            let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await else {
+            let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await
+            else {
                 panic!("{era} {tool}: such a result is not held")
             };
             let (mut total, mut largest, mut edges) = (0, 0, (0, 0));
@@ -89,7 +134,10 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
                 largest = largest.max(chunk.len());
             }
             assert!(total > 50 << 20, "{era} {tool}: {total}");
-            assert!(largest <= 1 << 20, "{era} {tool}: a piece of {largest} bytes");
+            assert!(
+                largest <= 1 << 20,
+                "{era} {tool}: a piece of {largest} bytes"
+            );
             assert_eq!(edges, (b'{', b'}'), "{era} {tool}");
         }
     }
@@ -97,45 +145,91 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
 
 #[tokio::test]
 async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
-    let mock = Mockup::modern().tool("a b é", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("a b é", Behaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     text(ask(&upstream, "a b é", json!({})).await).await;
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-    watch.list(weir_core::upstream::ListKind::Tools, None).await.unwrap();
+    watch
+        .list(weir_core::upstream::ListKind::Tools, None)
+        .await
+        .unwrap();
     let requests = mock.requests();
-    let methods: Vec<_> = requests.iter().map(weir_testkit::mockup::Recorded::method).collect();
-    let expected = ["server/discover", "tools/call", "server/discover", "subscriptions/listen", "tools/list"];
+    let methods: Vec<_> = requests
+        .iter()
+        .map(weir_testkit::mockup::Recorded::method)
+        .collect();
+    let expected = [
+        "server/discover",
+        "tools/call",
+        "server/discover",
+        "subscriptions/listen",
+        "tools/list",
+    ];
     assert_eq!(methods, expected);
     for request in &requests {
         let meta = request.meta();
-        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
-        assert_eq!(meta["io.modelcontextprotocol/clientInfo"], json!({"name": "weir", "version": "0.1.0"}), "r072");
-        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
+        assert_eq!(
+            meta["io.modelcontextprotocol/protocolVersion"],
+            "2026-07-28"
+        );
+        assert_eq!(
+            meta["io.modelcontextprotocol/clientInfo"],
+            json!({"name": "weir", "version": "0.1.0"}),
+            "r072"
+        );
+        assert_eq!(
+            meta["io.modelcontextprotocol/clientCapabilities"],
+            json!({})
+        );
         assert_eq!(request.header("mcp-protocol-version"), Some("2026-07-28"));
         assert_eq!(request.header("mcp-method"), Some(request.method()));
-        assert_eq!(request.header("accept"), Some("application/json, text/event-stream"), "r073");
+        assert_eq!(
+            request.header("accept"),
+            Some("application/json, text/event-stream"),
+            "r073"
+        );
         assert_eq!(request.header("content-type"), Some("application/json"));
     }
     assert_eq!(requests[1].header("mcp-name"), Some("=?base64?YSBiIMOp?="));
-    assert_eq!(requests[1].tool(), Some("a b é"), "the server's own name, not the one clients see");
+    assert_eq!(
+        requests[1].tool(),
+        Some("a b é"),
+        "the server's own name, not the one clients see"
+    );
 }
 
 #[tokio::test]
 async fn a19_only_the_operators_headers_reach_a_server() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
     let accept = SecretHeader::new("text/html".parse().unwrap());
     let http = HttpSettings {
         url: mock.url().parse().unwrap(),
-        headers: vec![(http::header::AUTHORIZATION, secret), (http::header::ACCEPT, accept)],
+        headers: vec![
+            (http::header::AUTHORIZATION, secret),
+            (http::header::ACCEPT, accept),
+        ],
         auth: None,
         ca_file: None,
         h2c: false,
     };
-    let upstream = build(Settings { transport: Transport::Http(http), ..settings(&mock.url()) });
+    let upstream = build(Settings {
+        transport: Transport::Http(http),
+        ..settings(&mock.url())
+    });
     text(ask(&upstream, "echo", json!({})).await).await;
     let request = &mock.requests_of("tools/call")[0];
-    let mut names: Vec<_> = request.headers.keys().map(|name| name.as_str().to_owned()).collect();
+    let mut names: Vec<_> = request
+        .headers
+        .keys()
+        .map(|name| name.as_str().to_owned())
+        .collect();
     names.sort();
     let expected = [
         "accept",
@@ -150,22 +244,39 @@ async fn a19_only_the_operators_headers_reach_a_server() {
     ];
     assert_eq!(names, expected);
     assert_eq!(request.header("authorization"), Some("Bearer operator"));
-    assert_eq!(request.header("accept"), Some("application/json, text/event-stream"), "the protocol's own stays");
+    assert_eq!(
+        request.header("accept"),
+        Some("application/json, text/event-stream"),
+        "the protocol's own stays"
+    );
 }
 
 #[tokio::test]
 async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_connection() {
     let gate = Gate::new();
-    let mock = Mockup::modern().http2().tool("wait", Behaviour::gated(&gate)).start().await;
-    let http =
-        HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
-    let upstream =
-        build(Settings { transport: Transport::Http(http), protocol: Protocol::Modern, ..settings(&mock.url()) });
+    let mock = Mockup::modern()
+        .http2()
+        .tool("wait", Behaviour::gated(&gate))
+        .start()
+        .await;
+    let http = HttpSettings {
+        url: mock.url().parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: None,
+        h2c: true,
+    };
+    let upstream = build(Settings {
+        transport: Transport::Http(http),
+        protocol: Protocol::Modern,
+        ..settings(&mock.url())
+    });
     let both = tokio::join!(
         async { text(ask(&upstream, "wait", json!({"n": 1})).await).await },
         async { text(ask(&upstream, "wait", json!({"n": 2})).await).await },
         async {
-            mock.until("both run", |mock| mock.executions("wait") == 2).await;
+            mock.until("both run", |mock| mock.executions("wait") == 2)
+                .await;
             gate.open();
         }
     );
@@ -175,13 +286,16 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
 
 #[tokio::test]
 async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_back_as_it_came() {
-    let requests = json!({"q": {"method": "elicitation/create", "params": {"mode": "form", "message": "?"}}});
+    let requests =
+        json!({"q": {"method": "elicitation/create", "params": {"mode": "form", "message": "?"}}});
     let asks = Behaviour::input_required(requests, Some("their state"));
     let mock = Mockup::modern().tool("ask", asks).start().await;
     let upstream = upstream(&mock.url());
     let mut able = call("ask", json!({}));
     able.capabilities.class = CapabilityClass::ELICITATION_FORM;
-    able.capabilities.raw = Some(bytes::Bytes::from_static(br#"{"elicitation":{"form":{"x":1}},"tasks":{}}"#));
+    able.capabilities.raw = Some(bytes::Bytes::from_static(
+        br#"{"elicitation":{"form":{"x":1}},"tasks":{}}"#,
+    ));
     able.resume = Some(weir_core::Resume::Upstream("their state".into()));
     let asked = outcome(upstream.clone().call(outbound("ask", able).await).await).await;
     assert!(asked.input_required);
@@ -192,6 +306,14 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
     assert_eq!(request.message["params"]["requestState"], "their state");
 
     let unable = failure(ask(&upstream, "ask", json!({})).await).await;
-    assert_eq!(unable.reason(), "bad_answer", "r079: it asked who cannot be asked");
-    assert!(mock.requests_of("tools/call")[1].message["params"].get("requestState").is_none());
+    assert_eq!(
+        unable.reason(),
+        "bad_answer",
+        "r079: it asked who cannot be asked"
+    );
+    assert!(
+        mock.requests_of("tools/call")[1].message["params"]
+            .get("requestState")
+            .is_none()
+    );
 }

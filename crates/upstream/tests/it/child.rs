@@ -1,6 +1,10 @@
-//! A small MCP server over standard streams: this very test binary, started again with an environment that says how to
-//! behave. The test harness prints lines of its own around it, as many real servers do.
-#![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
+//! A small MCP server over standard streams: this very test binary, started again with an
+//! environment that says how to behave. The test harness prints lines of its own around it, as many
+//! real servers do.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a child that sleeps and exits as it is told is what is played here"
+)]
 
 use std::io::{BufRead, Write};
 
@@ -17,16 +21,27 @@ pub(crate) const STARTS: &str = "WEIR_TEST_STARTS";
 /// Settings that start a child of this manner.
 pub(crate) fn settings(manner: &str) -> Settings {
     let program = std::env::current_exe().unwrap().display().to_string();
-    let args = ["child::child_main", "--exact", "--nocapture", "--test-threads=1"].map(String::from).to_vec();
+    let args = [
+        "child::child_main",
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ]
+    .map(String::from)
+    .to_vec();
     let mut settings = Settings::stdio(id(), program, args);
-    let Transport::Stdio(stdio) = &mut settings.transport else { unreachable!("built as stdio") };
+    let Transport::Stdio(stdio) = &mut settings.transport else {
+        unreachable!("built as stdio")
+    };
     stdio.env.push((MANNER.to_owned(), SecretText::new(manner)));
     settings
 }
 
 /// The same with a change of its own kind of settings.
 pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSettings)) -> Settings {
-    let Transport::Stdio(stdio) = &mut settings.transport else { unreachable!("built as stdio") };
+    let Transport::Stdio(stdio) = &mut settings.transport else {
+        unreachable!("built as stdio")
+    };
     change(stdio);
     settings
 }
@@ -35,8 +50,19 @@ const KEEPER: &str = "WEIR_TEST_KEEPER";
 
 /// This very test binary, as the keeper of the children of a test.
 pub(crate) fn keeper_program() -> KeeperProgram {
-    let args = ["child::keeper_main", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).to_vec();
-    KeeperProgram { path: std::env::current_exe().unwrap(), args, env: vec![(KEEPER.into(), "yes".into())] }
+    let args = [
+        "child::keeper_main",
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ]
+    .map(Into::into)
+    .to_vec();
+    KeeperProgram {
+        path: std::env::current_exe().unwrap(),
+        args,
+        env: vec![(KEEPER.into(), "yes".into())],
+    }
 }
 
 /// Not a test unless the environment says so: then it is the keeper.
@@ -51,22 +77,35 @@ fn keeper_main() {
 /// Not a test unless the environment says so: then it is a server.
 #[test]
 fn child_main() {
-    let Ok(manner) = std::env::var(MANNER) else { return };
+    let Ok(manner) = std::env::var(MANNER) else {
+        return;
+    };
     eprintln!("child of manner {manner}");
     if let Ok(file) = std::env::var(STARTS) {
-        let starts = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        let starts = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file);
         writeln!(starts.unwrap(), "{}", std::process::id()).unwrap();
     }
     // The harness has begun a line.
     println!();
     let stubborn = manner == "stubborn";
     if stubborn {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         // Having had a handler means not ending on the signal.
         let _entered = runtime.enter();
         drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap());
     }
-    Child { manner, cancelled: Vec::new(), initialized: false }.serve();
+    Child {
+        manner,
+        cancelled: Vec::new(),
+        initialized: false,
+    }
+    .serve();
     if stubborn {
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
@@ -82,7 +121,9 @@ struct Child {
 impl Child {
     fn serve(&mut self) {
         for line in std::io::stdin().lock().lines() {
-            let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else { panic!("a line is a message") };
+            let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else {
+                panic!("a line is a message")
+            };
             self.take(&message);
         }
     }
@@ -94,7 +135,12 @@ impl Child {
     fn take(&mut self, message: &Value) {
         if self.manner == "both" {
             // A process has the era of its first message, as those of servers on current SDKs do.
-            self.manner = if message["method"] == "initialize" { "legacy" } else { "modern" }.to_owned();
+            self.manner = if message["method"] == "initialize" {
+                "legacy"
+            } else {
+                "modern"
+            }
+            .to_owned();
         }
         let (id, params) = (&message["id"], &message["params"]);
         match message["method"].as_str().unwrap_or_default() {
@@ -128,9 +174,10 @@ impl Child {
                 );
             }
             "logging/setLevel" => answer(id, json!({})),
-            "tools/list" => {
-                answer(id, json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}))
-            }
+            "tools/list" => answer(
+                id,
+                json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}),
+            ),
             "tools/call" => self.call(id, params),
             "resources/read" => {
                 crash_once(&params["uri"]);
@@ -141,21 +188,32 @@ impl Child {
     }
 
     fn call(&mut self, id: &Value, params: &Value) {
-        assert!(self.is_modern() || self.initialized, "a call before the handshake");
+        assert!(
+            self.is_modern() || self.initialized,
+            "a call before the handshake"
+        );
         let token = &params["_meta"]["progressToken"];
         let text = match params["name"].as_str().unwrap_or_default() {
             "echo" => params["arguments"].to_string(),
             "env" => {
-                let names: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+                let names: Vec<_> = std::env::vars()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
                 names.join("\n")
             }
             "pid" => std::process::id().to_string(),
             "cancelled" => json!(self.cancelled).to_string(),
             "progress" => {
                 for n in 1..=2 {
-                    notify("notifications/progress", json!({"progressToken": token, "progress": n}));
+                    notify(
+                        "notifications/progress",
+                        json!({"progressToken": token, "progress": n}),
+                    );
                 }
-                notify("notifications/message", json!({"level": "error", "data": "x"}));
+                notify(
+                    "notifications/message",
+                    json!({"level": "error", "data": "x"}),
+                );
                 "done".to_owned()
             }
             "add" => {
@@ -170,14 +228,22 @@ impl Child {
             }
             "big" => "x".repeat(3 << 20),
             "grandchild" => {
-                #[expect(clippy::zombie_processes, reason = "that nobody waits for it is the point")]
-                let sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+                #[expect(
+                    clippy::zombie_processes,
+                    reason = "that nobody waits for it is the point"
+                )]
+                let sleeper = std::process::Command::new("sleep")
+                    .arg("600")
+                    .spawn()
+                    .unwrap();
                 sleeper.id().to_string()
             }
             "hang" => return,
             "deaf" => {
                 for n in 0..5000 {
-                    send(json!({"jsonrpc": "2.0", "id": format!("own-{n}"), "method": params["arguments"]["asks"]}));
+                    send(
+                        json!({"jsonrpc": "2.0", "id": format!("own-{n}"), "method": params["arguments"]["asks"]}),
+                    );
                 }
                 if params["arguments"]["for_ever"] == true {
                     // What it is answered waits, and it reads no more.
@@ -191,14 +257,20 @@ impl Child {
             }
             "crash_once" => {
                 if token.is_number() {
-                    notify("notifications/progress", json!({"progressToken": token, "progress": 1}));
+                    notify(
+                        "notifications/progress",
+                        json!({"progressToken": token, "progress": 1}),
+                    );
                 }
                 crash_once(&params["arguments"]["file"]);
                 "recovered".to_owned()
             }
             other => panic!("no tool {other}"),
         };
-        answer(id, json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}));
+        answer(
+            id,
+            json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}),
+        );
     }
 }
 

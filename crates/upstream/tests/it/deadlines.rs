@@ -13,7 +13,10 @@ use weir_wire::Revision;
 
 use crate::bench::*;
 
-async fn hurried(upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>, tool: &str) -> Reply {
+async fn hurried(
+    upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>,
+    tool: &str,
+) -> Reply {
     let mut call = call(tool, json!({}));
     call.wants_progress = true;
     let mut outbound = outbound(tool, call).await;
@@ -23,29 +26,44 @@ async fn hurried(upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>, t
 
 #[tokio::test]
 async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_told() {
-    for (era, builder) in [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))] {
+    for (era, builder) in [
+        ("modern", Mockup::modern()),
+        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+    ] {
         let drip = Behaviour::echo().dripping(1, Duration::from_millis(60));
         let mock = builder
             .tool("hang", Behaviour::hang())
             .tool("hang-sse", Behaviour::hang_after_progress())
             .tool("drip", drip.clone().as_json())
             .tool("drip-sse", drip.as_events())
-            .tool("comments", Behaviour::endless_comments(Duration::from_millis(20)))
+            .tool(
+                "comments",
+                Behaviour::endless_comments(Duration::from_millis(20)),
+            )
             .start()
             .await;
         let upstream = upstream(&mock.url());
         for tool in ["hang", "hang-sse", "drip", "drip-sse", "comments"] {
             let failure = failure(hurried(&upstream, tool).await).await;
             assert_eq!(failure.reason(), "timed_out", "{era} {tool}");
-            assert_eq!(upstream.health().in_flight, 0, "{era} {tool}: its place is free");
+            assert_eq!(
+                upstream.health().in_flight,
+                0,
+                "{era} {tool}: its place is free"
+            );
             if era == "legacy" {
                 let id = mock.requests_of("tools/call").last().unwrap().message["id"].clone();
                 let told = |mock: &Mockup| {
-                    mock.requests_of("notifications/cancelled").iter().any(|r| r.message["params"]["requestId"] == id)
+                    mock.requests_of("notifications/cancelled")
+                        .iter()
+                        .any(|r| r.message["params"]["requestId"] == id)
                 };
                 mock.until("the server is told", told).await;
             } else {
-                mock.until("the connection is closed", |mock| mock.open_connections() == 0).await;
+                mock.until("the connection is closed", |mock| {
+                    mock.open_connections() == 0
+                })
+                .await;
             }
         }
     }
@@ -58,13 +76,19 @@ async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
     let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;
     assert!(!endless.notes.is_empty());
     assert_eq!(endless.end.unwrap_err().reason(), "timed_out");
-    mock.until("the connection is closed", |mock| mock.open_connections() == 0).await;
+    mock.until("the connection is closed", |mock| {
+        mock.open_connections() == 0
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_reply_is_given_before_anything_is_known_once_waiting_takes_a_while() {
     let gate = Gate::new();
-    let mock = Mockup::modern().tool("wait", Behaviour::gated(&gate)).start().await;
+    let mock = Mockup::modern()
+        .tool("wait", Behaviour::gated(&gate))
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     let reply = ask(&upstream, "wait", json!({"n": 5})).await;
     assert!(!reply.is_ended());
@@ -81,24 +105,38 @@ async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
-    while let Ok(Ok(stream)) =
-        tokio::time::timeout(Duration::from_millis(100), tokio::net::TcpStream::connect(address)).await
+    while let Ok(Ok(stream)) = tokio::time::timeout(
+        Duration::from_millis(100),
+        tokio::net::TcpStream::connect(address),
+    )
+    .await
     {
         queue.push(stream);
     }
     let url = format!("http://{address}/mcp");
     let connect = Duration::from_millis(100);
-    let upstream = build(Settings { connect, protocol: Protocol::Modern, ..settings(&url) });
+    let upstream = build(Settings {
+        connect,
+        protocol: Protocol::Modern,
+        ..settings(&url)
+    });
     let failure = failure(ask(&upstream, "t", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
 }
 
 #[tokio::test]
 async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
-    let mock = Mockup::modern().tool("hang", Behaviour::hang()).tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("hang", Behaviour::hang())
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let upstream = pinned(&mock.url(), Protocol::Modern);
     for _ in 0..5 {
-        assert_eq!(failure(hurried(&upstream, "hang").await).await.reason(), "timed_out");
+        assert_eq!(
+            failure(hurried(&upstream, "hang").await).await.reason(),
+            "timed_out"
+        );
     }
     let asked = mock.requests_of("tools/call").len();
     let refused = failure(ask(&upstream, "echo", json!({})).await).await;
@@ -106,7 +144,11 @@ async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
     assert!(refused.wait().is_some());
     assert_eq!(mock.requests_of("tools/call").len(), asked);
     let mut tries = 0;
-    while outcome(ask(&upstream, "echo", json!({})).await).await.end.is_err() {
+    while outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .is_err()
+    {
         tries += 1;
         assert!(tries < 200, "one call a second is let through");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -122,21 +164,43 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         .tool("bad", Behaviour::error(-32603, "broken", json!({})))
         .start()
         .await;
-    let bounds = Bounds { in_flight: 3, ..Bounds::default() };
-    let upstream = build(Settings { bounds, ..settings(&mock.url()) });
+    let bounds = Bounds {
+        in_flight: 3,
+        ..Bounds::default()
+    };
+    let upstream = build(Settings {
+        bounds,
+        ..settings(&mock.url())
+    });
     for _ in 0..20 {
-        assert_eq!(failure(ask(&upstream, "bad", json!({})).await).await.reason(), "upstream_error");
+        assert_eq!(
+            failure(ask(&upstream, "bad", json!({})).await)
+                .await
+                .reason(),
+            "upstream_error"
+        );
     }
     assert!(!upstream.health().down);
     let running: Vec<_> = (0..3)
         .map(|_| {
             let upstream = upstream.clone();
-            tokio::spawn(async move { outcome(ask(&upstream, "wait", json!({})).await).await.end.unwrap() })
+            tokio::spawn(async move {
+                outcome(ask(&upstream, "wait", json!({})).await)
+                    .await
+                    .end
+                    .unwrap()
+            })
         })
         .collect();
-    mock.until("three run", |mock| mock.executions("wait") == 3).await;
+    mock.until("three run", |mock| mock.executions("wait") == 3)
+        .await;
     assert_eq!(upstream.health().in_flight, 3);
-    assert_eq!(failure(ask(&upstream, "wait", json!({})).await).await.reason(), "busy");
+    assert_eq!(
+        failure(ask(&upstream, "wait", json!({})).await)
+            .await
+            .reason(),
+        "busy"
+    );
     gate.open();
     for call in running {
         call.await.unwrap();
@@ -147,25 +211,55 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
 #[tokio::test]
 async fn lists_and_probes_have_deadlines_of_their_own() {
     let brief = Duration::from_millis(200);
-    for (era, builder) in [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))] {
+    for (era, builder) in [
+        ("modern", Mockup::modern()),
+        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+    ] {
         let mock = builder.tools(1).start().await;
-        let own = OwnDeadlines { list: brief, ..OwnDeadlines::default() };
-        let upstream = build(Settings { own, ..settings(&mock.url()) });
+        let own = OwnDeadlines {
+            list: brief,
+            ..OwnDeadlines::default()
+        };
+        let upstream = build(Settings {
+            own,
+            ..settings(&mock.url())
+        });
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
         mock.on("tools/list", 1, Behaviour::hang());
         let began = Instant::now();
         let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
         assert_eq!(failure.reason(), "timed_out", "{era}");
-        assert!((brief..Duration::from_secs(5)).contains(&began.elapsed()), "{era}: {:?}", began.elapsed());
+        assert!(
+            (brief..Duration::from_secs(5)).contains(&began.elapsed()),
+            "{era}: {:?}",
+            began.elapsed()
+        );
     }
-    for (protocol, probe) in [(Protocol::Modern, "server/discover"), (Protocol::Legacy, "initialize")] {
+    for (protocol, probe) in [
+        (Protocol::Modern, "server/discover"),
+        (Protocol::Legacy, "initialize"),
+    ] {
         let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
         mock.on(probe, 99, Behaviour::hang());
-        let own = OwnDeadlines { probe: brief, ..OwnDeadlines::default() };
-        let upstream = build(Settings { protocol, own, ..settings(&mock.url()) });
+        let own = OwnDeadlines {
+            probe: brief,
+            ..OwnDeadlines::default()
+        };
+        let upstream = build(Settings {
+            protocol,
+            own,
+            ..settings(&mock.url())
+        });
         let began = Instant::now();
-        let opened = upstream.clone().watch(CapabilityClass::BASE).await.map(drop);
-        assert!(began.elapsed() < Duration::from_secs(5), "{probe}: {opened:?}");
+        let opened = upstream
+            .clone()
+            .watch(CapabilityClass::BASE)
+            .await
+            .map(drop);
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{probe}: {opened:?}"
+        );
         assert!(began.elapsed() >= brief, "{probe}: {opened:?}");
     }
 }

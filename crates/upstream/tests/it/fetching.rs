@@ -10,7 +10,14 @@ use crate::bench::factory;
 
 fn ask(url: &str, limit: usize) -> Ask<'_> {
     let within = Duration::from_secs(10);
-    Ask { url, form: None, authorization: None, limit, within, named_by: NamedBy::Operator }
+    Ask {
+        url,
+        form: None,
+        authorization: None,
+        limit,
+        within,
+        named_by: NamedBy::Operator,
+    }
 }
 
 #[tokio::test]
@@ -19,14 +26,32 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
     let elsewhere = Mockup::modern().start().await;
     let factory = factory();
     for (answer, limit, expected) in [
-        (Behaviour::status(200, "text/plain", "0123456789"), 10, Ok((200, "0123456789"))),
-        (Behaviour::status(200, "text/plain", "0123456789"), 9, Err("bad_answer")),
-        (Behaviour::status(404, "text/plain", "no"), 10, Ok((404, "no"))),
-        (Behaviour::redirect(&elsewhere.url()), 10, Ok((307, "elsewhere"))),
+        (
+            Behaviour::status(200, "text/plain", "0123456789"),
+            10,
+            Ok((200, "0123456789")),
+        ),
+        (
+            Behaviour::status(200, "text/plain", "0123456789"),
+            9,
+            Err("bad_answer"),
+        ),
+        (
+            Behaviour::status(404, "text/plain", "no"),
+            10,
+            Ok((404, "no")),
+        ),
+        (
+            Behaviour::redirect(&elsewhere.url()),
+            10,
+            Ok((307, "elsewhere")),
+        ),
     ] {
         mock.on("GET", 1, answer);
         let fetched = factory.fetch(ask(&mock.url(), limit)).await;
-        let fetched = fetched.as_ref().map(|got| (got.status, std::str::from_utf8(&got.body).unwrap()));
+        let fetched = fetched
+            .as_ref()
+            .map(|got| (got.status, std::str::from_utf8(&got.body).unwrap()));
         let fetched = fetched.map_err(|error| error.reason());
         assert_eq!(fetched, expected);
     }
@@ -52,9 +77,16 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
         "https://169.254.169.254/latest/meta-data/".to_owned(),
         "https://user:secret@example.com/".to_owned(),
     ] {
-        let outsider = Ask { named_by: NamedBy::Outsider, ..ask(&url, 10) };
+        let outsider = Ask {
+            named_by: NamedBy::Outsider,
+            ..ask(&url, 10)
+        };
         let failure = factory.fetch(outsider).await.unwrap_err();
-        assert_eq!((failure.reason(), failure.message()), ("unavailable", "The document's URL is not opened"), "{url}");
+        assert_eq!(
+            (failure.reason(), failure.message()),
+            ("unavailable", "The document's URL is not opened"),
+            "{url}"
+        );
     }
     assert_eq!(canary.connections(), 0, "the canary was reached");
 }
@@ -63,17 +95,35 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
 async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
     let mut mock = Mockup::modern().start().await;
     mock.on("POST", 1, Behaviour::status(202, "application/json", "{}"));
-    let mut settings =
-        HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: false };
-    settings.headers.push((http::header::AUTHORIZATION, SecretHeader::new("Bearer collector".parse().unwrap())));
+    let mut settings = HttpSettings {
+        url: mock.url().parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: None,
+        h2c: false,
+    };
+    settings.headers.push((
+        http::header::AUTHORIZATION,
+        SecretHeader::new("Bearer collector".parse().unwrap()),
+    ));
     let poster = factory().poster(&settings).unwrap();
-    let answer = poster.post(Form::Json, r#"{"resourceLogs":[]}"#.into(), Duration::from_secs(10)).await.unwrap();
+    let answer = poster
+        .post(
+            Form::Json,
+            r#"{"resourceLogs":[]}"#.into(),
+            Duration::from_secs(10),
+        )
+        .await
+        .unwrap();
     assert_eq!((answer.status, &answer.body[..]), (202, &b"{}"[..]));
     let requests = mock.requests();
     let seen = requests.last().unwrap();
     assert_eq!(seen.header("authorization"), Some("Bearer collector"));
     assert_eq!(seen.header("content-type"), Some("application/json"));
     mock.stop().await;
-    let lost = poster.post(Form::Json, "{}".into(), Duration::from_secs(10)).await.unwrap_err();
+    let lost = poster
+        .post(Form::Json, "{}".into(), Duration::from_secs(10))
+        .await
+        .unwrap_err();
     assert_eq!(lost.reason(), "unavailable");
 }

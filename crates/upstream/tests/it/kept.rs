@@ -1,4 +1,5 @@
-//! Kept connections: what a server says on one that is about no request of weir's answers no call and proves nothing.
+//! Kept connections: what a server says on one that is about no request of weir's answers no call
+//! and proves nothing.
 
 use serde_json::{Value, json};
 use weir_testkit::ScriptedServer;
@@ -26,7 +27,11 @@ async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
             panic!("an answer is written")
         };
         for round in 0..15 {
-            assert_eq!(text(ask(&upstream, "t", json!({})).await).await, "own", "{status} {round}");
+            assert_eq!(
+                text(ask(&upstream, "t", json!({})).await).await,
+                "own",
+                "{status} {round}"
+            );
             server.write_to_all(&late).await;
         }
     }
@@ -34,7 +39,11 @@ async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
 
 #[tokio::test]
 async fn an_error_without_an_id_in_a_200_or_on_a_stream_answers_no_call() {
-    for (form, reason) in [("json", "bad_answer"), ("events", "result_unknown"), ("both", "")] {
+    for (form, reason) in [
+        ("json", "bad_answer"),
+        ("events", "result_unknown"),
+        ("both", ""),
+    ] {
         let server = ScriptedServer::start(move |request| {
             modern_answer(request, &["t"]).unwrap_or_else(|| {
                 let foreign = error(&Value::Null, -32603);
@@ -52,7 +61,10 @@ async fn an_error_without_an_id_in_a_200_or_on_a_stream_answers_no_call() {
         .await;
         let outcome = outcome(ask(&upstream(&server.url()), "t", json!({})).await).await;
         match outcome.end {
-            Ok(result) => assert_eq!((form, &result["content"][0]["text"]), ("both", &json!("own"))),
+            Ok(result) => assert_eq!(
+                (form, &result["content"][0]["text"]),
+                ("both", &json!("own"))
+            ),
             Err(failure) => {
                 assert_eq!(failure.reason(), reason, "{form}: {failure:?}");
                 assert!(!format!("{failure:?}").contains("of-another"), "{form}");
@@ -72,7 +84,8 @@ async fn a_refusal_without_an_id_answers_its_own_post_and_is_no_proof_on_a_kept_
                 }
                 let named = id.map_or(Value::Null, |()| request.id().clone());
                 let mut body = error(&named, -32022);
-                body["error"]["data"] = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
+                body["error"]["data"] =
+                    json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
                 vec![json_answer(400, &body)]
             })
         })
@@ -85,7 +98,11 @@ async fn a_refusal_without_an_id_answers_its_own_post_and_is_no_proof_on_a_kept_
         }
         let failure = failure(ask(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), "upstream_error", "{id:?}: {failure:?}");
-        let calls = server.requests_of("tools/call").iter().filter(|request| request.tool() == "t").count();
+        let calls = server
+            .requests_of("tools/call")
+            .iter()
+            .filter(|request| request.tool() == "t")
+            .count();
         assert_eq!(calls, sent, "{id:?} {is_kept}");
     }
 }
@@ -93,30 +110,47 @@ async fn a_refusal_without_an_id_answers_its_own_post_and_is_no_proof_on_a_kept_
 #[tokio::test]
 async fn a_refusal_that_names_another_request_answers_none() {
     let server = ScriptedServer::start(|request| {
-        modern_answer(request, &["t"]).unwrap_or_else(|| vec![json_answer(400, &error(&json!(999_999), -32602))])
+        modern_answer(request, &["t"])
+            .unwrap_or_else(|| vec![json_answer(400, &error(&json!(999_999), -32602))])
     })
     .await;
     let failure = failure(ask(&upstream(&server.url()), "t", json!({})).await).await;
-    assert!(!format!("{failure:?}").contains("of-another"), "{failure:?}");
+    assert!(
+        !format!("{failure:?}").contains("of-another"),
+        "{failure:?}"
+    );
     assert_eq!(failure.reason(), "bad_answer");
 }
 
 /// The servers of the SDKs name no request in 400 and 404.
 #[tokio::test]
 async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() {
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let nameless = |code: i64| {
         let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": "no session" } });
-        Behaviour::status(if code == -32001 { 404 } else { 400 }, "application/json", &body.to_string())
+        Behaviour::status(
+            if code == -32001 { 404 } else { 400 },
+            "application/json",
+            &body.to_string(),
+        )
     };
     mock.on("server/discover", 1, nameless(-32000));
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     // The call goes over a kept connection, the proof that the session is gone over another.
     mock.on("tools/call", 1, nameless(-32001));
     mock.on("ping", 1, nameless(-32001));
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(mock.requests_of("initialize").len(), 2, "in a new session");
     assert_eq!(mock.executions("echo"), 2);
     // Without that proof it is not sent again.
@@ -135,9 +169,17 @@ async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_
     .await;
     let upstream = upstream(&server.url());
     for round in 0..100 {
-        assert_eq!(text(ask(&upstream, "t", json!({})).await).await, "own", "{round}");
+        assert_eq!(
+            text(ask(&upstream, "t", json!({})).await).await,
+            "own",
+            "{round}"
+        );
         if round % 10 == 0 {
-            upstream.clone().watch(weir_core::CapabilityClass::BASE).await.unwrap();
+            upstream
+                .clone()
+                .watch(weir_core::CapabilityClass::BASE)
+                .await
+                .unwrap();
         }
     }
     assert_eq!(upstream.health().revision, Some("2026-07-28"));
@@ -148,7 +190,11 @@ async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_
 #[tokio::test]
 async fn e17_a_lost_probe_is_made_again() {
     let server = ScriptedServer::start(|request| {
-        if request.method() == "server/discover" && request.connection < 2 { vec![Act::Close] } else { own(request) }
+        if request.method() == "server/discover" && request.connection < 2 {
+            vec![Act::Close]
+        } else {
+            own(request)
+        }
     })
     .await;
     let upstream = upstream(&server.url());
@@ -159,14 +205,20 @@ async fn e17_a_lost_probe_is_made_again() {
 
 #[tokio::test]
 async fn an_unsolicited_408_is_no_answer() {
-    const TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    const TIMEOUT: &[u8] =
+        b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let server = ScriptedServer::start(own).await;
     let upstream = upstream(&server.url());
     for round in 0..15 {
-        assert_eq!(text(ask(&upstream, "t", json!({})).await).await, "own", "{round}");
+        assert_eq!(
+            text(ask(&upstream, "t", json!({})).await).await,
+            "own",
+            "{round}"
+        );
         server.write_to_all(TIMEOUT).await;
     }
-    // One that crosses with a request on a kept connection: nothing is known of the call, and it is not sent again.
+    // One that crosses with a request on a kept connection: nothing is known of the call, and it is
+    // not sent again.
     let crossing = ScriptedServer::start(|request| {
         if request.nth > 1 && request.method() == "tools/call" {
             return vec![Act::Write(TIMEOUT.into()), Act::Close];

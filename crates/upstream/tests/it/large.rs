@@ -1,5 +1,6 @@
-//! Large results: none goes on before it is known whose answer it is and that it is a result, within a bound of what is held; and
-//! past it none ends well that turns out to be another's, or no result.
+//! Large results: none goes on before it is known whose answer it is and that it is a result,
+//! within a bound of what is held; and past it none ends well that turns out to be another's, or no
+//! result.
 
 use std::sync::Arc;
 
@@ -23,7 +24,11 @@ const MIB_50: usize = 50 << 20;
 async fn serving(answer: Large) -> (ScriptedServer, Arc<dyn Upstream>) {
     let server = ScriptedServer::start(move |request| {
         modern_answer(request, &["t"]).unwrap_or_else(|| {
-            if request.tool() == "small" { vec![text_answer(request, "own")] } else { answer.acts(request) }
+            if request.tool() == "small" {
+                vec![text_answer(request, "own")]
+            } else {
+                answer.acts(request)
+            }
         })
     })
     .await;
@@ -43,7 +48,9 @@ async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) 
             Event::End(end) => panic!("{end:?}"),
         };
         match payload {
-            Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => given.extend_from_slice(&bytes),
+            Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => {
+                given.extend_from_slice(&bytes)
+            }
             Payload::Stream(mut source) => {
                 while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
                     match chunk {
@@ -60,9 +67,16 @@ async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) 
 async fn arrives(answer: Large) {
     let (_server, upstream) = serving(answer.clone()).await;
     let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
-    assert_eq!(end.unwrap_or_else(|failure| panic!("{answer:?}: {failure:?}")), "complete");
+    assert_eq!(
+        end.unwrap_or_else(|failure| panic!("{answer:?}: {failure:?}")),
+        "complete"
+    );
     let result: Value = serde_json::from_slice(&given).unwrap();
-    assert_eq!(result["content"][0]["text"].as_str().unwrap().len(), answer.size, "{answer:?}");
+    assert_eq!(
+        result["content"][0]["text"].as_str().unwrap().len(),
+        answer.size,
+        "{answer:?}"
+    );
     for (name, value) in &answer.members {
         assert_eq!(&result[name], value, "{answer:?}");
     }
@@ -70,12 +84,23 @@ async fn arrives(answer: Large) {
 
 #[tokio::test]
 async fn large_results_arrive_whatever_the_order_of_their_members() {
-    let members: [&[(&str, Value)]; 2] =
-        [&[("resultType", json!("complete")), ("_meta", json!({ "a/b": [1, { "c": 2 }] }))], &[]];
+    let members: [&[(&str, Value)]; 2] = [
+        &[
+            ("resultType", json!("complete")),
+            ("_meta", json!({ "a/b": [1, { "c": 2 }] })),
+        ],
+        &[],
+    ];
     for events in [false, true] {
         for members in members {
-            for (id_first, members_first) in [(true, true), (true, false), (false, true), (false, false)] {
-                let answer = Large { id_first, members_first, ..Large::new(events, KIB_100).members(members) };
+            for (id_first, members_first) in
+                [(true, true), (true, false), (false, true), (false, false)]
+            {
+                let answer = Large {
+                    id_first,
+                    members_first,
+                    ..Large::new(events, KIB_100).members(members)
+                };
                 arrives(answer).await;
             }
         }
@@ -91,7 +116,13 @@ async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
         arrives(Large::new(events, MIB_50)).await;
         arrives(Large::new(events, MIB_50).last()).await;
         let foreign = Large::new(events, MIB_50).of(json!(999_999));
-        for answer in [Large { id_first: false, ..foreign }, Large::new(events, MIB_50).last().members(&dangerous())] {
+        for answer in [
+            Large {
+                id_first: false,
+                ..foreign
+            },
+            Large::new(events, MIB_50).last().members(&dangerous()),
+        ] {
             let case = format!("{events} {:?}", answer.id);
             let (_server, upstream) = serving(answer).await;
             let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
@@ -105,29 +136,55 @@ async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
 fn dangerous() -> Vec<(&'static str, Value)> {
     let ask = json!({ "a": { "method": "elicitation/create", "params": { "mode": "url", "url": "https://evil.example/",
         "message": "m", "elicitationId": "e" } } });
-    vec![("resultType", json!("input_required")), ("inputRequests", ask), ("requestState", json!("raw-state"))]
+    vec![
+        ("resultType", json!("input_required")),
+        ("inputRequests", ask),
+        ("requestState", json!("raw-state")),
+    ]
 }
 
 fn assert_harmless(given: &[u8], case: &str) {
     let text = String::from_utf8_lossy(given);
-    for word in ["inputRequests", "evil.example", "raw-state", "resultType", "input_required"] {
+    for word in [
+        "inputRequests",
+        "evil.example",
+        "raw-state",
+        "resultType",
+        "input_required",
+    ] {
         assert!(!text.contains(word), "{case}: `{word}` went on");
     }
     // Whatever went on of it is no JSON without its last byte.
-    assert!(serde_json::from_slice::<Value>(given).is_err(), "{case}: it ended well");
+    assert!(
+        serde_json::from_slice::<Value>(given).is_err(),
+        "{case}: it ended well"
+    );
 }
 
 #[tokio::test]
 async fn a_question_behind_much_content_reaches_no_client_that_cannot_be_asked() {
     for events in [false, true] {
-        for (size, members_first) in [(70 << 10, true), (70 << 10, false), (MIB_5, true), (MIB_5, false)] {
+        for (size, members_first) in [
+            (70 << 10, true),
+            (70 << 10, false),
+            (MIB_5, true),
+            (MIB_5, false),
+        ] {
             let case = format!("{events} {size} {members_first}");
-            let answer = Large { members_first, ..Large::new(events, size).members(&dangerous()) };
+            let answer = Large {
+                members_first,
+                ..Large::new(events, size).members(&dangerous())
+            };
             let (_server, upstream) = serving(answer).await;
             let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
             assert_eq!(end.unwrap_err().reason(), "bad_answer", "{case}");
             assert_harmless(&given, &case);
-            assert_eq!(given.is_empty(), size < MIB_5 || members_first, "{case}: {} bytes went on", given.len());
+            assert_eq!(
+                given.is_empty(),
+                size < MIB_5 || members_first,
+                "{case}: {} bytes went on",
+                given.len()
+            );
         }
     }
 }
@@ -135,7 +192,10 @@ async fn a_question_behind_much_content_reaches_no_client_that_cannot_be_asked()
 #[tokio::test]
 async fn a_question_behind_some_content_reaches_the_client_that_can_be_asked() {
     for events in [false, true] {
-        let answer = Large { members_first: false, ..Large::new(events, 70 << 10).members(&dangerous()) };
+        let answer = Large {
+            members_first: false,
+            ..Large::new(events, 70 << 10).members(&dangerous())
+        };
         let (_server, upstream) = serving(answer).await;
         let mut call = call("t", json!({}));
         call.capabilities.class = CapabilityClass::ELICITATION_URL;
@@ -150,13 +210,29 @@ async fn a_question_behind_some_content_reaches_the_client_that_can_be_asked() {
 async fn tasks_and_unknown_types_behind_content_are_no_results() {
     for result_type in [json!("task"), json!("odd"), json!(7), json!(null)] {
         for (size, members_first) in [(70 << 10, false), (MIB_5, true), (MIB_5, false)] {
-            let members = [("resultType", result_type.clone()), ("taskId", json!("their-own"))];
-            let answer = Large { members_first, ..Large::new(false, size).members(&members) };
+            let members = [
+                ("resultType", result_type.clone()),
+                ("taskId", json!("their-own")),
+            ];
+            let answer = Large {
+                members_first,
+                ..Large::new(false, size).members(&members)
+            };
             let (_server, upstream) = serving(answer).await;
             let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
-            assert_eq!(end.unwrap_err().reason(), "bad_answer", "{result_type} {size}");
-            assert!(!String::from_utf8_lossy(&given).contains("their-own"), "{result_type} {size}");
-            assert!(serde_json::from_slice::<Value>(&given).is_err(), "{result_type} {size}");
+            assert_eq!(
+                end.unwrap_err().reason(),
+                "bad_answer",
+                "{result_type} {size}"
+            );
+            assert!(
+                !String::from_utf8_lossy(&given).contains("their-own"),
+                "{result_type} {size}"
+            );
+            assert!(
+                serde_json::from_slice::<Value>(&given).is_err(),
+                "{result_type} {size}"
+            );
         }
     }
 }
@@ -164,22 +240,43 @@ async fn tasks_and_unknown_types_behind_content_are_no_results() {
 #[tokio::test]
 async fn another_requests_large_answer_reaches_no_caller_whole_and_within_the_hold_not_at_all() {
     for events in [false, true] {
-        for (size, id_first, may_begin) in
-            [(KIB_100, true, false), (KIB_100, false, false), (MIB_5, true, false), (MIB_5, false, true)]
-        {
+        for (size, id_first, may_begin) in [
+            (KIB_100, true, false),
+            (KIB_100, false, false),
+            (MIB_5, true, false),
+            (MIB_5, false, true),
+        ] {
             let case = format!("{events} {size} {id_first}");
-            let answer = Large { id_first, ..Large::new(events, size).of(json!(999_999)) };
+            let answer = Large {
+                id_first,
+                ..Large::new(events, size).of(json!(999_999))
+            };
             let (server, upstream) = serving(answer).await;
             text(ask(&upstream, "small", json!({})).await).await;
             let before = server.accepted();
             let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
             let reason = end.unwrap_err().reason();
-            assert!(["bad_answer", "result_unknown"].contains(&reason), "{case}: {reason}");
-            assert_eq!(!given.is_empty(), may_begin, "{case}: {} bytes went on", given.len());
-            assert!(serde_json::from_slice::<Value>(&given).is_err(), "{case}: it ended well");
+            assert!(
+                ["bad_answer", "result_unknown"].contains(&reason),
+                "{case}: {reason}"
+            );
+            assert_eq!(
+                !given.is_empty(),
+                may_begin,
+                "{case}: {} bytes went on",
+                given.len()
+            );
+            assert!(
+                serde_json::from_slice::<Value>(&given).is_err(),
+                "{case}: it ended well"
+            );
             // What such a server says next may be anybody's.
             text(ask(&upstream, "small", json!({})).await).await;
-            assert_eq!(server.accepted(), before + 1, "{case}: its connection is not used again");
+            assert_eq!(
+                server.accepted(),
+                before + 1,
+                "{case}: its connection is not used again"
+            );
         }
     }
 }
@@ -200,25 +297,51 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
             .start()
             .await;
         let url = mock.url();
-        let http =
-            HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
-        let upstream = build(Settings { transport: Transport::Http(http), ..settings(&url) });
+        let http = HttpSettings {
+            url: url.parse().unwrap(),
+            headers: Vec::new(),
+            auth: None,
+            ca_file: None,
+            h2c: true,
+        };
+        let upstream = build(Settings {
+            transport: Transport::Http(http),
+            ..settings(&url)
+        });
         let case = format!("{id} {result_type}");
         assert_eq!(text_of(&upstream, "small").await, "own", "{case}");
         assert_eq!(mock.connections(), 1, "{case}");
         let gated = tokio::spawn({
             let upstream = upstream.clone();
-            async move { outcome(ask(&upstream, "gated", json!({})).await).await.end.unwrap() }
+            async move {
+                outcome(ask(&upstream, "gated", json!({})).await)
+                    .await
+                    .end
+                    .unwrap()
+            }
         });
-        mock.until("the other stream", |mock| mock.requests_of("tools/call").len() == 2).await;
+        mock.until("the other stream", |mock| {
+            mock.requests_of("tools/call").len() == 2
+        })
+        .await;
         let (given, end) = drained(ask(&upstream, "late", json!({})).await).await;
         end.unwrap_err();
-        assert!(serde_json::from_slice::<Value>(&given).is_err(), "{case}: it ended well");
+        assert!(
+            serde_json::from_slice::<Value>(&given).is_err(),
+            "{case}: it ended well"
+        );
         assert_eq!(text_of(&upstream, "small").await, "own", "{case}");
-        assert_eq!(mock.connections(), 2, "{case}: what such a server says next may be anybody's");
+        assert_eq!(
+            mock.connections(),
+            2,
+            "{case}: what such a server says next may be anybody's"
+        );
         gate.open();
         gated.await.unwrap();
-        mock.until("the end of the connection", |mock| mock.open_connections() == 1).await;
+        mock.until("the end of the connection", |mock| {
+            mock.open_connections() == 1
+        })
+        .await;
     }
 }
 
@@ -244,7 +367,11 @@ async fn a_strangers_large_answer_on_a_calls_stream_is_read_over() {
             })
         })
         .await;
-        assert_eq!(text(ask(&upstream(&server.url()), "t", json!({})).await).await, "own", "{size}");
+        assert_eq!(
+            text(ask(&upstream(&server.url()), "t", json!({})).await).await,
+            "own",
+            "{size}"
+        );
     }
 }
 
@@ -252,11 +379,18 @@ async fn a_strangers_large_answer_on_a_calls_stream_is_read_over() {
 async fn a_result_that_is_wanted_whole_comes_whole_or_not_at_all() {
     for (size, fits) in [(1 << 20, true), (MIB_5, false)] {
         let (_server, upstream) = serving(Large::new(false, size)).await;
-        let outbound = Outbound { whole: true, ..outbound("t", call("t", json!({}))).await };
+        let outbound = Outbound {
+            whole: true,
+            ..outbound("t", call("t", json!({}))).await
+        };
         let mut reply = upstream.clone().call(outbound).await;
         match reply.next().await.unwrap() {
-            Event::End(End::Complete(Payload::Whole(result))) => assert!(fits && result.len() > size),
-            Event::End(End::Failed(failure)) => assert!(!fits && failure.reason() == "bad_answer", "{failure:?}"),
+            Event::End(End::Complete(Payload::Whole(result))) => {
+                assert!(fits && result.len() > size)
+            }
+            Event::End(End::Failed(failure)) => {
+                assert!(!fits && failure.reason() == "bad_answer", "{failure:?}")
+            }
             event => panic!("{event:?}"),
         }
     }
@@ -277,15 +411,21 @@ async fn without_room_to_hold_it_a_server_is_not_read_on() {
     })
     .await;
     let ports = ports();
-    ports.budgets.hold.set_limits(HoldLimits { per_call: 1 << 20, total: 1 << 20 });
-    let upstream = Factory::new(ports, Identity::new("weir", "0.1.0")).build(settings(&server.url())).unwrap();
+    ports.budgets.hold.set_limits(HoldLimits {
+        per_call: 1 << 20,
+        total: 1 << 20,
+    });
+    let upstream = Factory::new(ports, Identity::new("weir", "0.1.0"))
+        .build(settings(&server.url()))
+        .unwrap();
     text(ask(&upstream, "small", json!({})).await).await;
     let run = |tool: &'static str| {
         let upstream = upstream.clone();
         Box::pin(async move { drained(ask(&upstream, tool, json!({})).await).await })
     };
     let (mut stuck, mut waiting) = (run("stuck"), run("t"));
-    // The one that has the room is under way, and the one that waits for it has been sent, while others are answered.
+    // The one that has the room is under way, and the one that waits for it has been sent, while
+    // others are answered.
     for round in 0..40 {
         tokio::select! {
             biased;
@@ -294,7 +434,14 @@ async fn without_room_to_hold_it_a_server_is_not_read_on() {
             answer = ask(&upstream, "small", json!({})) => assert_eq!(text(answer).await, "own"),
         }
     }
-    assert_eq!(server.requests_of("tools/call").iter().filter(|request| request.tool() == "t").count(), 1);
+    assert_eq!(
+        server
+            .requests_of("tools/call")
+            .iter()
+            .filter(|request| request.tool() == "t")
+            .count(),
+        1
+    );
     drop(stuck);
     assert_eq!(waiting.await.1.unwrap(), "complete");
 }

@@ -12,9 +12,18 @@ use crate::bench::*;
 #[tokio::test]
 async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
     let cases = [
-        ("method not found", Behaviour::error(-32601, "no", json!({}))),
-        ("invalid params", Behaviour::error(-32602, "no", json!({})).with_status(400)),
-        ("server error", Behaviour::error(-32000, "no session", json!({})).with_status(400)),
+        (
+            "method not found",
+            Behaviour::error(-32601, "no", json!({})),
+        ),
+        (
+            "invalid params",
+            Behaviour::error(-32602, "no", json!({})).with_status(400),
+        ),
+        (
+            "server error",
+            Behaviour::error(-32000, "no session", json!({})).with_status(400),
+        ),
         ("400 text", Behaviour::status(400, "text/plain", "session?")),
         ("404 html", Behaviour::status(404, "text/html", "<html>")),
         ("405", Behaviour::status(405, "text/plain", "")),
@@ -26,13 +35,21 @@ async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize(
         ("reset", Behaviour::reset_after(0)),
     ];
     for (name, behaviour) in cases {
-        let mock = Mockup::legacy(Revision::V2025_06_18).tool("echo", Behaviour::echo()).start().await;
+        let mock = Mockup::legacy(Revision::V2025_06_18)
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         mock.on("server/discover", 1, behaviour);
         let upstream = upstream(&mock.url());
         let outcome = outcome(ask(&upstream, "echo", json!({})).await).await;
-        outcome.end.unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
+        outcome
+            .end
+            .unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
         assert_eq!(upstream.health().revision, Some("2025-06-18"), "{name}");
-        assert!(upstream.carries().has(CapabilityClass::ELICITATION_FORM), "{name}: by requests of the server's");
+        assert!(
+            upstream.carries().has(CapabilityClass::ELICITATION_FORM),
+            "{name}: by requests of the server's"
+        );
     }
 }
 
@@ -42,10 +59,16 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
     mock.on("server/discover", 3, Behaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     // Every call is served meanwhile, as by a legacy server.
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     while upstream.health().revision != Some("2026-07-28") {
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -54,39 +77,76 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
 async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     // An answer that a modern server has no reason for raises doubt.
-    mock.on("tools/call", 1, Behaviour::error(-32000, "restarting", json!({})).with_status(400));
+    mock.on(
+        "tools/call",
+        1,
+        Behaviour::error(-32000, "restarting", json!({})).with_status(400),
+    );
     mock.on("server/discover", 3, Behaviour::reset_after(0));
     failure(ask(&upstream, "echo", json!({})).await).await;
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(upstream.health().revision, Some("2026-07-28"));
     assert_eq!(mock.requests_of("initialize").len(), 0);
 }
 
 #[tokio::test]
 async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked() {
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     mock.on("server/discover", usize::MAX, Behaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     for _ in 0..100 {
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
     }
     assert_eq!(mock.requests_of("initialize").len(), 1);
-    assert!(mock.requests_of("server/discover").len() < 20, "{}", mock.requests_of("server/discover").len());
+    assert!(
+        mock.requests_of("server/discover").len() < 20,
+        "{}",
+        mock.requests_of("server/discover").len()
+    );
 }
 
 #[tokio::test]
 async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
     let supported = json!({"supported": ["2026-07-28"], "requested": "2026-07-28"});
-    for (code, data) in [(-32020, json!({})), (-32021, json!({})), (-32022, supported)] {
-        let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-        mock.on("server/discover", 1, Behaviour::error(code, "no", data).with_status(400));
+    for (code, data) in [
+        (-32020, json!({})),
+        (-32021, json!({})),
+        (-32022, supported),
+    ] {
+        let mock = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
+        mock.on(
+            "server/discover",
+            1,
+            Behaviour::error(code, "no", data).with_status(400),
+        );
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         assert_eq!(mock.requests_of("initialize").len(), 0, "{code}");
         assert_eq!(upstream.health().revision, Some("2026-07-28"), "{code}");
-        assert!(upstream.carries().has(CapabilityClass::ELICITATION_FORM), "{code}");
+        assert!(
+            upstream.carries().has(CapabilityClass::ELICITATION_FORM),
+            "{code}"
+        );
     }
 }
 
@@ -95,20 +155,33 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
     for protocol in [Protocol::Auto, Protocol::Modern, Protocol::Legacy] {
         let mut mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
         let upstream = pinned(&mock.url(), protocol);
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         mock.stop().await;
         // The first may still have found a connection that was about to close.
         while !upstream.health().down {
-            outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap_err();
+            outcome(ask(&upstream, "echo", json!({})).await)
+                .await
+                .end
+                .unwrap_err();
         }
         for _ in 0..200 {
             // Most of these are answered by weir alone, which says nothing about the server.
-            outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap_err();
+            outcome(ask(&upstream, "echo", json!({})).await)
+                .await
+                .end
+                .unwrap_err();
             assert!(upstream.health().down, "{protocol:?}");
         }
         mock.restart().await;
         let mut tries = 0;
-        while outcome(ask(&upstream, "echo", json!({})).await).await.end.is_err() {
+        while outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .is_err()
+        {
             tries += 1;
             assert!(tries < 1000, "{protocol:?}: it is back");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -119,8 +192,12 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
 
 #[tokio::test]
 async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
-    let other = Behaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let other =
+        Behaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
     mock.on("server/discover", usize::MAX, other);
     let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
@@ -147,10 +224,18 @@ async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
 /// Such a server has its endpoint behind the first event of a GET stream.
 #[tokio::test]
 async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
-    for (status, looked_for) in [(400, true), (404, true), (405, true), (406, false), (500, false)] {
+    for (status, looked_for) in [
+        (400, true),
+        (404, true),
+        (405, true),
+        (406, false),
+        (500, false),
+    ] {
         let refuses = Behaviour::status(status, "text/plain", "POST is for messages");
-        let endpoint =
-            Behaviour::steps([Step::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()), Step::Hang]);
+        let endpoint = Behaviour::steps([
+            Step::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()),
+            Step::Hang,
+        ]);
         let mock = Mockup::legacy(Revision::V2024_11_05)
             .tool("echo", Behaviour::echo())
             .on("server/discover", refuses.clone())
@@ -160,18 +245,33 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
             .await;
         let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable", "{status}");
-        assert_eq!(!mock.requests_of("GET").is_empty(), looked_for, "{status}: {failure}");
+        assert_eq!(
+            !mock.requests_of("GET").is_empty(),
+            looked_for,
+            "{status}: {failure}"
+        );
         let opened = mock.requests_of("initialize").pop().unwrap();
         assert_eq!(
             opened.path,
-            if looked_for { "/messages?session=1" } else { "/mcp" },
+            if looked_for {
+                "/messages?session=1"
+            } else {
+                "/mcp"
+            },
             "messages go where the first event says"
         );
         assert_eq!(mock.executions("echo"), 0);
     }
     // An error object in the body is an answer of a server that is there.
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
-    mock.on("initialize", 1, Behaviour::error(-32600, "no", json!({})).with_status(400));
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    mock.on(
+        "initialize",
+        1,
+        Behaviour::error(-32600, "no", json!({})).with_status(400),
+    );
     let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
@@ -180,20 +280,42 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
 async fn r069_the_era_is_found_out_once_by_many_calls() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    let calls = (0..20).map(|_| async { outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap() });
+    let calls = (0..20).map(|_| async {
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap()
+    });
     futures_util::future::join_all(calls).await;
     assert_eq!(mock.requests_of("server/discover").len(), 1);
-    assert_eq!(mock.requests_of("initialize").len(), 0, "the newer era is preferred");
+    assert_eq!(
+        mock.requests_of("initialize").len(),
+        0,
+        "the newer era is preferred"
+    );
 }
 
 #[tokio::test]
 async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_again() {
-    let modern = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-    let legacy = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let modern = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let legacy = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let proxy = weir_testkit::Faultd::start(modern.address()).await;
     let upstream = upstream(&proxy.url("/mcp"));
-    for (server, revision) in [(&legacy, "2025-11-25"), (&modern, "2026-07-28"), (&legacy, "2025-11-25")] {
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    for (server, revision) in [
+        (&legacy, "2025-11-25"),
+        (&modern, "2026-07-28"),
+        (&legacy, "2025-11-25"),
+    ] {
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         proxy.retarget(server.address());
         proxy.reset_all();
         let mut tries = 0;
@@ -209,7 +331,10 @@ async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_ag
 #[tokio::test]
 async fn a_pinned_protocol_is_not_probed() {
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-    outcome(ask(&pinned(&mock.url(), Protocol::Legacy), "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&pinned(&mock.url(), Protocol::Legacy), "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(mock.requests_of("server/discover").len(), 0);
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
@@ -219,21 +344,44 @@ async fn r069_errors_of_the_other_era_raise_doubt() {
     // A modern server whose place a legacy one took, on the same connections.
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
-    mock.on("tools/call", 1, Behaviour::error(-32000, "No session", json!({})).with_status(400));
-    mock.on("server/discover", 1, Behaviour::error(-32000, "No session", json!({})).with_status(400));
-    assert_eq!(failure(ask(&upstream, "echo", json!({})).await).await.reason(), "upstream_error");
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
+    mock.on(
+        "tools/call",
+        1,
+        Behaviour::error(-32000, "No session", json!({})).with_status(400),
+    );
+    mock.on(
+        "server/discover",
+        1,
+        Behaviour::error(-32000, "No session", json!({})).with_status(400),
+    );
+    assert_eq!(
+        failure(ask(&upstream, "echo", json!({})).await)
+            .await
+            .reason(),
+        "upstream_error"
+    );
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     assert_eq!(mock.executions("echo"), 2);
 }
 
 #[tokio::test]
 async fn an_error_to_initialize_is_not_the_calls_error() {
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
-    for refuses in
-        [Behaviour::error(-32600, "no", json!({})), Behaviour::error(-32600, "no", json!({})).with_status(400)]
-    {
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    for refuses in [
+        Behaviour::error(-32600, "no", json!({})),
+        Behaviour::error(-32600, "no", json!({})).with_status(400),
+    ] {
         mock.on("initialize", 1, refuses);
         let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable");

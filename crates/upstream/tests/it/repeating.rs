@@ -1,5 +1,5 @@
-//! What is made again after a broken connection, where nobody knows whether it was executed: only what does no harm twice, once, and
-//! within a budget (invariant 9).
+//! What is made again after a broken connection, where nobody knows whether it was executed: only
+//! what does no harm twice, once, and within a budget (invariant 9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,10 @@ use crate::bench::*;
 use crate::child;
 
 fn eras() -> [(&'static str, Builder); 2] {
-    let eras = [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))];
+    let eras = [
+        ("modern", Mockup::modern()),
+        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+    ];
     eras.map(|(era, builder)| (era, builder.with_library().tool("echo", Behaviour::echo())))
 }
 
@@ -28,20 +31,36 @@ fn reads() -> [(Method, &'static str, Value); 3] {
     let reference = json!({ "type": "ref/prompt", "name": "greet" });
     [
         (Method::ResourcesRead, "memo:1", json!({ "uri": "memo:1" })),
-        (Method::PromptsGet, "greet", json!({ "name": "greet", "arguments": { "who": "you" } })),
-        (Method::CompletionComplete, "greet", json!({ "ref": reference, "argument": { "name": "who", "value": "y" } })),
+        (
+            Method::PromptsGet,
+            "greet",
+            json!({ "name": "greet", "arguments": { "who": "you" } }),
+        ),
+        (
+            Method::CompletionComplete,
+            "greet",
+            json!({ "ref": reference, "argument": { "name": "who", "value": "y" } }),
+        ),
     ]
 }
 
 async fn reading(method: Method, native: &str, params: &Value) -> Outbound {
     let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
-    let call = Call::new(EndpointId::new("/mcp"), method, params, RequestName::from_bits(1));
+    let call = Call::new(
+        EndpointId::new("/mcp"),
+        method,
+        params,
+        RequestName::from_bits(1),
+    );
     outbound(native, call).await
 }
 
 /// A call of a tool that its operator declares safe to repeat.
 async fn safe(tool: &str, arguments: Value) -> Outbound {
-    Outbound { safe_to_repeat: true, ..outbound(tool, call(tool, arguments)).await }
+    Outbound {
+        safe_to_repeat: true,
+        ..outbound(tool, call(tool, arguments)).await
+    }
 }
 
 async fn end(upstream: &Arc<dyn Upstream>, outbound: Outbound) -> Result<Value, Failure> {
@@ -50,7 +69,10 @@ async fn end(upstream: &Arc<dyn Upstream>, outbound: Outbound) -> Result<Value, 
 
 /// Breaks the connection after so many bytes of the answer.
 fn broken(at: usize) -> Behaviour {
-    Behaviour::steps([Step::ResetAfter(at), Step::Result(json!({ "contents": [], "messages": [] }))])
+    Behaviour::steps([
+        Step::ResetAfter(at),
+        Step::Result(json!({ "contents": [], "messages": [] })),
+    ])
 }
 
 #[tokio::test]
@@ -63,10 +85,14 @@ async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
                 let before = mock.requests_of(method.as_str()).len();
                 mock.on(method.as_str(), 1, broken(at));
                 let result = end(&upstream, reading(method, native, &params).await).await;
-                result.unwrap_or_else(|failure| panic!("{era} {method:?} at byte {at}: {failure:?}"));
+                result
+                    .unwrap_or_else(|failure| panic!("{era} {method:?} at byte {at}: {failure:?}"));
                 let requests = mock.requests_of(method.as_str()).split_off(before);
                 assert_eq!(requests.len(), 2, "{era} {method:?} at byte {at}");
-                assert_ne!(requests[0].message["id"], requests[1].message["id"], "{era}: a new request");
+                assert_ne!(
+                    requests[0].message["id"], requests[1].message["id"],
+                    "{era}: a new request"
+                );
             }
         }
     }
@@ -75,9 +101,15 @@ async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
         let upstream = upstream(&mock.url());
         for (method, native, params) in reads() {
             mock.on(method.as_str(), 9, broken(0));
-            let failure = end(&upstream, reading(method, native, &params).await).await.unwrap_err();
+            let failure = end(&upstream, reading(method, native, &params).await)
+                .await
+                .unwrap_err();
             assert_eq!(failure.reason(), "result_unknown", "{era} {method:?}");
-            assert_eq!(mock.requests_of(method.as_str()).len(), 2, "{era} {method:?}: once");
+            assert_eq!(
+                mock.requests_of(method.as_str()).len(),
+                2,
+                "{era} {method:?}: once"
+            );
             mock.clear_rules();
         }
     }
@@ -90,7 +122,9 @@ async fn an_answer_that_never_came_on_a_stream_is_asked_for_again() {
         mock.on("resources/read", 1, Behaviour::no_answer());
         let upstream = upstream(&mock.url());
         let [(method, native, params), ..] = reads();
-        let result = end(&upstream, reading(method, native, &params).await).await.unwrap();
+        let result = end(&upstream, reading(method, native, &params).await)
+            .await
+            .unwrap();
         assert!(result["contents"].is_array(), "{era}");
         assert_eq!(mock.requests_of("resources/read").len(), 2, "{era}");
     }
@@ -98,12 +132,23 @@ async fn an_answer_that_never_came_on_a_stream_is_asked_for_again() {
 
 #[tokio::test]
 async fn an_error_of_the_server_or_of_whoever_stands_before_it_is_not_asked_for_again() {
-    for (status, body) in [(500, "broken"), (502, "bad gateway"), (503, "busy"), (200, "<html>")] {
+    for (status, body) in [
+        (500, "broken"),
+        (502, "bad gateway"),
+        (503, "busy"),
+        (200, "<html>"),
+    ] {
         let mock = Mockup::modern().with_library().start().await;
-        mock.on("resources/read", 1, Behaviour::status(status, "text/plain", body));
+        mock.on(
+            "resources/read",
+            1,
+            Behaviour::status(status, "text/plain", body),
+        );
         let upstream = upstream(&mock.url());
         let [(method, native, params), ..] = reads();
-        end(&upstream, reading(method, native, &params).await).await.unwrap_err();
+        end(&upstream, reading(method, native, &params).await)
+            .await
+            .unwrap_err();
         assert_eq!(mock.requests_of("resources/read").len(), 1, "{status}");
     }
 }
@@ -115,13 +160,24 @@ async fn a_tool_is_called_again_only_on_its_operators_word() {
         let upstream = upstream(&mock.url());
         for at in [0, 40, 200] {
             mock.on("tools/call", 1, Behaviour::reset_after(at));
-            let result = end(&upstream, safe("echo", json!({ "n": at })).await).await.unwrap();
-            assert_eq!(result["structuredContent"]["n"], at, "{era}: an answer is whole");
+            let result = end(&upstream, safe("echo", json!({ "n": at })).await)
+                .await
+                .unwrap();
+            assert_eq!(
+                result["structuredContent"]["n"], at,
+                "{era}: an answer is whole"
+            );
         }
         assert_eq!(mock.requests_of("tools/call").len(), 6, "{era}");
         mock.on("tools/call", 1, Behaviour::reset_after(0));
-        let failure = end(&upstream, outbound("echo", call("echo", json!({}))).await).await.unwrap_err();
-        assert_eq!((failure.reason(), mock.requests_of("tools/call").len()), ("result_unknown", 7), "{era}");
+        let failure = end(&upstream, outbound("echo", call("echo", json!({}))).await)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (failure.reason(), mock.requests_of("tools/call").len()),
+            ("result_unknown", 7),
+            "{era}"
+        );
     }
 }
 
@@ -130,20 +186,38 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
     let base = || call("echo", json!({}));
     let with = |name: &str, value: Value| {
         let params = json!({ "name": "mock__echo", "arguments": {}, name: value });
-        Call { params: Params::parse(Some(&Bytes::from(params.to_string()))).unwrap(), ..base() }
+        Call {
+            params: Params::parse(Some(&Bytes::from(params.to_string()))).unwrap(),
+            ..base()
+        }
     };
     let calls = [
         with("inputResponses", json!({ "a": {} })),
         with("requestState", json!("state")),
-        Call { answers: Some(Bytes::from_static(b"{}")), ..base() },
-        Call { resume: Some(Resume::Upstream("state".to_owned())), ..base() },
-        Call { as_task: AsTask::Wanted { ttl_ms: None }, ..base() },
+        Call {
+            answers: Some(Bytes::from_static(b"{}")),
+            ..base()
+        },
+        Call {
+            resume: Some(Resume::Upstream("state".to_owned())),
+            ..base()
+        },
+        Call {
+            as_task: AsTask::Wanted { ttl_ms: None },
+            ..base()
+        },
     ];
     for call in calls {
-        let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let mock = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         let upstream = upstream(&mock.url());
         mock.on("tools/call", 1, Behaviour::reset_after(0));
-        let call = Outbound { safe_to_repeat: true, ..outbound("echo", call).await };
+        let call = Outbound {
+            safe_to_repeat: true,
+            ..outbound("echo", call).await
+        };
         end(&upstream, call).await.unwrap_err();
         assert_eq!(mock.requests_of("tools/call").len(), 1);
     }
@@ -152,13 +226,27 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
 #[tokio::test]
 async fn what_has_gone_on_is_not_said_twice() {
     for (era, builder) in eras() {
-        let told = Behaviour::steps([Step::Progress(1, 2), Step::Wait(Duration::from_millis(50)), Step::ResetAfter(0)]);
+        let told = Behaviour::steps([
+            Step::Progress(1, 2),
+            Step::Wait(Duration::from_millis(50)),
+            Step::ResetAfter(0),
+        ]);
         let mock = builder.tool("tells", told.as_events()).start().await;
         let upstream = upstream(&mock.url());
-        let call = Call { wants_progress: true, ..call("tells", json!({})) };
-        let outbound = Outbound { safe_to_repeat: true, ..outbound("tells", call).await };
+        let call = Call {
+            wants_progress: true,
+            ..call("tells", json!({}))
+        };
+        let outbound = Outbound {
+            safe_to_repeat: true,
+            ..outbound("tells", call).await
+        };
         let outcome = outcome(upstream.clone().call(outbound).await).await;
-        assert_eq!((outcome.notes.len(), outcome.end.unwrap_err().reason()), (1, "result_unknown"), "{era}");
+        assert_eq!(
+            (outcome.notes.len(), outcome.end.unwrap_err().reason()),
+            (1, "result_unknown"),
+            "{era}"
+        );
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{era}");
     }
 }
@@ -171,7 +259,9 @@ async fn a_server_that_breaks_every_connection_gets_a_tenth_more_of_calls() {
     mock.on("resources/read", 1000, broken(0));
     const CALLS: usize = 200;
     for _ in 0..CALLS {
-        end(&upstream, reading(method, native, &params).await).await.unwrap_err();
+        end(&upstream, reading(method, native, &params).await)
+            .await
+            .unwrap_err();
     }
     let more = mock.requests_of("resources/read").len() - CALLS;
     // A few beside those that are earned, so that a quiet server's are made again at all.
@@ -186,10 +276,21 @@ async fn a_page_of_a_list_is_asked_for_again_once() {
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
         mock.on("tools/list", 1, broken(0));
         let page = watch.list(ListKind::Tools, None).await.unwrap();
-        assert_eq!((page.items.len(), mock.requests_of("tools/list").len()), (10, 2), "{era}");
+        assert_eq!(
+            (page.items.len(), mock.requests_of("tools/list").len()),
+            (10, 2),
+            "{era}"
+        );
         mock.on("tools/list", 2, broken(0));
-        let failure = watch.list(ListKind::Tools, page.next_cursor).await.unwrap_err();
-        assert_eq!((failure.reason(), mock.requests_of("tools/list").len()), ("result_unknown", 4), "{era}");
+        let failure = watch
+            .list(ListKind::Tools, page.next_cursor)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (failure.reason(), mock.requests_of("tools/list").len()),
+            ("result_unknown", 4),
+            "{era}"
+        );
     }
 }
 
@@ -197,7 +298,10 @@ async fn a_page_of_a_list_is_asked_for_again_once() {
 fn no_file() -> String {
     static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let nth = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    std::env::temp_dir().join(format!("weir-repeat-{}-{nth}", std::process::id())).display().to_string()
+    std::env::temp_dir()
+        .join(format!("weir-repeat-{}-{nth}", std::process::id()))
+        .display()
+        .to_string()
 }
 
 #[tokio::test]
@@ -207,19 +311,29 @@ async fn a_process_that_ends_during_a_read_is_replaced_and_asked_again() {
         text(ask(&upstream, "echo", json!({})).await).await;
         let file = no_file();
         let read = reading(Method::ResourcesRead, &file, &json!({ "uri": file })).await;
-        let result = end(&upstream, read).await.unwrap_or_else(|failure| panic!("{manner}: {failure:?}"));
+        let result = end(&upstream, read)
+            .await
+            .unwrap_or_else(|failure| panic!("{manner}: {failure:?}"));
         assert!(result["contents"].is_array(), "{manner}: {result}");
         std::fs::remove_file(file).unwrap();
 
         let upstream = build(child::settings(manner));
         let file = no_file();
         let call = safe("crash_once", json!({ "file": file })).await;
-        assert_eq!(end(&upstream, call).await.unwrap()["content"][0]["text"], "recovered", "{manner}");
+        assert_eq!(
+            end(&upstream, call).await.unwrap()["content"][0]["text"],
+            "recovered",
+            "{manner}"
+        );
         std::fs::remove_file(&file).unwrap();
 
         let upstream = build(child::settings(manner));
         let lost = failure(ask(&upstream, "crash_once", json!({ "file": file })).await).await;
-        assert_eq!(lost.reason(), "result_unknown", "{manner}: without its operator's word");
+        assert_eq!(
+            lost.reason(),
+            "result_unknown",
+            "{manner}: without its operator's word"
+        );
         std::fs::remove_file(file).unwrap();
     }
 }

@@ -13,7 +13,12 @@ use crate::bench::*;
 async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     let definition = r#"{"name":"m","inputSchema":{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"Count"}}}}"#;
-    let mock = Mockup::modern().tools(30).page_size(10).tool_json(definition).start().await;
+    let mock = Mockup::modern()
+        .tools(30)
+        .page_size(10)
+        .tool_json(definition)
+        .start()
+        .await;
     let mismatch = Behaviour::error(-32020, "headers", json!({})).with_status(400);
     mock.on("tools/call", 1, mismatch.clone());
     let upstream = upstream(&mock.url());
@@ -23,23 +28,41 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[0].header("mcp-param-region"), None);
     assert_eq!(requests[1].header("mcp-param-region"), Some("eu"));
-    assert_eq!(requests[1].header("mcp-param-count"), None, "null has no header");
-    assert_ne!(requests[0].message["id"], requests[1].message["id"], "a request sent again has a new id");
+    assert_eq!(
+        requests[1].header("mcp-param-count"),
+        None,
+        "null has no header"
+    );
+    assert_ne!(
+        requests[0].message["id"], requests[1].message["id"],
+        "a request sent again has a new id"
+    );
 
     mock.on("tools/call", 9, mismatch);
     let failure = failure(ask(&upstream, "m", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
-    assert_eq!(mock.requests_of("tools/call").len(), 4, "once for each reason");
+    assert_eq!(
+        mock.requests_of("tools/call").len(),
+        4,
+        "once for each reason"
+    );
     assert_eq!(mock.executions("m"), 1);
 }
 
 #[tokio::test]
 async fn r070_unsupported_version_is_renegotiated_without_initialize() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-    let unsupported = Behaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]})).with_status(400);
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let unsupported =
+        Behaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]})).with_status(400);
     mock.on("tools/call", 1, unsupported);
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(mock.requests_of("server/discover").len(), 2);
     assert_eq!(mock.requests_of("initialize").len(), 0);
     assert_eq!(mock.executions("echo"), 1);
@@ -47,9 +70,22 @@ async fn r070_unsupported_version_is_renegotiated_without_initialize() {
 
 #[tokio::test]
 async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
-    for (code, status) in [(-32020, 200), (-32022, 500), (-32021, 400), (-32603, 400), (-32602, 400)] {
-        let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-        mock.on("tools/call", 1, Behaviour::error(code, "no", json!({})).with_status(status));
+    for (code, status) in [
+        (-32020, 200),
+        (-32022, 500),
+        (-32021, 400),
+        (-32603, 400),
+        (-32602, 400),
+    ] {
+        let mock = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
+        mock.on(
+            "tools/call",
+            1,
+            Behaviour::error(code, "no", json!({})).with_status(status),
+        );
         let upstream = upstream(&mock.url());
         let failure = failure(ask(&upstream, "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "upstream_error", "{code} {status}");
@@ -60,11 +96,26 @@ async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
 #[tokio::test]
 async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_empty() {
     for (era, mock) in [
-        ("modern", Mockup::modern().tool("echo", Behaviour::echo()).start().await),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await),
+        (
+            "modern",
+            Mockup::modern()
+                .tool("echo", Behaviour::echo())
+                .start()
+                .await,
+        ),
+        (
+            "legacy",
+            Mockup::legacy(Revision::V2025_11_25)
+                .tool("echo", Behaviour::echo())
+                .start()
+                .await,
+        ),
     ] {
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         let (mut resets, mut whole, mut at) = (0, 0, 0);
         while whole < 3 {
             let before = mock.executions("echo");
@@ -72,15 +123,25 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
             let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
             match outcome.end {
                 Ok(result) => {
-                    assert_eq!(result["structuredContent"]["n"], at, "{era}: an answer is whole");
+                    assert_eq!(
+                        result["structuredContent"]["n"], at,
+                        "{era}: an answer is whole"
+                    );
                     whole += 1;
                 }
                 Err(failure) => {
-                    assert_eq!(failure.reason(), "result_unknown", "{era} at byte {at}: {failure:?}");
+                    assert_eq!(
+                        failure.reason(),
+                        "result_unknown",
+                        "{era} at byte {at}: {failure:?}"
+                    );
                     resets += 1;
                 }
             }
-            assert!(mock.executions("echo") <= before + 1, "{era} at byte {at}: executed twice");
+            assert!(
+                mock.executions("echo") <= before + 1,
+                "{era} at byte {at}: executed twice"
+            );
             mock.clear_rules();
             at += 1;
         }
@@ -92,7 +153,10 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
 
 #[tokio::test]
 async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let mut length = 0;
     for at in (0..).step_by(7) {
         let proxy = Faultd::start(mock.address()).await;
@@ -115,7 +179,10 @@ async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
 
 #[tokio::test]
 async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
-    let mut mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mut mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     for round in 0..5 {
         outcome(ask(&upstream, "echo", json!({})).await)
@@ -131,16 +198,28 @@ async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
 
 #[tokio::test]
 async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
-    let mut mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mut mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     mock.stop().await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
     assert!(upstream.health().down);
-    assert_eq!(failure.upstream().map(ToString::to_string).as_deref(), Some("mock"));
-    assert!(!failure.message().contains("127.0.0.1"), "no address is shown");
+    assert_eq!(
+        failure.upstream().map(ToString::to_string).as_deref(),
+        Some("mock")
+    );
+    assert!(
+        !failure.message().contains("127.0.0.1"),
+        "no address is shown"
+    );
     mock.restart().await;
     // The pace lets the next probe through at once or within its first 100 ms.
     let mut again = outcome(ask(&upstream, "echo", json!({})).await).await.end;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, date_time_ymd, generate_simple_self_signed,
+    BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, date_time_ymd,
+    generate_simple_self_signed,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -24,7 +25,10 @@ async fn tls(target: SocketAddr, names: &[&str], protocols: &[&[u8]]) -> (Socket
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
     let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-    (tls_with(target, cert.der().clone(), key, protocols).await, cert.pem())
+    (
+        tls_with(target, cert.der().clone(), key, protocols).await,
+        cert.pem(),
+    )
 }
 
 /// Terminates TLS with a certificate of its own in front of a mock server.
@@ -49,7 +53,9 @@ async fn tls_with(
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let Ok(mut secure) = acceptor.accept(stream).await else { return };
+                let Ok(mut secure) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let mut plain = TcpStream::connect(target).await.unwrap();
                 let _ended = tokio::io::copy_bidirectional(&mut secure, &mut plain).await;
             });
@@ -71,8 +77,14 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
         ca_file: ca_file.clone(),
         h2c: false,
     };
-    let settings = Settings { transport: Transport::Http(http), protocol: Protocol::Modern, ..settings(url) };
-    let built = factory().build(settings).map_err(|error| format!("{error}"));
+    let settings = Settings {
+        transport: Transport::Http(http),
+        protocol: Protocol::Modern,
+        ..settings(url)
+    };
+    let built = factory()
+        .build(settings)
+        .map_err(|error| format!("{error}"));
     if let Some(path) = ca_file {
         std::fs::remove_file(path).unwrap();
     }
@@ -81,32 +93,71 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
 
 #[tokio::test]
 async fn e18_a_certificate_is_trusted_only_where_the_operator_named_its_root_and_for_its_name() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let (address, pem) = tls(mock.address(), &["localhost"], &[b"http/1.1"]).await;
     let by_name = format!("https://localhost:{}/mcp", address.port());
     let by_address = format!("https://127.0.0.1:{}/mcp", address.port());
 
     let trusted = over_tls(&by_name, Some(&pem), "trusted").unwrap();
-    outcome(ask(&trusted, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&trusted, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     for (upstream, why) in [
-        (over_tls(&by_name, None, "unknown").unwrap(), "an unknown root"),
-        (over_tls(&by_address, Some(&pem), "name").unwrap(), "another name"),
+        (
+            over_tls(&by_name, None, "unknown").unwrap(),
+            "an unknown root",
+        ),
+        (
+            over_tls(&by_address, Some(&pem), "name").unwrap(),
+            "another name",
+        ),
     ] {
         let failure = failure(ask(&upstream, "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable", "{why}");
-        assert!(upstream.health().last_error.unwrap().contains("certificate"), "{why}: operators learn the cause");
+        assert!(
+            upstream
+                .health()
+                .last_error
+                .unwrap()
+                .contains("certificate"),
+            "{why}: operators learn the cause"
+        );
     }
     assert_eq!(mock.executions("echo"), 1);
 }
 
-/// A self-signed certificate and its key as OpenSSL makes them by default: it says of itself that it is an authority.
+/// A self-signed certificate and its key as OpenSSL makes them by default: it says of itself that
+/// it is an authority.
 fn openssl_self_signed() -> (String, String) {
-    let [key, certificate] = ["key", "cert"]
-        .map(|kind| std::env::temp_dir().join(format!("weir-openssl-{}-{kind}.pem", std::process::id())));
-    let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
+    let [key, certificate] = ["key", "cert"].map(|kind| {
+        std::env::temp_dir().join(format!("weir-openssl-{}-{kind}.pem", std::process::id()))
+    });
+    let words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ];
     let mut command = std::process::Command::new("openssl");
-    command.args(words).args(["-addext", "subjectAltName=DNS:localhost"]);
-    let made = command.arg("-keyout").arg(&key).arg("-out").arg(&certificate).output().unwrap();
+    command
+        .args(words)
+        .args(["-addext", "subjectAltName=DNS:localhost"]);
+    let made = command
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output()
+        .unwrap();
     assert!(made.status.success(), "{made:?}");
     [certificate, key]
         .map(|path| {
@@ -119,20 +170,32 @@ fn openssl_self_signed() -> (String, String) {
 
 #[tokio::test]
 async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_for_its_name() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let (pem, key) = openssl_self_signed();
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let address = tls_with(mock.address(), certificate, key, &[b"http/1.1"]).await;
     let by_name = format!("https://localhost:{}/mcp", address.port());
     let named = over_tls(&by_name, Some(&pem), "own").unwrap();
-    outcome(ask(&named, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&named, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     let (other, _) = openssl_self_signed();
     let by_address = format!("https://127.0.0.1:{}/mcp", address.port());
     for (upstream, cause) in [
         (over_tls(&by_name, None, "unnamed").unwrap(), "as `ca_file`"),
-        (over_tls(&by_name, Some(&other), "another").unwrap(), "as `ca_file`"),
-        (over_tls(&by_address, Some(&pem), "its-name").unwrap(), "for another name"),
+        (
+            over_tls(&by_name, Some(&other), "another").unwrap(),
+            "as `ca_file`",
+        ),
+        (
+            over_tls(&by_address, Some(&pem), "its-name").unwrap(),
+            "for another name",
+        ),
     ] {
         let failure = failure(ask(&upstream, "echo", json!({})).await).await;
         assert!(failure.cause().contains(cause), "{}", failure.cause());
@@ -142,32 +205,59 @@ async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_f
 
 #[tokio::test]
 async fn an_expired_self_signed_certificate_is_refused_where_it_is_named_too() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let own = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let address = tls_with(mock.address(), certificate.der().clone(), own, &[b"http/1.1"]).await;
+    let address = tls_with(
+        mock.address(),
+        certificate.der().clone(),
+        own,
+        &[b"http/1.1"],
+    )
+    .await;
     let url = format!("https://localhost:{}/mcp", address.port());
     let upstream = over_tls(&url, Some(&certificate.pem()), "expired").unwrap();
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
-    assert!(failure.cause().contains("has expired"), "{}", failure.cause());
+    assert!(
+        failure.cause().contains("has expired"),
+        "{}",
+        failure.cause()
+    );
 }
 
 #[tokio::test]
 async fn http2_is_agreed_on_by_tls() {
-    let mock = Mockup::modern().http2().tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .http2()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let (address, pem) = tls(mock.address(), &["localhost"], &[b"h2", b"http/1.1"]).await;
-    let upstream = over_tls(&format!("https://localhost:{}/mcp", address.port()), Some(&pem), "h2").unwrap();
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    let upstream = over_tls(
+        &format!("https://localhost:{}/mcp", address.port()),
+        Some(&pem),
+        "h2",
+    )
+    .unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
     let url = "https://localhost:1/mcp";
-    let empty = over_tls(url, Some("nothing"), "empty").map(|_| ()).unwrap_err();
+    let empty = over_tls(url, Some("nothing"), "empty")
+        .map(|_| ())
+        .unwrap_err();
     assert!(empty.contains("mock"), "{empty}");
     let http = HttpSettings {
         url: url.parse().unwrap(),
@@ -176,7 +266,14 @@ async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
         ca_file: Some(PathBuf::from("/nonexistent.pem")),
         h2c: false,
     };
-    assert!(factory().build(Settings { transport: Transport::Http(http), ..settings(url) }).is_err());
+    assert!(
+        factory()
+            .build(Settings {
+                transport: Transport::Http(http),
+                ..settings(url)
+            })
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -184,15 +281,29 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let requests = tokio::spawn(refuse_calls(listener));
-    let http = HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
-    let upstream = build(Settings { transport: Transport::Http(http), ..settings(&url) });
+    let http = HttpSettings {
+        url: url.parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: None,
+        h2c: true,
+    };
+    let upstream = build(Settings {
+        transport: Transport::Http(http),
+        ..settings(&url)
+    });
     let failure = failure(ask(&upstream, "t", json!({})).await).await;
-    assert_eq!(failure.reason(), "unavailable", "it did not run: {failure:?}");
+    assert_eq!(
+        failure.reason(),
+        "unavailable",
+        "it did not run: {failure:?}"
+    );
     drop(upstream);
     assert_eq!(requests.await.unwrap(), 2);
 }
 
-/// An HTTP/2 server, frame by frame: it answers the probe and refuses every later stream. How many those were.
+/// An HTTP/2 server, frame by frame: it answers the probe and refuses every later stream. How many
+/// those were.
 async fn refuse_calls(listener: TcpListener) -> usize {
     const REFUSED_STREAM: u32 = 7;
     let (mut stream, _) = listener.accept().await.unwrap();

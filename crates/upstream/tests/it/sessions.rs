@@ -19,28 +19,53 @@ async fn as_principal(upstream: &Arc<dyn Upstream>, name: &str, session: Option<
     call.session = session.map(|byte| SessionKey([byte; 16]));
     let mut outbound = outbound("echo", call).await;
     outbound.principal = principal(Some(name)).await;
-    outcome(upstream.clone().call(outbound).await).await.end.unwrap();
+    outcome(upstream.clone().call(outbound).await)
+        .await
+        .end
+        .unwrap();
 }
 
 async fn legacy() -> Mockup {
-    Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await
+    Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await
 }
 
 #[tokio::test]
 async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
     for revision in Revision::LEGACY.into_iter().skip(1) {
-        let mock = Mockup::legacy(revision).tool("echo", Behaviour::echo()).start().await;
+        let mock = Mockup::legacy(revision)
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         let upstream = upstream(&mock.url());
         for _ in 0..3 {
-            outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+            outcome(ask(&upstream, "echo", json!({})).await)
+                .await
+                .end
+                .unwrap();
         }
         let requests = mock.requests();
         let methods: Vec<_> = requests.iter().map(Recorded::method).collect();
-        let expected =
-            ["server/discover", "initialize", "notifications/initialized", "tools/call", "tools/call", "tools/call"];
+        let expected = [
+            "server/discover",
+            "initialize",
+            "notifications/initialized",
+            "tools/call",
+            "tools/call",
+            "tools/call",
+        ];
         assert_eq!(methods, expected);
-        assert_eq!(requests[1].message["params"]["protocolVersion"], "2025-11-25", "the newest is offered");
-        assert_eq!(requests[1].message["params"]["capabilities"], json!({}), "r079");
+        assert_eq!(
+            requests[1].message["params"]["protocolVersion"], "2025-11-25",
+            "the newest is offered"
+        );
+        assert_eq!(
+            requests[1].message["params"]["capabilities"],
+            json!({}),
+            "r079"
+        );
         assert_eq!(requests[1].session(), None);
         let version = revision.has_version_header().then_some(revision.as_str());
         for request in &requests[2..] {
@@ -48,7 +73,12 @@ async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
             assert_eq!(request.session(), requests[2].session());
             assert_eq!(request.header("mcp-protocol-version"), version);
             assert_eq!(request.header("mcp-method"), None);
-            assert!(request.meta().get("io.modelcontextprotocol/protocolVersion").is_none());
+            assert!(
+                request
+                    .meta()
+                    .get("io.modelcontextprotocol/protocolVersion")
+                    .is_none()
+            );
         }
         assert_eq!(upstream.health().revision, Some(revision.as_str()));
     }
@@ -58,17 +88,30 @@ async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
 async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_operator_says_so() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
-    for (name, session) in [("ann", None), ("bob", None), ("ann", Some(1)), ("ann", Some(2)), ("bob", Some(1))] {
+    for (name, session) in [
+        ("ann", None),
+        ("bob", None),
+        ("ann", Some(1)),
+        ("ann", Some(2)),
+        ("bob", Some(1)),
+    ] {
         for _ in 0..2 {
             as_principal(&upstream, name, session).await;
         }
     }
-    let sessions: HashSet<_> =
-        mock.requests_of("tools/call").iter().map(|request| request.session().unwrap().to_owned()).collect();
+    let sessions: HashSet<_> = mock
+        .requests_of("tools/call")
+        .iter()
+        .map(|request| request.session().unwrap().to_owned())
+        .collect();
     assert_eq!(sessions.len(), 5);
 
     let mock = legacy().await;
-    let shared = Settings { session: Sharing::Shared, protocol: Protocol::Legacy, ..settings(&mock.url()) };
+    let shared = Settings {
+        session: Sharing::Shared,
+        protocol: Protocol::Legacy,
+        ..settings(&mock.url())
+    };
     let upstream = build(shared);
     for (name, session) in [("ann", None), ("bob", Some(1))] {
         as_principal(&upstream, name, session).await;
@@ -79,12 +122,23 @@ async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_ope
 #[tokio::test]
 async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
     for status in [404, 400] {
-        let mock =
-            Mockup::legacy(Revision::V2025_11_25).lost_session(status).tool("echo", Behaviour::echo()).start().await;
+        let mock = Mockup::legacy(Revision::V2025_11_25)
+            .lost_session(status)
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         let upstream = pinned(&mock.url(), Protocol::Legacy);
-        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        outcome(ask(&upstream, "echo", json!({})).await)
+            .await
+            .end
+            .unwrap();
         mock.kill_sessions();
-        let calls = (0..20).map(|_| async { outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap() });
+        let calls = (0..20).map(|_| async {
+            outcome(ask(&upstream, "echo", json!({})).await)
+                .await
+                .end
+                .unwrap()
+        });
         futures_util::future::join_all(calls).await;
         assert_eq!(mock.executions("echo"), 21, "{status}: each once");
         let opened = mock.requests_of("initialize");
@@ -99,7 +153,11 @@ async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
 async fn a_400_with_a_living_session_is_the_servers_answer() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on("tools/call", 1, Behaviour::error(-32602, "bad", json!({})).with_status(400));
+    mock.on(
+        "tools/call",
+        1,
+        Behaviour::error(-32602, "bad", json!({})).with_status(400),
+    );
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
     assert_eq!(mock.requests_of("ping").len(), 1);
@@ -111,25 +169,46 @@ async fn a_400_with_a_living_session_is_the_servers_answer() {
 async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on("tools/call", 9, Behaviour::status(404, "text/plain", "gone"));
+    mock.on(
+        "tools/call",
+        9,
+        Behaviour::status(404, "text/plain", "gone"),
+    );
     // On a kept connection a 404 that names no request proves nothing alone.
     mock.on("ping", 9, Behaviour::status(404, "text/plain", "gone"));
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
-    assert_eq!(failure.reason(), "unavailable", "the client never sees the 404");
+    assert_eq!(
+        failure.reason(),
+        "unavailable",
+        "the client never sees the 404"
+    );
     assert_eq!(mock.requests_of("tools/call").len(), 2);
 }
 
 #[tokio::test]
 async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
     let mock = legacy().await;
-    mock.on("initialize", usize::MAX, Behaviour::status(500, "text/plain", "starting"));
+    mock.on(
+        "initialize",
+        usize::MAX,
+        Behaviour::status(500, "text/plain", "starting"),
+    );
     let upstream = pinned(&mock.url(), Protocol::Legacy);
     let calls = (0..50).map(|_| async { failure(ask(&upstream, "echo", json!({})).await).await });
     futures_util::future::join_all(calls).await;
     let first = mock.requests_of("initialize").len();
-    let later = (0..50).map(|_| async { failure(ask(&upstream, "echo", json!({})).await).await.reason() });
+    let later = (0..50).map(|_| async {
+        failure(ask(&upstream, "echo", json!({})).await)
+            .await
+            .reason()
+    });
     let reasons = futures_util::future::join_all(later).await;
-    assert!(reasons.iter().all(|reason| ["unavailable", "bad_answer"].contains(reason)), "{reasons:?}");
+    assert!(
+        reasons
+            .iter()
+            .all(|reason| ["unavailable", "bad_answer"].contains(reason)),
+        "{reasons:?}"
+    );
     let second = mock.requests_of("initialize").len() - first;
     assert!(second <= 5, "{second} attempts while backing off");
     assert_eq!(mock.requests_of("tools/call").len(), 0);
@@ -138,13 +217,26 @@ async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
 #[tokio::test]
 async fn r106_request_ids_are_unique_in_a_session() {
     let mock = legacy().await;
-    let shared = Settings { session: Sharing::Shared, protocol: Protocol::Legacy, ..settings(&mock.url()) };
+    let shared = Settings {
+        session: Sharing::Shared,
+        protocol: Protocol::Legacy,
+        ..settings(&mock.url())
+    };
     let upstream = build(shared);
     for _ in 0..20 {
-        let calls = (0..20).map(|_| async { outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap() });
+        let calls = (0..20).map(|_| async {
+            outcome(ask(&upstream, "echo", json!({})).await)
+                .await
+                .end
+                .unwrap()
+        });
         futures_util::future::join_all(calls).await;
     }
-    let ids: Vec<_> = mock.requests().iter().filter_map(|request| request.message["id"].as_u64()).collect();
+    let ids: Vec<_> = mock
+        .requests()
+        .iter()
+        .filter_map(|request| request.message["id"].as_u64())
+        .collect();
     assert!(ids.len() > 400);
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
 }
@@ -152,27 +244,47 @@ async fn r106_request_ids_are_unique_in_a_session() {
 #[tokio::test]
 async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
     let gate = Gate::new();
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("wait", Behaviour::gated(&gate)).start().await;
-    let shared = Settings { session: Sharing::Shared, protocol: Protocol::Legacy, ..settings(&mock.url()) };
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("wait", Behaviour::gated(&gate))
+        .start()
+        .await;
+    let shared = Settings {
+        session: Sharing::Shared,
+        protocol: Protocol::Legacy,
+        ..settings(&mock.url())
+    };
     let upstream = build(shared);
     let kept = tokio::spawn({
         let upstream = upstream.clone();
-        async move { outcome(ask(&upstream, "wait", json!({"n": 1})).await).await.end.unwrap() }
+        async move {
+            outcome(ask(&upstream, "wait", json!({"n": 1})).await)
+                .await
+                .end
+                .unwrap()
+        }
     });
-    mock.until("the first runs", |mock| mock.executions("wait") == 1).await;
+    mock.until("the first runs", |mock| mock.executions("wait") == 1)
+        .await;
     let dropped = tokio::spawn({
         let upstream = upstream.clone();
         async move { outcome(ask(&upstream, "wait", json!({"n": 2})).await).await }
     });
-    mock.until("the second runs", |mock| mock.executions("wait") == 2).await;
+    mock.until("the second runs", |mock| mock.executions("wait") == 2)
+        .await;
     dropped.abort();
-    mock.until("the cancel arrives", |mock| !mock.requests_of("notifications/cancelled").is_empty()).await;
+    mock.until("the cancel arrives", |mock| {
+        !mock.requests_of("notifications/cancelled").is_empty()
+    })
+    .await;
     gate.open();
     assert_eq!(kept.await.unwrap()["structuredContent"]["n"], 1);
     let cancels = mock.requests_of("notifications/cancelled");
     assert_eq!(cancels.len(), 1);
     let second = mock.requests_of("tools/call")[1].clone();
-    assert_eq!(cancels[0].message["params"]["requestId"], second.message["id"]);
+    assert_eq!(
+        cancels[0].message["params"]["requestId"],
+        second.message["id"]
+    );
     assert_eq!(cancels[0].session(), second.session());
 }
 
@@ -185,11 +297,13 @@ async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing
             let upstream = upstream.clone();
             async move { outcome(ask(&upstream, "wait", json!({})).await).await }
         });
-        mock.until("it runs", |mock| mock.executions("wait") == 1).await;
+        mock.until("it runs", |mock| mock.executions("wait") == 1)
+            .await;
         assert_eq!(mock.open_connections(), 1);
         let before = mock.requests().len();
         dropped.abort();
-        mock.until("the connection closes", |mock| mock.open_connections() == 0).await;
+        mock.until("the connection closes", |mock| mock.open_connections() == 0)
+            .await;
         assert_eq!(mock.requests().len(), before);
         assert_eq!(upstream.health().in_flight, 0);
     }
@@ -198,26 +312,46 @@ async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing
 #[tokio::test]
 async fn unused_sessions_are_ended_and_their_number_is_bounded() {
     let mock = legacy().await;
-    let bounds = Bounds { sessions: 3, session_idle: Duration::from_millis(80), ..Bounds::default() };
-    let upstream = build(Settings { bounds, protocol: Protocol::Legacy, ..settings(&mock.url()) });
+    let bounds = Bounds {
+        sessions: 3,
+        session_idle: Duration::from_millis(80),
+        ..Bounds::default()
+    };
+    let upstream = build(Settings {
+        bounds,
+        protocol: Protocol::Legacy,
+        ..settings(&mock.url())
+    });
     for n in 0..10 {
         as_principal(&upstream, &format!("p{n}"), None).await;
         assert!(upstream.health().sessions <= 3);
     }
-    mock.until("all are ended", |mock| mock.sessions() == 0).await;
+    mock.until("all are ended", |mock| mock.sessions() == 0)
+        .await;
     assert_eq!(mock.requests_of("DELETE").len(), 10);
     as_principal(&upstream, "p0", None).await;
     upstream.clone().retire(Duration::from_secs(1)).await;
-    assert_eq!(mock.sessions(), 0, "a retired upstream leaves nothing behind");
+    assert_eq!(
+        mock.sessions(),
+        0,
+        "a retired upstream leaves nothing behind"
+    );
 }
 
 #[tokio::test]
 async fn log_level_is_raised_once_for_a_shared_session() {
     let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("log", Behaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]))
+        .tool(
+            "log",
+            Behaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]),
+        )
         .start()
         .await;
-    let shared = Settings { session: Sharing::Shared, protocol: Protocol::Legacy, ..settings(&mock.url()) };
+    let shared = Settings {
+        session: Sharing::Shared,
+        protocol: Protocol::Legacy,
+        ..settings(&mock.url())
+    };
     let upstream = build(shared);
     use weir_wire::LogLevel::{Debug, Error, Info};
     for (level, notes) in [(Error, 1), (Info, 1), (Debug, 2), (Error, 1)] {
@@ -226,7 +360,10 @@ async fn log_level_is_raised_once_for_a_shared_session() {
         let outcome = outcome(upstream.clone().call(outbound("log", call).await).await).await;
         assert_eq!(outcome.notes.len(), notes, "{level:?}");
     }
-    let asked: Vec<_> =
-        mock.requests_of("logging/setLevel").iter().map(|r| r.message["params"]["level"].clone()).collect();
+    let asked: Vec<_> = mock
+        .requests_of("logging/setLevel")
+        .iter()
+        .map(|r| r.message["params"]["level"].clone())
+        .collect();
     assert_eq!(asked, ["error", "info", "debug"]);
 }

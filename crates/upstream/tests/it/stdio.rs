@@ -15,13 +15,18 @@ use crate::bench::*;
 use crate::child::{settings, with};
 
 async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
-    text(ask(upstream, "pid", json!({})).await).await.parse().unwrap()
+    text(ask(upstream, "pid", json!({})).await)
+        .await
+        .parse()
+        .unwrap()
 }
 
 /// True while a process lives; one that ended and was not waited for does not.
 fn lives(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+    status
+        .lines()
+        .any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
 async fn until_gone(pid: u32) {
@@ -36,18 +41,44 @@ async fn until_gone(pid: u32) {
 
 #[tokio::test]
 async fn r068_children_of_both_eras_are_spoken_to() {
-    for (manner, revision) in [("modern", "2026-07-28"), ("legacy", "2025-11-25"), ("exit-on-probe", "2025-11-25")] {
+    for (manner, revision) in [
+        ("modern", "2026-07-28"),
+        ("legacy", "2025-11-25"),
+        ("exit-on-probe", "2025-11-25"),
+    ] {
         let upstream = build(settings(manner));
-        assert_eq!(text(ask(&upstream, "echo", json!({"a": "é\n"})).await).await, r#"{"a":"é\n"}"#, "{manner}");
+        assert_eq!(
+            text(ask(&upstream, "echo", json!({"a": "é\n"})).await).await,
+            r#"{"a":"é\n"}"#,
+            "{manner}"
+        );
         assert_eq!(upstream.health().revision, Some(revision), "{manner}");
         assert_eq!(upstream.health().sessions, 1, "{manner}");
         let mut call = call("progress", json!({}));
         call.wants_progress = true;
         call.log_level = Some(LogLevel::Info);
-        let outcome = outcome(upstream.clone().call(outbound("progress", call).await).await).await;
+        let outcome = outcome(
+            upstream
+                .clone()
+                .call(outbound("progress", call).await)
+                .await,
+        )
+        .await;
         let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
-        assert_eq!(kinds, [NoteKind::Progress, NoteKind::Progress, NoteKind::Log(LogLevel::Error)], "{manner}");
-        assert_eq!(text(ask(&upstream, "big", json!({})).await).await.len(), 3 << 20, "{manner}");
+        assert_eq!(
+            kinds,
+            [
+                NoteKind::Progress,
+                NoteKind::Progress,
+                NoteKind::Log(LogLevel::Error)
+            ],
+            "{manner}"
+        );
+        assert_eq!(
+            text(ask(&upstream, "big", json!({})).await).await.len(),
+            3 << 20,
+            "{manner}"
+        );
         upstream.retire(Duration::from_secs(1)).await;
     }
 }
@@ -61,22 +92,47 @@ async fn r068_a_child_that_says_nothing_to_the_probe_is_initialized() {
 
 #[tokio::test]
 async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_own() {
-    // Cargo sets this for the test itself: it stands for everything that weir's own environment may hold.
+    // Cargo sets this for the test itself: it stands for everything that weir's own environment may
+    // hold.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
-    let listed = with(settings("legacy"), |stdio| stdio.env.push(("TOKEN".to_owned(), SecretText::new("listed"))));
+    let listed = with(settings("legacy"), |stdio| {
+        stdio
+            .env
+            .push(("TOKEN".to_owned(), SecretText::new("listed")))
+    });
     let shown = format!("{listed:?}");
     assert!(!shown.contains("listed"), "{shown}");
     let variables = text(ask(&build(listed), "env", json!({})).await).await;
     assert!(variables.contains("TOKEN=listed"));
-    let usual = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
-    let network = ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"];
+    let usual = [
+        "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER",
+    ];
+    let network = [
+        "NODE_EXTRA_CA_CERTS",
+        "REQUESTS_CA_BUNDLE",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+    ];
     let proxies = ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"];
-    let allowed = [&usual[..], &network, &proxies, &["TOKEN", "WEIR_TEST_CHILD"]].concat();
+    let allowed = [
+        &usual[..],
+        &network,
+        &proxies,
+        &["TOKEN", "WEIR_TEST_CHILD"],
+    ]
+    .concat();
     for line in variables.lines() {
         let name = line.split('=').next().unwrap();
-        let name = if name.ends_with("_proxy") { &name.to_uppercase() } else { name };
+        let name = if name.ends_with("_proxy") {
+            &name.to_uppercase()
+        } else {
+            name
+        };
         // What the harness that hosts this child sets for itself is not weir's doing.
-        assert!(allowed.contains(&name) || name.starts_with("RUST_TEST"), "{name} was handed on");
+        assert!(
+            allowed.contains(&name) || name.starts_with("RUST_TEST"),
+            "{name} was handed on"
+        );
     }
 }
 
@@ -91,9 +147,18 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
         });
         let calls = (0..50).map(|n| {
             let upstream = &upstream;
-            async move { text(ask(upstream, "echo", json!(n)).await).await.parse::<u32>().unwrap() }
+            async move {
+                text(ask(upstream, "echo", json!(n)).await)
+                    .await
+                    .parse::<u32>()
+                    .unwrap()
+            }
         });
-        assert_eq!(futures_util::future::join_all(calls).await, (0..50).collect::<Vec<_>>(), "{manner}");
+        assert_eq!(
+            futures_util::future::join_all(calls).await,
+            (0..50).collect::<Vec<_>>(),
+            "{manner}"
+        );
         hanging.abort();
         let mut cancelled = String::new();
         for _ in 0..200 {
@@ -105,7 +170,11 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
         }
         assert_eq!(cancelled.matches(',').count(), 0, "{manner}: {cancelled}");
         assert_ne!(cancelled, "[]", "{manner}");
-        assert_eq!(pid(&upstream).await, first, "{manner}: the same process all along");
+        assert_eq!(
+            pid(&upstream).await,
+            first,
+            "{manner}: the same process all along"
+        );
     }
 }
 
@@ -113,11 +182,20 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
 async fn a_child_that_takes_no_answers_is_ended_and_none_is_left_out() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
-    let deaf = ask(&upstream, "deaf", json!({"asks": "no/such", "for_ever": true})).await;
+    let deaf = ask(
+        &upstream,
+        "deaf",
+        json!({"asks": "no/such", "for_ever": true}),
+    )
+    .await;
     assert_eq!(failure(deaf).await.reason(), "result_unknown");
     until_gone(first).await;
     // It is not started again in the same moment.
-    while outcome(ask(&upstream, "pid", json!({})).await).await.end.is_err() {
+    while outcome(ask(&upstream, "pid", json!({})).await)
+        .await
+        .end
+        .is_err()
+    {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -126,7 +204,10 @@ async fn a_child_that_takes_no_answers_is_ended_and_none_is_left_out() {
 async fn a_flood_of_pings_is_answered_by_the_newest_answers_alone() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
-    assert_eq!(text(ask(&upstream, "deaf", json!({"asks": "ping"})).await).await, "asked");
+    assert_eq!(
+        text(ask(&upstream, "deaf", json!({"asks": "ping"})).await).await,
+        "asked"
+    );
     // It answers the answers, with errors: those are answers to nothing.
     assert_eq!(pid(&upstream).await, first);
 }
@@ -134,11 +215,17 @@ async fn a_flood_of_pings_is_answered_by_the_newest_answers_alone() {
 #[tokio::test]
 async fn descriptors_of_children_are_counted_when_they_are_started() {
     let budgets = Budgets::default();
-    // 64 are kept for others, and a fourth of the rest for clients: 30 are left for upstreams, five for each child.
+    // 64 are kept for others, and a fourth of the rest for clients: 30 are left for upstreams, five
+    // for each child.
     budgets.descriptors.observe(64 + 40, 0);
     let ports = Ports { budgets, ..ports() };
     let factory = Factory::new(ports, Identity::new("weir", "0.1.0"));
-    let upstream = factory.build(Settings { session: Sharing::Principal, ..settings("legacy") }).unwrap();
+    let upstream = factory
+        .build(Settings {
+            session: Sharing::Principal,
+            ..settings("legacy")
+        })
+        .unwrap();
     let one = async |name: &str| {
         let mut outbound = outbound("pid", call("pid", json!({}))).await;
         outbound.principal = principal(Some(name)).await;
@@ -159,11 +246,17 @@ async fn descriptors_of_children_are_counted_when_they_are_started() {
 #[tokio::test]
 async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
     let settings = with(settings("legacy"), |stdio| stdio.max_processes = 2);
-    let upstream = build(Settings { session: Sharing::Principal, ..settings });
+    let upstream = build(Settings {
+        session: Sharing::Principal,
+        ..settings
+    });
     let one = async |name: &str| {
         let mut outbound = outbound("pid", call("pid", json!({}))).await;
         outbound.principal = principal(Some(name)).await;
-        text(upstream.clone().call(outbound).await).await.parse::<u32>().unwrap()
+        text(upstream.clone().call(outbound).await)
+            .await
+            .parse::<u32>()
+            .unwrap()
     };
     let (ann, bob) = (one("ann").await, one("bob").await);
     assert_ne!(ann, bob);
@@ -174,8 +267,16 @@ async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
     late.principal = principal(Some("dan")).await;
     let refused = failure(upstream.clone().call(late).await).await;
     assert_eq!(refused.reason(), "busy");
-    assert!(refused.message().contains("limits.max_processes"), "{}", refused.message());
-    assert_eq!((one("ann").await, one("bob").await, one("cay").await), (ann, bob, cay), "nobody lost theirs");
+    assert!(
+        refused.message().contains("limits.max_processes"),
+        "{}",
+        refused.message()
+    );
+    assert_eq!(
+        (one("ann").await, one("bob").await, one("cay").await),
+        (ann, bob, cay),
+        "nobody lost theirs"
+    );
     upstream.retire(Duration::from_secs(1)).await;
     for pid in [ann, bob, cay] {
         until_gone(pid).await;
@@ -193,15 +294,26 @@ async fn of_session(tool: &str, principal_name: &str, session: u8) -> Outbound {
 }
 
 #[tokio::test]
-async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_while_it_may_be_asking() {
-    let upstream =
-        build(Settings { session: Sharing::Principal, asks: Sharing::Principal.asks(), ..settings("legacy") });
+async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_while_it_may_be_asking()
+{
+    let upstream = build(Settings {
+        session: Sharing::Principal,
+        asks: Sharing::Principal.asks(),
+        ..settings("legacy")
+    });
     let one = async |name: &str, session: u8| {
         let outbound = of_session("pid", name, session).await;
-        text(upstream.clone().call(outbound).await).await.parse::<u32>().unwrap()
+        text(upstream.clone().call(outbound).await)
+            .await
+            .parse::<u32>()
+            .unwrap()
     };
     let first = one("ann", 1).await;
-    assert_eq!([one("ann", 2).await, one("ann", 1).await], [first, first], "one child, whatever the session");
+    assert_eq!(
+        [one("ann", 2).await, one("ann", 1).await],
+        [first, first],
+        "one child, whatever the session"
+    );
     assert_ne!(one("bob", 3).await, first, "another principal");
     let hanging = tokio::spawn({
         let (upstream, outbound) = (upstream.clone(), of_session("hang", "ann", 1).await);
@@ -210,7 +322,11 @@ async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_whil
     while upstream.health().in_flight == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(one("ann", 1).await, first, "a call of the session that is being served");
+    assert_eq!(
+        one("ann", 1).await,
+        first,
+        "a call of the session that is being served"
+    );
     let second = one("ann", 2).await;
     assert_ne!(second, first, "the first may be asking the other session");
     hanging.abort();
@@ -226,7 +342,14 @@ async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_whil
 #[tokio::test]
 async fn a_message_without_an_address_reaches_no_call_of_a_child_that_several_principals_share() {
     for (before, kinds) in [
-        ("bob", vec![NoteKind::Progress, NoteKind::Progress, NoteKind::Log(LogLevel::Error)]),
+        (
+            "bob",
+            vec![
+                NoteKind::Progress,
+                NoteKind::Progress,
+                NoteKind::Log(LogLevel::Error),
+            ],
+        ),
         ("ann", vec![NoteKind::Progress, NoteKind::Progress]),
     ] {
         let upstream = build(settings("legacy"));
@@ -246,8 +369,15 @@ async fn a_message_without_an_address_reaches_no_call_of_a_child_that_several_pr
 
 #[tokio::test]
 async fn unused_children_of_principals_are_ended() {
-    let bounds = Bounds { session_idle: Duration::from_millis(50), ..Bounds::default() };
-    let upstream = build(Settings { session: Sharing::Principal, bounds, ..settings("legacy") });
+    let bounds = Bounds {
+        session_idle: Duration::from_millis(50),
+        ..Bounds::default()
+    };
+    let upstream = build(Settings {
+        session: Sharing::Principal,
+        bounds,
+        ..settings("legacy")
+    });
     let first = pid(&upstream).await;
     until_gone(first).await;
     assert_ne!(pid(&upstream).await, first);
@@ -283,21 +413,34 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
     }
     assert_eq!(reasons, HashSet::from(["unavailable"]));
     assert!(waits > 15, "{waits} of 30 calls were told to wait");
-    let missing = with(settings("legacy"), |stdio| stdio.command = "/nonexistent/program".to_owned());
-    assert_eq!(failure(ask(&build(missing), "echo", json!({})).await).await.reason(), "unavailable");
+    let missing = with(settings("legacy"), |stdio| {
+        stdio.command = "/nonexistent/program".to_owned()
+    });
+    assert_eq!(
+        failure(ask(&build(missing), "echo", json!({})).await)
+            .await
+            .reason(),
+        "unavailable"
+    );
 }
 
 #[tokio::test]
 async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
     let upstream = build(settings("legacy"));
-    assert_eq!(text(ask(&upstream, "flood", json!({})).await).await, "flooded");
+    assert_eq!(
+        text(ask(&upstream, "flood", json!({})).await).await,
+        "flooded"
+    );
 }
 
 #[tokio::test]
 async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
     let upstream = build(settings("stubborn"));
     let leader = pid(&upstream).await;
-    let grandchild: u32 = text(ask(&upstream, "grandchild", json!({})).await).await.parse().unwrap();
+    let grandchild: u32 = text(ask(&upstream, "grandchild", json!({})).await)
+        .await
+        .parse()
+        .unwrap();
     assert!(lives(leader) && lives(grandchild));
     upstream.retire(Duration::from_millis(10)).await;
     until_gone(leader).await;
@@ -307,8 +450,13 @@ async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
 #[tokio::test]
 async fn dropping_an_upstream_without_a_word_leaves_no_process() {
     let upstream = build(settings("legacy"));
-    let (leader, grandchild) =
-        (pid(&upstream).await, text(ask(&upstream, "grandchild", json!({})).await).await.parse().unwrap());
+    let (leader, grandchild) = (
+        pid(&upstream).await,
+        text(ask(&upstream, "grandchild", json!({})).await)
+            .await
+            .parse()
+            .unwrap(),
+    );
     drop(upstream);
     until_gone(leader).await;
     until_gone(grandchild).await;
@@ -320,11 +468,23 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
         let upstream = build(settings(manner));
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
         assert!(watch.about().pushes.has(ListKind::Tools), "{manner}");
-        assert_eq!(watch.list(ListKind::Tools, None).await.unwrap().items.len(), 1, "{manner}");
+        assert_eq!(
+            watch.list(ListKind::Tools, None).await.unwrap().items.len(),
+            1,
+            "{manner}"
+        );
         assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
-        assert!(watch.changed().await.unwrap().has(ListKind::Tools), "{manner}");
+        assert!(
+            watch.changed().await.unwrap().has(ListKind::Tools),
+            "{manner}"
+        );
         assert_eq!(upstream.health().sessions, 1, "{manner}");
-        assert_eq!(failure(ask(&upstream, "crash", json!({})).await).await.reason(), "result_unknown");
+        assert_eq!(
+            failure(ask(&upstream, "crash", json!({})).await)
+                .await
+                .reason(),
+            "result_unknown"
+        );
         let mut lost = watch.changed().await;
         while lost.is_ok() {
             lost = watch.changed().await;
@@ -335,8 +495,14 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
 
 #[tokio::test]
 async fn e07_a_line_that_is_too_long_ends_the_child_and_not_weir() {
-    let bounds = Bounds { max_reply: 1 << 20, ..Bounds::default() };
-    let upstream = build(Settings { bounds, ..settings("legacy") });
+    let bounds = Bounds {
+        max_reply: 1 << 20,
+        ..Bounds::default()
+    };
+    let upstream = build(Settings {
+        bounds,
+        ..settings("legacy")
+    });
     let failure = failure(ask(&upstream, "big", json!({})).await).await;
     assert_eq!(failure.reason(), "result_unknown");
 }
@@ -360,9 +526,19 @@ async fn logs_of_a_shared_child_reach_nobody_while_it_is_not_clear_whose_they_ar
     let mut call = call("progress", json!({}));
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Debug);
-    let outcome = outcome(upstream.clone().call(outbound("progress", call).await).await).await;
+    let outcome = outcome(
+        upstream
+            .clone()
+            .call(outbound("progress", call).await)
+            .await,
+    )
+    .await;
     let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
-    assert_eq!(kinds, [NoteKind::Progress, NoteKind::Progress], "progress says whose it is, a log does not");
+    assert_eq!(
+        kinds,
+        [NoteKind::Progress, NoteKind::Progress],
+        "progress says whose it is, a log does not"
+    );
     assert!(!hanging.is_finished());
     hanging.abort();
 }

@@ -1,4 +1,5 @@
-//! Servers over standard streams that speak both eras: a process of each, started when the first caller of its era comes.
+//! Servers over standard streams that speak both eras: a process of each, started when the first
+//! caller of its era comes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,11 @@ const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
 
 /// Makes a call of a client with a session that declared this class.
-async fn ask_in_session(upstream: &Arc<dyn Upstream>, (name, tool): (&str, &str), class: CapabilityClass) -> Reply {
+async fn ask_in_session(
+    upstream: &Arc<dyn Upstream>,
+    (name, tool): (&str, &str),
+    class: CapabilityClass,
+) -> Reply {
     let mut call = call(tool, json!({}));
     call.capabilities.class = class.with(SESSIONS);
     call.session = Some(SessionKey([1; 16]));
@@ -37,7 +42,9 @@ async fn pid(upstream: &Arc<dyn Upstream>) -> String {
 /// Settings of a child of this manner that adds a line to a file when it starts.
 fn counted(manner: &str, starts: &Path) -> Settings {
     let starts = SecretText::new(starts.display().to_string());
-    with(child::settings(manner), |stdio| stdio.env.push((child::STARTS.to_owned(), starts)))
+    with(child::settings(manner), |stdio| {
+        stdio.env.push((child::STARTS.to_owned(), starts))
+    })
 }
 
 /// A file of this test process alone, which is not there yet.
@@ -48,7 +55,10 @@ fn starts_file(manner: &str) -> PathBuf {
 }
 
 fn started(starts: &Path) -> usize {
-    std::fs::read_to_string(starts).unwrap_or_default().lines().count()
+    std::fs::read_to_string(starts)
+        .unwrap_or_default()
+        .lines()
+        .count()
 }
 
 #[tokio::test]
@@ -60,16 +70,29 @@ async fn each_caller_is_served_by_a_process_of_its_era() {
     assert_eq!(upstream.health().second_revision, None);
     let callers = (0..8).map(|_| pid_in_session(&upstream));
     let legacy = futures_util::future::join_all(callers).await;
-    assert!(legacy.iter().all(|pid| *pid == legacy[0] && *pid != modern), "{modern}: {legacy:?}");
+    assert!(
+        legacy.iter().all(|pid| *pid == legacy[0] && *pid != modern),
+        "{modern}: {legacy:?}"
+    );
     assert_eq!(pid(&upstream).await, modern);
-    assert_eq!(started(&starts), 2, "one for each era, though many looked for the second at once");
+    assert_eq!(
+        started(&starts),
+        2,
+        "one for each era, though many looked for the second at once"
+    );
     let health = upstream.health();
-    assert_eq!((health.revision, health.second_revision), (Some("2026-07-28"), Some("2025-11-25")));
+    assert_eq!(
+        (health.revision, health.second_revision),
+        (Some("2026-07-28"), Some("2025-11-25"))
+    );
     assert_eq!(health.sessions, 2);
     assert!(upstream.carries().has(SESSIONS), "lists are kept apart");
     for class in [CapabilityClass::BASE, SESSIONS] {
         let mut watch = upstream.clone().watch(class).await.unwrap();
-        assert_eq!(watch.list(ListKind::Tools, None).await.unwrap().items.len(), 1);
+        assert_eq!(
+            watch.list(ListKind::Tools, None).await.unwrap().items.len(),
+            1
+        );
     }
     assert_eq!(started(&starts), 2, "they watch, too");
     upstream.retire(Duration::from_secs(1)).await;
@@ -81,10 +104,13 @@ async fn a_process_of_the_second_era_that_ended_is_started_again() {
     let upstream = build(child::settings("both"));
     let modern = pid(&upstream).await;
     let first = pid_in_session(&upstream).await;
-    let lost = failure(ask_in_session(&upstream, ("ann", "crash"), CapabilityClass::BASE).await).await;
+    let lost =
+        failure(ask_in_session(&upstream, ("ann", "crash"), CapabilityClass::BASE).await).await;
     assert_eq!(lost.reason(), "result_unknown");
     for _ in 0..200 {
-        let again = outcome(ask_in_session(&upstream, ("ann", "pid"), CapabilityClass::BASE).await).await.end;
+        let again = outcome(ask_in_session(&upstream, ("ann", "pid"), CapabilityClass::BASE).await)
+            .await
+            .end;
         if let Ok(again) = again {
             let again = again["content"][0]["text"].as_str().unwrap();
             assert!(again != first && again != modern, "{again}");
@@ -97,13 +123,20 @@ async fn a_process_of_the_second_era_that_ended_is_started_again() {
 }
 
 #[tokio::test]
-async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_times_where_it_is_silent() {
+async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_times_where_it_is_silent()
+ {
     for (manner, asked) in [("modern", 1), ("modern-and-silent", 3)] {
         let starts = starts_file(manner);
-        let upstream = build(with(counted(manner, &starts), |stdio| stdio.start = Duration::from_millis(1500)));
+        let upstream = build(with(counted(manner, &starts), |stdio| {
+            stdio.start = Duration::from_millis(1500)
+        }));
         let own = pid(&upstream).await;
         for _ in 0..100 {
-            assert_eq!(pid_in_session(&upstream).await, own, "{manner}: the bridge serves meanwhile");
+            assert_eq!(
+                pid_in_session(&upstream).await,
+                own,
+                "{manner}: the bridge serves meanwhile"
+            );
             if started(&starts) > asked {
                 break;
             }
@@ -114,7 +147,14 @@ async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_th
             assert_eq!(pid_in_session(&upstream).await, own, "{manner}");
         }
         assert_eq!(started(&starts), 1 + asked, "{manner}: no more are started");
-        assert_eq!((upstream.health().second_revision, upstream.health().sessions), (None, 1), "{manner}");
+        assert_eq!(
+            (
+                upstream.health().second_revision,
+                upstream.health().sessions
+            ),
+            (None, 1),
+            "{manner}"
+        );
         upstream.retire(Duration::from_secs(1)).await;
         std::fs::remove_file(starts).unwrap();
     }
@@ -122,23 +162,38 @@ async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_th
 
 #[tokio::test]
 async fn beyond_its_processes_only_callers_that_can_be_asked_nothing_go_over_the_bridge() {
-    let shared = build(with(child::settings("both"), |stdio| stdio.max_processes = 1));
+    let shared = build(with(child::settings("both"), |stdio| {
+        stdio.max_processes = 1
+    }));
     let own = pid(&shared).await;
     assert_eq!(pid_in_session(&shared).await, own, "there may be one");
     let settings = with(child::settings("both"), |stdio| stdio.max_processes = 2);
-    let upstream = build(Settings { session: Sharing::Principal, asks: Sharing::Principal.asks(), ..settings });
+    let upstream = build(Settings {
+        session: Sharing::Principal,
+        asks: Sharing::Principal.asks(),
+        ..settings
+    });
     for name in ["ann", "bob", "cay"] {
         // One more than principals may have is the watch's.
         text(ask_in_session(&upstream, (name, "pid"), FORM).await).await;
     }
     let (dan, reached) = (("dan", "echo"), upstream.health().sessions);
-    assert_eq!(failure(ask_in_session(&upstream, dan, FORM).await).await.reason(), "busy");
+    assert_eq!(
+        failure(ask_in_session(&upstream, dan, FORM).await)
+            .await
+            .reason(),
+        "busy"
+    );
     assert_eq!(reached, 3);
 }
 
 #[tokio::test]
 async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_principal() {
-    let settings = Settings { session: Sharing::Principal, asks: Sharing::Principal.asks(), ..child::settings("both") };
+    let settings = Settings {
+        session: Sharing::Principal,
+        asks: Sharing::Principal.asks(),
+        ..child::settings("both")
+    };
     let upstream = build(settings);
     let modern = pid(&upstream).await;
     let one = async |name: &str| text(ask_in_session(&upstream, (name, "pid"), FORM).await).await;
@@ -150,8 +205,15 @@ async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_pri
 #[tokio::test]
 async fn a_pinned_protocol_has_one_era_and_one_process() {
     for protocol in [Protocol::Modern, Protocol::Legacy] {
-        let upstream = build(Settings { protocol, ..child::settings("both") });
-        assert_eq!(pid(&upstream).await, pid_in_session(&upstream).await, "{protocol:?}");
+        let upstream = build(Settings {
+            protocol,
+            ..child::settings("both")
+        });
+        assert_eq!(
+            pid(&upstream).await,
+            pid_in_session(&upstream).await,
+            "{protocol:?}"
+        );
         assert_eq!(upstream.health().second_revision, None);
     }
 }

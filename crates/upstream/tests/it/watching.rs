@@ -31,7 +31,10 @@ async fn names(watch: &mut dyn Watch) -> Vec<String> {
 /// A watch, and the upstream it lives with.
 async fn watch(mock: &Mockup) -> (Box<dyn Watch>, Arc<dyn Upstream>) {
     let upstream = upstream(&mock.url());
-    (upstream.clone().watch(CapabilityClass::BASE).await.unwrap(), upstream)
+    (
+        upstream.clone().watch(CapabilityClass::BASE).await.unwrap(),
+        upstream,
+    )
 }
 
 #[tokio::test]
@@ -43,18 +46,41 @@ async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
         assert_eq!(names.len(), 1100);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 1100);
         assert_eq!(mock.requests_of("tools/list").len(), 11);
-        assert_eq!(watch.about().server_info.as_deref().map(|info| info.starts_with(b"{")), Some(true));
-        assert!(watch.about().offers.has(ListKind::Tools) && watch.about().pushes.has(ListKind::Tools));
+        assert_eq!(
+            watch
+                .about()
+                .server_info
+                .as_deref()
+                .map(|info| info.starts_with(b"{")),
+            Some(true)
+        );
+        assert!(
+            watch.about().offers.has(ListKind::Tools) && watch.about().pushes.has(ListKind::Tools)
+        );
     }
 }
 
 #[tokio::test]
 async fn cache_hints_of_a_modern_list_are_passed_on() {
-    let mock = Mockup::modern().tools(1).cache(Some((1500, "public"))).start().await;
-    let page = watch(&mock).await.0.list(ListKind::Tools, None).await.unwrap();
+    let mock = Mockup::modern()
+        .tools(1)
+        .cache(Some((1500, "public")))
+        .start()
+        .await;
+    let page = watch(&mock)
+        .await
+        .0
+        .list(ListKind::Tools, None)
+        .await
+        .unwrap();
     assert_eq!((page.ttl_ms, page.public, page.hinted), (1500, true, true));
     let mock = Mockup::legacy(Revision::V2025_11_25).tools(1).start().await;
-    let page = watch(&mock).await.0.list(ListKind::Tools, None).await.unwrap();
+    let page = watch(&mock)
+        .await
+        .0
+        .list(ListKind::Tools, None)
+        .await
+        .unwrap();
     assert_eq!((page.ttl_ms, page.public, page.hinted), (0, false, false));
 }
 
@@ -63,7 +89,8 @@ async fn changes_are_heard_also_those_during_a_walk() {
     for builder in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
         let mock = builder.tools(3).start().await;
         let (mut watch, _upstream) = watch(&mock).await;
-        mock.until("somebody listens", |mock| mock.listeners() == 1).await;
+        mock.until("somebody listens", |mock| mock.listeners() == 1)
+            .await;
         mock.storm(500);
         assert_eq!(names(&mut *watch).await.len(), 3);
         watch.changed().await.unwrap();
@@ -73,7 +100,8 @@ async fn changes_are_heard_also_those_during_a_walk() {
             watch.changed().await.unwrap();
         }
         drop(watch);
-        mock.until("nobody listens", |mock| mock.listeners() == 0).await;
+        mock.until("nobody listens", |mock| mock.listeners() == 0)
+            .await;
     }
 }
 
@@ -82,13 +110,22 @@ async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let mock = Mockup::legacy(Revision::V2025_11_25)
         .without_get_stream()
-        .tool("add", Behaviour::steps([Step::Send(changed.to_owned()), Step::Echo]))
+        .tool(
+            "add",
+            Behaviour::steps([Step::Send(changed.to_owned()), Step::Echo]),
+        )
         .start()
         .await;
     let upstream = upstream(&mock.url());
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-    assert!(watch.about().pushes.is_empty(), "405 to GET: the list is polled");
-    outcome(ask(&upstream, "add", json!({})).await).await.end.unwrap();
+    assert!(
+        watch.about().pushes.is_empty(),
+        "405 to GET: the list is polled"
+    );
+    outcome(ask(&upstream, "add", json!({})).await)
+        .await
+        .end
+        .unwrap();
     assert!(watch.changed().await.unwrap().has(ListKind::Tools));
 }
 
@@ -97,38 +134,70 @@ async fn a_lost_server_ends_the_watch() {
     for builder in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
         let mut mock = builder.tools(1).start().await;
         let (mut watch, _upstream) = watch(&mock).await;
-        mock.until("somebody listens", |mock| mock.listeners() == 1).await;
+        mock.until("somebody listens", |mock| mock.listeners() == 1)
+            .await;
         mock.stop().await;
-        let lost = tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.unwrap();
+        let lost = tokio::time::timeout(Duration::from_secs(20), watch.changed())
+            .await
+            .unwrap();
         assert_eq!(lost.unwrap_err().reason(), "unavailable");
     }
 }
 
 #[tokio::test]
 async fn a_watch_has_a_session_of_its_own_and_ends_it() {
-    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let mock = Mockup::legacy(Revision::V2025_11_25)
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    outcome(ask(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     names(&mut *watch).await;
     assert_eq!(mock.sessions(), 2);
-    let listed = mock.requests_of("tools/list")[0].session().map(str::to_owned);
-    assert_ne!(listed.as_deref(), mock.requests_of("tools/call")[0].session());
+    let listed = mock.requests_of("tools/list")[0]
+        .session()
+        .map(str::to_owned);
+    assert_ne!(
+        listed.as_deref(),
+        mock.requests_of("tools/call")[0].session()
+    );
     drop(watch);
-    mock.until("its session is over", |mock| mock.sessions() == 1).await;
+    mock.until("its session is over", |mock| mock.sessions() == 1)
+        .await;
 }
 
 #[tokio::test]
 async fn a_server_without_tools_says_so() {
     let mock = Mockup::modern().start().await;
-    mock.on("tools/list", usize::MAX, Behaviour::error(-32601, "no", json!({})).with_status(404));
-    let failure = watch(&mock).await.0.list(ListKind::Tools, None).await.unwrap_err();
-    assert!(matches!(failure.kind(), FailureKind::Upstream(error) if error.code == -32601), "{failure}");
+    mock.on(
+        "tools/list",
+        usize::MAX,
+        Behaviour::error(-32601, "no", json!({})).with_status(404),
+    );
+    let failure = watch(&mock)
+        .await
+        .0
+        .list(ListKind::Tools, None)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(failure.kind(), FailureKind::Upstream(error) if error.code == -32601),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
 async fn r019_tools_with_bad_header_annotations_are_not_offered() {
-    let bad = r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
-    let mock = Mockup::modern().tool_json(bad).tool("good", Behaviour::echo()).start().await;
+    let bad =
+        r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
+    let mock = Mockup::modern()
+        .tool_json(bad)
+        .tool("good", Behaviour::echo())
+        .start()
+        .await;
     assert_eq!(names(&mut *watch(&mock).await.0).await, ["good"]);
 }

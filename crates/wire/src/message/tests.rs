@@ -22,19 +22,29 @@ fn refused(text: &str) -> (i64, Option<String>) {
 
 #[test]
 fn a_request_keeps_its_bytes() {
-    let text =
-        r#" {"params":{"n":1e0, "x" : [ ]} , "id":"a\u0062","method":"tools/call","jsonrpc":"2.0","extra":{"a":1}} "#;
-    let Message::Request(request) = one(text) else { panic!("not a request") };
+    let text = r#" {"params":{"n":1e0, "x" : [ ]} , "id":"a\u0062","method":"tools/call","jsonrpc":"2.0","extra":{"a":1}} "#;
+    let Message::Request(request) = one(text) else {
+        panic!("not a request")
+    };
     assert_eq!(request.id.as_json(), br#""a\u0062""#);
     assert_eq!(request.method.known(), Some(Method::ToolsCall));
-    assert_eq!(request.params.as_deref(), Some(&br#"{"n":1e0, "x" : [ ]}"#[..]));
+    assert_eq!(
+        request.params.as_deref(),
+        Some(&br#"{"n":1e0, "x" : [ ]}"#[..])
+    );
     assert_eq!(request.raw, text);
 }
 
 #[test]
 fn b01_an_id_behind_the_place_of_a_failure_is_given_back_only_where_it_is_json() {
     let deep = "[".repeat(200);
-    let id = |id: &str| refused(&format!(r#"{{"jsonrpc":"2.0","params":{deep}{},"id":{id}}}"#, "]".repeat(200))).1;
+    let id = |id: &str| {
+        refused(&format!(
+            r#"{{"jsonrpc":"2.0","params":{deep}{},"id":{id}}}"#,
+            "]".repeat(200)
+        ))
+        .1
+    };
     assert_eq!(id("1").as_deref(), Some("1"));
     assert_eq!(id(r#""a""#).as_deref(), Some(r#""a""#));
     for wrong in ["01", "-01", "1.", "\"a\nb\"", r#""\x""#, "nul"] {
@@ -44,26 +54,46 @@ fn b01_an_id_behind_the_place_of_a_failure_is_given_back_only_where_it_is_json()
 
 #[test]
 fn params_are_a_slice_of_the_body() {
-    let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#);
+    let raw = Bytes::from_static(
+        br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#,
+    );
     let Ok(Message::Request(request)) = Message::parse(raw.clone(), &Limits::default()) else {
         panic!("not a request")
     };
     let params = request.params.unwrap();
-    assert!(raw.as_ptr_range().contains(&params.as_ptr()), "the params were copied");
+    assert!(
+        raw.as_ptr_range().contains(&params.as_ptr()),
+        "the params were copied"
+    );
 }
 
 #[test]
 fn members_sort_the_message() {
-    assert!(matches!(one(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), Message::Notification(_)));
+    assert!(matches!(
+        one(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+        Message::Notification(_)
+    ));
     let Message::Response(response) = one(r#"{"result":{"a":1},"jsonrpc":"2.0","id":7}"#) else {
         panic!("not a response")
     };
-    assert_eq!((response.id, response.outcome), (Some(RequestId::from(7_u64)), Ok(Bytes::from_static(br#"{"a":1}"#))));
-    let Message::Response(response) = one(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"x"}}"#) else {
+    assert_eq!(
+        (response.id, response.outcome),
+        (
+            Some(RequestId::from(7_u64)),
+            Ok(Bytes::from_static(br#"{"a":1}"#))
+        )
+    );
+    let Message::Response(response) =
+        one(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"x"}}"#)
+    else {
         panic!("not a response")
     };
-    assert_eq!(response.error().unwrap().unwrap(), ErrorObject::new(-1, "x"));
-    let Message::Request(request) = one(r#"{"jsonrpc":"2.0","id":1,"method":"un\u006bnown/x"}"#) else {
+    assert_eq!(
+        response.error().unwrap().unwrap(),
+        ErrorObject::new(-1, "x")
+    );
+    let Message::Request(request) = one(r#"{"jsonrpc":"2.0","id":1,"method":"un\u006bnown/x"}"#)
+    else {
         panic!("not a request")
     };
     assert_eq!(request.method, MethodName::Unknown("unknown/x".into()));
@@ -75,13 +105,20 @@ fn an_error_without_a_readable_id_is_a_response_and_a_result_is_not() {
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}"#,
         r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#,
     ] {
-        let Message::Response(response) = one(text) else { panic!("not a response") };
+        let Message::Response(response) = one(text) else {
+            panic!("not a response")
+        };
         assert_eq!(response.id, None);
     }
-    for text in [r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, r#"{"jsonrpc":"2.0","result":{}}"#] {
+    for text in [
+        r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","result":{}}"#,
+    ] {
         assert_eq!(refused(text), (code::INVALID_REQUEST, None));
     }
-    let Message::Response(response) = one(r#"{"jsonrpc":"2.0","id":1,"error":{}}"#) else { panic!("not a response") };
+    let Message::Response(response) = one(r#"{"jsonrpc":"2.0","id":1,"error":{}}"#) else {
+        panic!("not a response")
+    };
     assert!(response.error().unwrap().is_err());
 }
 
@@ -103,8 +140,16 @@ fn r034_a_refused_message_keeps_its_id() {
             r#""jsonrpc":"2.0","m\u00e9thod":"a""#,
         ] {
             let expected = (code::INVALID_REQUEST, Some(shown.to_owned()));
-            assert_eq!(refused(&format!("{{\"id\":{id},{rest}}}")), expected, "{rest}");
-            assert_eq!(refused(&format!("{{{rest},\"id\":{id}}}")), expected, "{rest}");
+            assert_eq!(
+                refused(&format!("{{\"id\":{id},{rest}}}")),
+                expected,
+                "{rest}"
+            );
+            assert_eq!(
+                refused(&format!("{{{rest},\"id\":{id}}}")),
+                expected,
+                "{rest}"
+            );
         }
     }
 }
@@ -133,16 +178,27 @@ fn r036_b06_what_is_not_json_is_a_parse_error() {
         b"NaN",
     ] {
         let error = Incoming::parse(Bytes::copy_from_slice(text), &Limits::default()).unwrap_err();
-        assert_eq!((error.code, error.id), (code::PARSE_ERROR, None), "{}", String::from_utf8_lossy(text));
+        assert_eq!(
+            (error.code, error.id),
+            (code::PARSE_ERROR, None),
+            "{}",
+            String::from_utf8_lossy(text)
+        );
     }
 }
 
 #[test]
 fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
-    let deep =
-        format!(r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":{}{}}}}}"#, "[".repeat(63), "]".repeat(63));
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":{}{}}}}}"#,
+        "[".repeat(63),
+        "]".repeat(63)
+    );
     assert_eq!(refused(&deep), (code::INVALID_REQUEST, Some("3".into())));
-    let wide = format!(r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":[{}0]}}}}"#, "0,".repeat(100_000));
+    let wide = format!(
+        r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":[{}0]}}}}"#,
+        "0,".repeat(100_000)
+    );
     assert_eq!(refused(&wide), (code::INVALID_REQUEST, Some("3".into())));
     assert_eq!(
         refused(r#"{"jsonrpc":"2.0","id":3,"method":"a","method":"b"}"#),
@@ -158,27 +214,53 @@ fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
 #[test]
 fn b04_what_only_looks_like_a_known_member_is_an_unknown_one() {
     let text = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params \":{\"name\":\"evil\"},\"p\u{430}rams\":{},\"\u{131}d\":2}";
-    let Message::Request(request) = one(text) else { panic!("not a request") };
-    assert_eq!((request.id.to_string().as_str(), request.params), ("1", None));
+    let Message::Request(request) = one(text) else {
+        panic!("not a request")
+    };
+    assert_eq!(
+        (request.id.to_string().as_str(), request.params),
+        ("1", None)
+    );
 }
 
 #[test]
 fn r032_b05_a_batch_is_one_to_fifty_items() {
-    let batch = |count: usize| format!("[{}]", vec![r#"{"jsonrpc":"2.0","method":"x"}"#; count].join(" ,\n"));
-    let Incoming::Batch(items) = parse(&batch(50)).unwrap() else { panic!("not a batch") };
+    let batch = |count: usize| {
+        format!(
+            "[{}]",
+            vec![r#"{"jsonrpc":"2.0","method":"x"}"#; count].join(" ,\n")
+        )
+    };
+    let Incoming::Batch(items) = parse(&batch(50)).unwrap() else {
+        panic!("not a batch")
+    };
     assert_eq!(items.len(), 50);
-    assert!(items.iter().all(|item| Message::parse(item.clone(), &Limits::default()).is_ok()));
+    assert!(
+        items
+            .iter()
+            .all(|item| Message::parse(item.clone(), &Limits::default()).is_ok())
+    );
     assert_eq!(refused(&batch(51)), (code::INVALID_REQUEST, None));
     assert_eq!(refused("[]"), (code::INVALID_REQUEST, None));
-    assert_eq!(Message::parse(Bytes::from(batch(1)), &Limits::default()).unwrap_err().code, code::INVALID_REQUEST);
+    assert_eq!(
+        Message::parse(Bytes::from(batch(1)), &Limits::default())
+            .unwrap_err()
+            .code,
+        code::INVALID_REQUEST
+    );
 }
 
 #[test]
 fn b05_a_bad_item_of_a_batch_spoils_only_itself() {
-    let Incoming::Batch(items) = parse(r#"[1,{"jsonrpc":"2.0","id":1,"method":"a"},{"a":1,"a":2}]"#).unwrap() else {
+    let Incoming::Batch(items) =
+        parse(r#"[1,{"jsonrpc":"2.0","id":1,"method":"a"},{"a":1,"a":2}]"#).unwrap()
+    else {
         panic!("not a batch")
     };
-    let outcomes: Vec<bool> = items.into_iter().map(|item| Message::parse(item, &Limits::default()).is_ok()).collect();
+    let outcomes: Vec<bool> = items
+        .into_iter()
+        .map(|item| Message::parse(item, &Limits::default()).is_ok())
+        .collect();
     assert_eq!(outcomes, [false, true, false]);
 }
 
@@ -208,18 +290,42 @@ fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
         r"param\u017f",
     ] {
         let text = good.replacen('{', &format!("{{\"{variant}\":1,"), 1);
-        assert_eq!(refused(&text), (code::INVALID_PARAMS, Some("\"i\"".to_owned())), "{text}");
-        let Incoming::One(_) = Incoming::parse(Bytes::from(text), &Limits::upstream()).unwrap() else {
+        assert_eq!(
+            refused(&text),
+            (code::INVALID_PARAMS, Some("\"i\"".to_owned())),
+            "{text}"
+        );
+        let Incoming::One(_) = Incoming::parse(Bytes::from(text), &Limits::upstream()).unwrap()
+        else {
             panic!("a batch")
         };
     }
-    for other in ["m\u{e9}thod", "method ", "\u{ff4d}ethod", "\u{131}d", "\u{130}d", "x-vendor", "", "ids", r"\ud800id"]
-    {
+    for other in [
+        "m\u{e9}thod",
+        "method ",
+        "\u{ff4d}ethod",
+        "\u{131}d",
+        "\u{130}d",
+        "x-vendor",
+        "",
+        "ids",
+        r"\ud800id",
+    ] {
         one(&good.replacen('{', &format!("{{\"{other}\":1,"), 1));
     }
     // Instead of the real one it is the same.
-    for (from, to) in [("\"method\"", "\"Method\""), ("\"jsonrpc\"", "\"Jsonrpc\""), ("\"params\"", "\"PARAMS\"")] {
-        assert_eq!(refused(&good.replacen(from, to, 1)), (code::INVALID_PARAMS, Some("\"i\"".to_owned())));
+    for (from, to) in [
+        ("\"method\"", "\"Method\""),
+        ("\"jsonrpc\"", "\"Jsonrpc\""),
+        ("\"params\"", "\"PARAMS\""),
+    ] {
+        assert_eq!(
+            refused(&good.replacen(from, to, 1)),
+            (code::INVALID_PARAMS, Some("\"i\"".to_owned()))
+        );
     }
-    assert_eq!(refused(&good.replacen("\"id\"", "\"Id\"", 1)), (code::INVALID_PARAMS, None));
+    assert_eq!(
+        refused(&good.replacen("\"id\"", "\"Id\"", 1)),
+        (code::INVALID_PARAMS, None)
+    );
 }

@@ -88,7 +88,8 @@ impl Meta {
         self.variant
     }
 
-    /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a modern request.
+    /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a
+    /// modern request.
     #[must_use]
     pub const fn has_protocol_version(&self) -> bool {
         self.protocol_version.is_there()
@@ -99,7 +100,11 @@ impl Meta {
     /// # Errors
     /// When it is not a string.
     pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.protocol_version, "_meta.io.modelcontextprotocol/protocolVersion")
+        text(
+            &self.raw,
+            self.protocol_version,
+            "_meta.io.modelcontextprotocol/protocolVersion",
+        )
     }
 
     /// The revision this request speaks, if weir knows it.
@@ -107,7 +112,10 @@ impl Meta {
     /// # Errors
     /// When it is not a string.
     pub fn revision(&self) -> Result<Option<Revision>, ParamsError> {
-        Ok(self.protocol_version()?.as_deref().and_then(Revision::parse))
+        Ok(self
+            .protocol_version()?
+            .as_deref()
+            .and_then(Revision::parse))
     }
 
     /// Who the client says it is.
@@ -115,7 +123,11 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.client_info, "_meta.io.modelcontextprotocol/clientInfo")
+        object(
+            &self.raw,
+            self.client_info,
+            "_meta.io.modelcontextprotocol/clientInfo",
+        )
     }
 
     /// What the client can do for this request.
@@ -123,7 +135,11 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn client_capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.client_capabilities, "_meta.io.modelcontextprotocol/clientCapabilities")
+        object(
+            &self.raw,
+            self.client_capabilities,
+            "_meta.io.modelcontextprotocol/clientCapabilities",
+        )
     }
 
     /// The least severe log message the client wants.
@@ -131,7 +147,11 @@ impl Meta {
     /// # Errors
     /// When it is not the name of a level.
     pub fn log_level(&self) -> Result<Option<LogLevel>, ParamsError> {
-        level(&self.raw, self.log_level, "_meta.io.modelcontextprotocol/logLevel")
+        level(
+            &self.raw,
+            self.log_level,
+            "_meta.io.modelcontextprotocol/logLevel",
+        )
     }
 
     /// Who the server says it is.
@@ -139,7 +159,11 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn server_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.server_info, "_meta.io.modelcontextprotocol/serverInfo")
+        object(
+            &self.raw,
+            self.server_info,
+            "_meta.io.modelcontextprotocol/serverInfo",
+        )
     }
 
     /// The `subscriptions/listen` this belongs to: a JSON string or integer.
@@ -147,7 +171,11 @@ impl Meta {
     /// # Errors
     /// When it is neither.
     pub fn subscription_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, self.subscription_id, "_meta.io.modelcontextprotocol/subscriptionId")
+        token(
+            &self.raw,
+            self.subscription_id,
+            "_meta.io.modelcontextprotocol/subscriptionId",
+        )
     }
 
     /// The task this belongs to (2025-11-25).
@@ -155,7 +183,11 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn related_task(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.related_task, "_meta.io.modelcontextprotocol/related-task")
+        object(
+            &self.raw,
+            self.related_task,
+            "_meta.io.modelcontextprotocol/related-task",
+        )
     }
 
     /// The token under which the sender wants progress: a JSON string or integer.
@@ -184,7 +216,8 @@ impl Meta {
         scan::string(&self.raw[self.baggage.range()?])
     }
 
-    /// The members that belong to the peers and not to one hop ([`meta::is_owned_by_weir`]), in order; values index [`Meta::raw`].
+    /// The members that belong to the peers and not to one hop ([`meta::is_owned_by_weir`]), in
+    /// order; values index [`Meta::raw`].
     pub fn unknown(&self) -> impl Iterator<Item = Member<'_>> {
         let raw = if self.others { &self.raw[..] } else { b"{}" };
         scan::members(raw).filter(|member| !is_own(member))

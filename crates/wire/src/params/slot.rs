@@ -9,7 +9,8 @@ use super::ParamsError;
 use crate::scan::{self, Member};
 use crate::{LogLevel, RequestId};
 
-/// A member's place, if it is there. Half the size of a range: a view has many of them, and is moved from hand to hand.
+/// A member's place, if it is there. Half the size of a range: a view has many of them, and is
+/// moved from hand to hand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
     start: u32,
@@ -27,7 +28,11 @@ impl Slot {
     }
 
     pub(super) const fn range(self) -> Option<Range<usize>> {
-        if self.end == 0 { None } else { Some(self.start as usize..self.end as usize) }
+        if self.end == 0 {
+            None
+        } else {
+            Some(self.start as usize..self.end as usize)
+        }
     }
 
     pub(super) const fn is_there(self) -> bool {
@@ -35,36 +40,74 @@ impl Slot {
     }
 }
 
-/// Notes where a member stands, and says whether the table has its name; what is unknown stays in the raw bytes.
+/// Notes where a member stands, and says whether the table has its name; what is unknown stays in
+/// the raw bytes.
 pub(super) fn place(member: &Member<'_>, table: &mut [(&str, &mut Slot)]) -> bool {
-    let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) else { return false };
+    let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) else {
+        return false;
+    };
     **slot = Slot::of(&member.value);
     true
 }
 
-pub(super) fn text<'a>(raw: &'a Bytes, slot: Slot, member: &'static str) -> Result<Option<Cow<'a, str>>, ParamsError> {
-    let Some(range) = slot.range() else { return Ok(None) };
-    scan::string(&raw[range]).map(Some).ok_or(ParamsError { member, expected: "a string" })
+pub(super) fn text<'a>(
+    raw: &'a Bytes,
+    slot: Slot,
+    member: &'static str,
+) -> Result<Option<Cow<'a, str>>, ParamsError> {
+    let Some(range) = slot.range() else {
+        return Ok(None);
+    };
+    scan::string(&raw[range]).map(Some).ok_or(ParamsError {
+        member,
+        expected: "a string",
+    })
 }
 
-pub(super) fn object(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.range() else { return Ok(None) };
+pub(super) fn object(
+    raw: &Bytes,
+    slot: Slot,
+    member: &'static str,
+) -> Result<Option<Bytes>, ParamsError> {
+    let Some(range) = slot.range() else {
+        return Ok(None);
+    };
     if !scan::is_object(&raw[range.clone()]) {
-        return Err(ParamsError { member, expected: "an object" });
+        return Err(ParamsError {
+            member,
+            expected: "an object",
+        });
     }
     Ok(Some(raw.slice(range)))
 }
 
-pub(super) fn token(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.range() else { return Ok(None) };
+pub(super) fn token(
+    raw: &Bytes,
+    slot: Slot,
+    member: &'static str,
+) -> Result<Option<Bytes>, ParamsError> {
+    let Some(range) = slot.range() else {
+        return Ok(None);
+    };
     if RequestId::from_json(&raw[range.clone()]).is_err() {
-        return Err(ParamsError { member, expected: "a string or an integer of at most 256 bytes" });
+        return Err(ParamsError {
+            member,
+            expected: "a string or an integer of at most 256 bytes",
+        });
     }
     Ok(Some(raw.slice(range)))
 }
 
-pub(super) fn level(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<LogLevel>, ParamsError> {
-    let Some(name) = text(raw, slot, member)? else { return Ok(None) };
+pub(super) fn level(
+    raw: &Bytes,
+    slot: Slot,
+    member: &'static str,
+) -> Result<Option<LogLevel>, ParamsError> {
+    let Some(name) = text(raw, slot, member)? else {
+        return Ok(None);
+    };
     let expected = "one of debug, info, notice, warning, error, critical, alert, emergency";
-    LogLevel::parse(&name).map(Some).ok_or(ParamsError { member, expected })
+    LogLevel::parse(&name)
+        .map(Some)
+        .ok_or(ParamsError { member, expected })
 }

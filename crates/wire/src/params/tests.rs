@@ -15,11 +15,27 @@ fn members_are_read_as_they_came() {
     assert_eq!(params.name().unwrap().unwrap(), "ab");
     assert_eq!(&params.raw()[params.name_range().unwrap()], br#""a\u0062""#);
     assert_eq!(params.arguments().unwrap().unwrap(), "{ \"x\" : 1e0 }");
-    assert_eq!(params.cursor().unwrap().unwrap(), "", "b16: the empty cursor is a value");
+    assert_eq!(
+        params.cursor().unwrap().unwrap(),
+        "",
+        "b16: the empty cursor is a value"
+    );
     assert_eq!(params.uri().unwrap().unwrap(), "f://x");
-    assert_eq!(params.meta().unwrap().unwrap().progress_token().unwrap().unwrap(), "7");
+    assert_eq!(
+        params
+            .meta()
+            .unwrap()
+            .unwrap()
+            .progress_token()
+            .unwrap()
+            .unwrap(),
+        "7"
+    );
     assert_eq!(params.task_id(), Ok(None));
-    assert_eq!(view(r#"{"level":"warning"}"#).level(), Ok(Some(LogLevel::Warning)));
+    assert_eq!(
+        view(r#"{"level":"warning"}"#).level(),
+        Ok(Some(LogLevel::Warning))
+    );
 }
 
 #[test]
@@ -27,7 +43,12 @@ fn absent_params_are_empty_ones() {
     let params = Params::parse(None).unwrap();
     assert_eq!((params.name(), params.arguments()), (Ok(None), Ok(None)));
     assert!(params.meta().unwrap().is_none());
-    assert_eq!(Params::parse(Some(&Bytes::from_static(b"[]"))).unwrap_err().member, "params");
+    assert_eq!(
+        Params::parse(Some(&Bytes::from_static(b"[]")))
+            .unwrap_err()
+            .member,
+        "params"
+    );
 }
 
 #[test]
@@ -46,7 +67,15 @@ fn a_wrong_type_is_named() {
     ];
     assert_eq!(
         errors.map(|error| error.member),
-        ["name", "arguments", "_meta", "level", "requestId", "progressToken", "cursor"]
+        [
+            "name",
+            "arguments",
+            "_meta",
+            "level",
+            "requestId",
+            "progressToken",
+            "cursor"
+        ]
     );
     assert_eq!(errors[0].to_string(), "`name` must be a string");
 }
@@ -77,19 +106,36 @@ fn keys_of_the_peers_are_told_from_those_of_the_hop() {
     let meta = Meta::parse(Bytes::from_static(
         br#"{"a":1,"progressToken":"t","com.example/x":{},"traceparent":"00-x","dev.weir/error":1,"\u0070rogressTokens":2,"io.modelcontextprotocol/new":3}"#,
     ));
-    let unknown: Vec<_> = meta.unknown().map(|member| member.key.decode().into_owned()).collect();
+    let unknown: Vec<_> = meta
+        .unknown()
+        .map(|member| member.key.decode().into_owned())
+        .collect();
     assert_eq!(unknown, ["a", "com.example/x", "progressTokens"]);
     assert_eq!(meta.traceparent().unwrap(), "00-x");
 }
 
 #[test]
 fn trace_keys_of_the_wrong_type_count_as_absent() {
-    let meta = Meta::parse(Bytes::from_static(br#"{"traceparent":1,"tracestate":{},"baggage":"a=b"}"#));
-    assert_eq!((meta.traceparent(), meta.tracestate(), meta.baggage().as_deref()), (None, None, Some("a=b")));
+    let meta = Meta::parse(Bytes::from_static(
+        br#"{"traceparent":1,"tracestate":{},"baggage":"a=b"}"#,
+    ));
+    assert_eq!(
+        (
+            meta.traceparent(),
+            meta.tracestate(),
+            meta.baggage().as_deref()
+        ),
+        (None, None, Some("a=b"))
+    );
 }
 
 fn refused(method: &str, text: &str) -> Option<&'static str> {
-    Params::of(&MethodName::new(method), Some(&Bytes::copy_from_slice(text.as_bytes()))).err().map(|error| error.member)
+    Params::of(
+        &MethodName::new(method),
+        Some(&Bytes::copy_from_slice(text.as_bytes())),
+    )
+    .err()
+    .map(|error| error.member)
 }
 
 #[test]
@@ -97,9 +143,22 @@ fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
     for name in NAMES {
         let upper = format!("{{\"{}\":1}}", name.to_uppercase());
         let mut letters = name.chars();
-        let first: String = letters.next().unwrap().to_uppercase().chain(letters).collect();
-        let escaped: String = name.to_uppercase().chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
-        let texts = [upper, format!("{{\"{escaped}\":1}}"), format!("{{\"x\":0,\"{first}\":1,\"{name}\":{{}}}}")];
+        let first: String = letters
+            .next()
+            .unwrap()
+            .to_uppercase()
+            .chain(letters)
+            .collect();
+        let escaped: String = name
+            .to_uppercase()
+            .chars()
+            .map(|c| format!("\\u{:04x}", u32::from(c)))
+            .collect();
+        let texts = [
+            upper,
+            format!("{{\"{escaped}\":1}}"),
+            format!("{{\"x\":0,\"{first}\":1,\"{name}\":{{}}}}"),
+        ];
         for text in texts.iter().filter(|text| !text.contains("\"_meta\":1")) {
             let is_itself = first == name && text.contains(&format!("\"{first}\":1"));
             for method in ["tools/call", "notifications/cancelled", "ping"] {
@@ -109,16 +168,24 @@ fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
             }
             assert_eq!(refused("acme/anything", text), None, "{text}");
         }
-        for (letter, form) in
-            [('s', "\u{17f}"), ('k', "\u{212a}")].into_iter().filter(|(letter, _)| name.contains(*letter))
+        for (letter, form) in [('s', "\u{17f}"), ('k', "\u{212a}")]
+            .into_iter()
+            .filter(|(letter, _)| name.contains(*letter))
         {
             let text = format!("{{\"{}\":1}}", name.replace(letter, form));
             assert_eq!(refused("tools/call", &text), Some(name), "{text}");
         }
-        for other in
-            [name.replace('i', "\u{131}"), format!("{name}s"), format!(" {name}"), name.replace('e', "e\u{301}")]
-        {
-            assert_eq!(refused("tools/call", &format!("{{\"{other}\":1}}")), None, "{other}");
+        for other in [
+            name.replace('i', "\u{131}"),
+            format!("{name}s"),
+            format!(" {name}"),
+            name.replace('e', "e\u{301}"),
+        ] {
+            assert_eq!(
+                refused("tools/call", &format!("{{\"{other}\":1}}")),
+                None,
+                "{other}"
+            );
         }
     }
 }
@@ -127,16 +194,40 @@ fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
 fn b04_meta_and_references_are_held_to_their_own_names() {
     let meta = |key: &str| format!(r#"{{"_meta":{{"{key}":1}}}}"#);
     for method in ["tools/call", "acme/anything", "notifications/progress"] {
-        assert_eq!(refused(method, &meta("ProgressToken")), Some("progressToken"), "{method}");
-        assert_eq!(refused(method, &meta(r"\u0054raceparent")), Some("traceparent"), "{method}");
-        assert_eq!(refused(method, &meta("io.modelcontextprotocol/ClientInfo")), Some(crate::meta::CLIENT_INFO));
+        assert_eq!(
+            refused(method, &meta("ProgressToken")),
+            Some("progressToken"),
+            "{method}"
+        );
+        assert_eq!(
+            refused(method, &meta(r"\u0054raceparent")),
+            Some("traceparent"),
+            "{method}"
+        );
+        assert_eq!(
+            refused(method, &meta("io.modelcontextprotocol/ClientInfo")),
+            Some(crate::meta::CLIENT_INFO)
+        );
         assert_eq!(refused(method, &meta("io.modelcontextprotocol/new")), None);
         assert_eq!(refused(method, &meta("com.example/TraceParent")), None);
     }
     let reference = r#"{"ref":{"type":"ref/prompt","Name":"x","name":"y"}}"#;
     assert_eq!(refused("completion/complete", reference), Some("name"));
-    assert_eq!(refused("completion/complete", r#"{"ref":{"ur\u0049":1}}"#), Some("uri"));
-    assert_eq!(refused("completion/complete", r#"{"ref":{"type":"ref/prompt","x":1,"uri":2}}"#), None);
-    assert_eq!(refused("tools/call", reference), None, "only a completion refers to something");
+    assert_eq!(
+        refused("completion/complete", r#"{"ref":{"ur\u0049":1}}"#),
+        Some("uri")
+    );
+    assert_eq!(
+        refused(
+            "completion/complete",
+            r#"{"ref":{"type":"ref/prompt","x":1,"uri":2}}"#
+        ),
+        None
+    );
+    assert_eq!(
+        refused("tools/call", reference),
+        None,
+        "only a completion refers to something"
+    );
     assert_eq!(refused("completion/complete", r#"{"ref":7}"#), None);
 }

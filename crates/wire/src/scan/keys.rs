@@ -1,7 +1,7 @@
 //! The set of keys of one object, for refusing duplicates.
 //!
-//! Most objects have few keys, so the first ones are compared one by one in place; an attacker's hundred thousand go into an ordered
-//! tree, whose cost no choice of keys can push up.
+//! Most objects have few keys, so the first ones are compared one by one in place; an attacker's
+//! hundred thousand go into an ordered tree, whose cost no choice of keys can push up.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +19,11 @@ pub(super) struct KeySet<'a> {
 
 impl Default for KeySet<'_> {
     fn default() -> Self {
-        Self { few: [const { Cow::Borrowed(&[]) }; FEW], len: 0, many: BTreeSet::new() }
+        Self {
+            few: [const { Cow::Borrowed(&[]) }; FEW],
+            len: 0,
+            many: BTreeSet::new(),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! The scan of a text that is good, which nearly every text is: the whole of it is at hand, so it needs no state that
-//! survives a byte.
+//! The scan of a text that is good, which nearly every text is: the whole of it is at hand, so it
+//! needs no state that survives a byte.
 //!
-//! It only ever says that a text is good. What it does not take, for whatever reason, is judged by the lexer, which also
-//! says what is wrong and where; so both have to agree on good texts alone.
+//! It only ever says that a text is good. What it does not take, for whatever reason, is judged by
+//! the lexer, which also says what is wrong and where; so both have to agree on good texts alone.
 
 use super::Limits;
 use super::view::{Key, Member};
@@ -15,11 +15,25 @@ const KEYS: usize = 32;
 /// In place of where an object's keys begin.
 const ARRAY: u8 = u8::MAX;
 
-/// True if the text is one JSON value within `limits` without duplicate keys in the outer `unique` levels. Hands each member
-/// of a top-level object to `visit`, also where it then says false.
-pub(super) fn is_good<'a>(bytes: &'a [u8], limits: &Limits, unique: usize, visit: &mut impl FnMut(Member<'a>)) -> bool {
-    let quick =
-        Quick { bytes, at: 0, open: [0; DEEP], depth: 0, keys: [&[]; KEYS], held: 0, tokens: 0, limits, unique };
+/// True if the text is one JSON value within `limits` without duplicate keys in the outer `unique`
+/// levels. Hands each member of a top-level object to `visit`, also where it then says false.
+pub(super) fn is_good<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+    unique: usize,
+    visit: &mut impl FnMut(Member<'a>),
+) -> bool {
+    let quick = Quick {
+        bytes,
+        at: 0,
+        open: [0; DEEP],
+        depth: 0,
+        keys: [&[]; KEYS],
+        held: 0,
+        tokens: 0,
+        limits,
+        unique,
+    };
     is_utf8(bytes) && quick.walk(visit).is_some()
 }
 
@@ -74,7 +88,10 @@ impl<'a> Quick<'a, '_> {
                 }
                 let in_object = self.open[self.depth - 1] != ARRAY;
                 if self.depth == 1 && in_object {
-                    visit(Member { key: member, value: start..self.at });
+                    visit(Member {
+                        key: member,
+                        value: start..self.at,
+                    });
                 }
                 self.blank();
                 match (*self.bytes.get(self.at)?, in_object) {
@@ -98,7 +115,11 @@ impl<'a> Quick<'a, '_> {
         if self.depth >= DEEP || self.depth >= self.limits.max_depth as usize {
             return None;
         }
-        self.open[self.depth] = if bracket == b'{' { u8::try_from(self.held).ok()? } else { ARRAY };
+        self.open[self.depth] = if bracket == b'{' {
+            u8::try_from(self.held).ok()?
+        } else {
+            ARRAY
+        };
         self.depth += 1;
         self.at += 1;
         self.blank();
@@ -175,7 +196,12 @@ impl<'a> Quick<'a, '_> {
     fn escape(&self) -> Option<usize> {
         match *self.bytes.get(self.at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
-            b'u' => self.bytes.get(self.at + 2..self.at + 6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+            b'u' => self
+                .bytes
+                .get(self.at + 2..self.at + 6)?
+                .iter()
+                .all(u8::is_ascii_hexdigit)
+                .then_some(6),
             _ => None,
         }
     }
@@ -209,7 +235,10 @@ impl<'a> Quick<'a, '_> {
     /// At least one digit.
     fn digits(&mut self) -> Option<()> {
         let rest = &self.bytes[self.at..];
-        let count = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        let count = rest
+            .iter()
+            .position(|byte| !byte.is_ascii_digit())
+            .unwrap_or(rest.len());
         self.at += count;
         (count > 0).then_some(())
     }

@@ -17,7 +17,9 @@ const WIDE: Limits = Limits {
 };
 
 fn kind(text: impl AsRef<[u8]>) -> Option<ScanErrorKind> {
-    check(text.as_ref(), &Limits::default()).err().map(|error| error.kind)
+    check(text.as_ref(), &Limits::default())
+        .err()
+        .map(|error| error.kind)
 }
 
 fn is_json(bytes: &[u8]) -> bool {
@@ -29,16 +31,45 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
         // Whether a key is there twice is checked on the way, so it may hide a later fault.
         Err(error) if error.kind == ScanErrorKind::DuplicateKey => {}
         outcome => {
-            prop_assert_eq!(outcome.is_ok(), is_json(bytes), "{:?} {:?}", outcome, String::from_utf8_lossy(bytes))
+            prop_assert_eq!(
+                outcome.is_ok(),
+                is_json(bytes),
+                "{:?} {:?}",
+                outcome,
+                String::from_utf8_lossy(bytes)
+            )
         }
     }
-    let tight = Limits { max_depth: 3, max_tokens: 12, max_number_len: 3, ..WIDE };
-    for (limits, unique) in [(WIDE, 0), (WIDE, UNIQUE_DEPTH), (WIDE, 256), (tight, UNIQUE_DEPTH)] {
+    let tight = Limits {
+        max_depth: 3,
+        max_tokens: 12,
+        max_number_len: 3,
+        ..WIDE
+    };
+    for (limits, unique) in [
+        (WIDE, 0),
+        (WIDE, UNIQUE_DEPTH),
+        (WIDE, 256),
+        (tight, UNIQUE_DEPTH),
+    ] {
         let (mut seen, mut judged) = (Vec::new(), Vec::new());
-        let good = quick::is_good(bytes, &limits, unique, &mut |member| seen.push((member.key.decode(), member.value)));
-        let verdict = judge(bytes, &limits, unique, |member| judged.push((member.key.decode(), member.value)));
-        prop_assert!(!good || verdict.is_ok(), "taken, but {:?}: {:?}", verdict, String::from_utf8_lossy(bytes));
-        prop_assert!(!good || unique == 0 || seen == judged, "{:?}", String::from_utf8_lossy(bytes));
+        let good = quick::is_good(bytes, &limits, unique, &mut |member| {
+            seen.push((member.key.decode(), member.value))
+        });
+        let verdict = judge(bytes, &limits, unique, |member| {
+            judged.push((member.key.decode(), member.value))
+        });
+        prop_assert!(
+            !good || verdict.is_ok(),
+            "taken, but {:?}: {:?}",
+            verdict,
+            String::from_utf8_lossy(bytes)
+        );
+        prop_assert!(
+            !good || unique == 0 || seen == judged,
+            "{:?}",
+            String::from_utf8_lossy(bytes)
+        );
     }
     // Reading members of whatever this is must end and stay inside.
     for member in members(bytes) {
@@ -106,29 +137,52 @@ proptest! {
 
 #[test]
 fn b01_depth_63_and_64_pass_and_65_is_refused() {
-    for (depth, expected) in
-        [(63, None), (64, None), (65, Some(ScanErrorKind::TooDeep)), (5_000_000, Some(ScanErrorKind::TooDeep))]
-    {
-        assert_eq!(kind("[".repeat(depth) + &"]".repeat(depth)), expected, "{depth} arrays");
+    for (depth, expected) in [
+        (63, None),
+        (64, None),
+        (65, Some(ScanErrorKind::TooDeep)),
+        (5_000_000, Some(ScanErrorKind::TooDeep)),
+    ] {
+        assert_eq!(
+            kind("[".repeat(depth) + &"]".repeat(depth)),
+            expected,
+            "{depth} arrays"
+        );
     }
     for (depth, expected) in [(64, None), (65, Some(ScanErrorKind::TooDeep))] {
-        assert_eq!(kind("{\"a\":".repeat(depth) + "1" + &"}".repeat(depth)), expected, "{depth} objects");
+        assert_eq!(
+            kind("{\"a\":".repeat(depth) + "1" + &"}".repeat(depth)),
+            expected,
+            "{depth} objects"
+        );
     }
 }
 
 #[test]
 fn b01_depth_beyond_the_ceiling_is_refused_whatever_the_limit() {
-    let limits = Limits { max_depth: u32::MAX, ..Limits::default() };
+    let limits = Limits {
+        max_depth: u32::MAX,
+        ..Limits::default()
+    };
     let text = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(check(text(256).as_bytes(), &limits).is_ok());
-    assert_eq!(check(text(257).as_bytes(), &limits).unwrap_err().kind, ScanErrorKind::TooDeep);
+    assert_eq!(
+        check(text(257).as_bytes(), &limits).unwrap_err().kind,
+        ScanErrorKind::TooDeep
+    );
 }
 
 #[test]
 fn b02_wide_bombs_meet_the_token_limit() {
     assert_eq!(kind(format!("[{}0]", "0,".repeat(99_998))), None);
-    assert_eq!(kind(format!("[{}0]", "0,".repeat(99_999))), Some(ScanErrorKind::TooManyTokens));
-    assert_eq!(kind(format!("[{}0]", "{\"\":0},".repeat(600_000))), Some(ScanErrorKind::TooManyTokens));
+    assert_eq!(
+        kind(format!("[{}0]", "0,".repeat(99_999))),
+        Some(ScanErrorKind::TooManyTokens)
+    );
+    assert_eq!(
+        kind(format!("[{}0]", "{\"\":0},".repeat(600_000))),
+        Some(ScanErrorKind::TooManyTokens)
+    );
 }
 
 #[test]
@@ -143,7 +197,10 @@ fn b03_duplicate_keys_are_refused_in_envelope_params_and_meta() {
         assert_eq!(kind(text), Some(ScanErrorKind::DuplicateKey), "{text}");
     }
     // The same key in two objects is none.
-    assert_eq!(kind(r#"{"a":{"a":{"a":{"a":1}}},"b":[{"a":1},{"a":1}],"c":{"a":1}}"#), None);
+    assert_eq!(
+        kind(r#"{"a":{"a":{"a":{"a":1}}},"b":[{"a":1},{"a":1}],"c":{"a":1}}"#),
+        None
+    );
 }
 
 #[test]
@@ -152,17 +209,36 @@ fn b03_duplicates_below_level_three_are_for_check_unique() {
     assert_eq!(check(text, &Limits::default()), Ok(()));
     assert_eq!(
         check_unique(text, &Limits::default()).unwrap_err(),
-        ScanError { kind: ScanErrorKind::DuplicateKey, offset: 23 }
+        ScanError {
+            kind: ScanErrorKind::DuplicateKey,
+            offset: 23
+        }
     );
-    assert_eq!(check_unique(br#"[[[[{"d":1},{"d":1},[{"d":1}],{"e":{"d":1},"d":1}]]]]"#, &Limits::default()), Ok(()));
+    assert_eq!(
+        check_unique(
+            br#"[[[[{"d":1},{"d":1},[{"d":1}],{"e":{"d":1},"d":1}]]]]"#,
+            &Limits::default()
+        ),
+        Ok(())
+    );
 }
 
 #[test]
 fn b03_many_keys_are_compared_too() {
-    let keys = |count: usize| (0..count).map(|index| format!("\"k{index}\":0,")).collect::<String>();
+    let keys = |count: usize| {
+        (0..count)
+            .map(|index| format!("\"k{index}\":0,"))
+            .collect::<String>()
+    };
     assert_eq!(kind(format!("{{{}\"z\":0}}", keys(40_000))), None);
-    assert_eq!(kind(format!("{{{}\"k\\u0030\":0}}", keys(40_000))), Some(ScanErrorKind::DuplicateKey));
-    assert_eq!(kind(format!("{{{}\"k39999\":0}}", keys(40_000))), Some(ScanErrorKind::DuplicateKey));
+    assert_eq!(
+        kind(format!("{{{}\"k\\u0030\":0}}", keys(40_000))),
+        Some(ScanErrorKind::DuplicateKey)
+    );
+    assert_eq!(
+        kind(format!("{{{}\"k39999\":0}}", keys(40_000))),
+        Some(ScanErrorKind::DuplicateKey)
+    );
 }
 
 #[test]
@@ -192,7 +268,8 @@ fn b06_what_is_not_json_is_refused_with_a_kind() {
     ];
     for (text, expected) in table {
         let found = kind(text).unwrap();
-        // A zero may only be followed by what can follow a number; whichever name that fault gets, it is refused.
+        // A zero may only be followed by what can follow a number; whichever name that fault gets,
+        // it is refused.
         let same = found == expected || text == b"01" && found == K::TrailingBytes;
         assert!(same, "{}: {found:?}", String::from_utf8_lossy(text));
     }
@@ -211,12 +288,26 @@ fn b06_numbers_are_kept_exact_up_to_64_bytes() {
 #[test]
 fn b06_lone_surrogates_pass_unread_and_decode_to_nothing() {
     let text = br#"{"a":"\ud800","b":"\udc00x","c":"\ud83d\ude00","\ud800":1,"\ud801":2}"#;
-    assert_eq!(check(text, &Limits::default()), Ok(()), "two different lone surrogates are two keys");
+    assert_eq!(
+        check(text, &Limits::default()),
+        Ok(()),
+        "two different lone surrogates are two keys"
+    );
     assert_eq!(string(&text[find(text, "a").unwrap()]), None);
     assert_eq!(string(&text[find(text, "b").unwrap()]), None);
-    assert_eq!(string(&text[find(text, "c").unwrap()]).unwrap(), "\u{1f600}");
-    assert_eq!(find(text, "\u{fffd}"), None, "what is shown as U+FFFD does not equal it");
-    assert_eq!(kind(r#"{"\ud800":1,"\uD800":2}"#), Some(ScanErrorKind::DuplicateKey));
+    assert_eq!(
+        string(&text[find(text, "c").unwrap()]).unwrap(),
+        "\u{1f600}"
+    );
+    assert_eq!(
+        find(text, "\u{fffd}"),
+        None,
+        "what is shown as U+FFFD does not equal it"
+    );
+    assert_eq!(
+        kind(r#"{"\ud800":1,"\uD800":2}"#),
+        Some(ScanErrorKind::DuplicateKey)
+    );
 }
 
 #[test]
@@ -228,10 +319,20 @@ fn b04_keys_match_by_exact_text_only() {
 
 #[test]
 fn errors_say_where() {
-    assert_eq!(check(br#"{"a": tru}"#, &Limits::default()).unwrap_err().offset, 9);
-    assert_eq!(check(b"\"ab\xff\"", &Limits::default()).unwrap_err().offset, 3);
     assert_eq!(
-        check(br#"{"a":1,"a":2}"#, &Limits::default()).unwrap_err().to_string(),
+        check(br#"{"a": tru}"#, &Limits::default())
+            .unwrap_err()
+            .offset,
+        9
+    );
+    assert_eq!(
+        check(b"\"ab\xff\"", &Limits::default()).unwrap_err().offset,
+        3
+    );
+    assert_eq!(
+        check(br#"{"a":1,"a":2}"#, &Limits::default())
+            .unwrap_err()
+            .to_string(),
         "an object has the same key twice: send each key once (at byte 8)"
     );
 }
@@ -258,6 +359,14 @@ fn usual_messages_do_not_need_the_lexer() {
         " { \"a\" : [ ] , \"b\" : { } } ",
         "-0.5",
     ] {
-        assert!(quick::is_good(text.as_bytes(), &Limits::default(), UNIQUE_DEPTH, &mut |_| {}), "{text}");
+        assert!(
+            quick::is_good(
+                text.as_bytes(),
+                &Limits::default(),
+                UNIQUE_DEPTH,
+                &mut |_| {}
+            ),
+            "{text}"
+        );
     }
 }

@@ -16,7 +16,10 @@ impl<'a> Key<'a> {
     /// A key from the bytes between its quotes.
     #[must_use]
     pub fn new(raw: &'a [u8]) -> Self {
-        Self { raw, escaped: raw.contains(&b'\\') }
+        Self {
+            raw,
+            escaped: raw.contains(&b'\\'),
+        }
     }
 
     /// The same, where it is known whether there are escapes.
@@ -33,7 +36,11 @@ impl<'a> Key<'a> {
     /// Whether the key means exactly this text. A lone surrogate equals nothing.
     #[must_use]
     pub fn eq_str(&self, text: &str) -> bool {
-        if self.escaped { *self.unescaped() == *text.as_bytes() } else { self.raw == text.as_bytes() }
+        if self.escaped {
+            *self.unescaped() == *text.as_bytes()
+        } else {
+            self.raw == text.as_bytes()
+        }
     }
 
     /// The text, borrowed where it has no escapes. `None` for lone surrogates.
@@ -51,37 +58,50 @@ impl<'a> Key<'a> {
         self.escaped
     }
 
-    /// The first of `names` that this key equals under simple case folding ([`crate::fold`]) without being one of them. The names are
-    /// ASCII, and no two of them fold to the same.
+    /// The first of `names` that this key equals under simple case folding ([`crate::fold`])
+    /// without being one of them. The names are ASCII, and no two of them fold to the same.
     #[must_use]
     pub fn variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         if !self.escaped && self.raw.is_ascii() {
             let same = |name: &&&str| name.as_bytes().eq_ignore_ascii_case(self.raw);
-            return names.iter().find(same).copied().filter(|name| name.as_bytes() != self.raw);
+            return names
+                .iter()
+                .find(same)
+                .copied()
+                .filter(|name| name.as_bytes() != self.raw);
         }
         // A character that folds to an ASCII letter takes at most three bytes, or six as an escape.
         let length = self.raw.len();
-        let mut near = names.iter().filter(|name| (name.len()..=name.len() * 6).contains(&length)).peekable();
+        let mut near = names
+            .iter()
+            .filter(|name| (name.len()..=name.len() * 6).contains(&length))
+            .peekable();
         near.peek()?;
         let text = self.unescaped();
         let text = std::str::from_utf8(&text).ok()?;
-        near.find(|name| fold::equal(name, text)).copied().filter(|name| *name != text)
+        near.find(|name| fold::equal(name, text))
+            .copied()
+            .filter(|name| *name != text)
     }
 
     /// The text for showing: lone surrogates become U+FFFD, so compare with [`Key::eq_str`].
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
         match self.unescaped() {
-            Cow::Borrowed(bytes) => {
-                std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
-            }
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes)
+                .map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed),
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    /// The unescaped text; a lone surrogate as the three bytes it would have, so that unequal keys stay unequal.
+    /// The unescaped text; a lone surrogate as the three bytes it would have, so that unequal keys
+    /// stay unequal.
     pub(crate) fn unescaped(&self) -> Cow<'a, [u8]> {
-        if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
+        if self.escaped {
+            Cow::Owned(unescape(self.raw))
+        } else {
+            Cow::Borrowed(self.raw)
+        }
     }
 }
 
@@ -94,7 +114,8 @@ pub struct Member<'a> {
     pub value: Range<usize>,
 }
 
-/// The members of the JSON object `object` (whitespace around it is fine). Anything that is not an object has none.
+/// The members of the JSON object `object` (whitespace around it is fine). Anything that is not an
+/// object has none.
 #[must_use]
 pub fn members(object: &[u8]) -> Members<'_> {
     let start = blank(object, 0);
@@ -113,17 +134,20 @@ pub fn elements(array: &[u8]) -> Elements<'_> {
 /// Where the value of the member `name` stands in `object`.
 #[must_use]
 pub fn find(object: &[u8], name: &str) -> Option<Range<usize>> {
-    members(object).find(|member| member.key.eq_str(name)).map(|member| member.value)
+    members(object)
+        .find(|member| member.key.eq_str(name))
+        .map(|member| member.value)
 }
 
-/// Whether these very bytes stand anywhere in `json`: a cheap question before a costly one, for a `word` that has no other
-/// spelling or where another spelling may be missed.
+/// Whether these very bytes stand anywhere in `json`: a cheap question before a costly one, for a
+/// `word` that has no other spelling or where another spelling may be missed.
 #[must_use]
 pub fn contains(json: &[u8], word: &[u8]) -> bool {
     memchr::memmem::find(json, word).is_some()
 }
 
-/// The text of a JSON string, borrowed where it has no escapes. `None` for any other value, and for lone surrogates.
+/// The text of a JSON string, borrowed where it has no escapes. `None` for any other value, and for
+/// lone surrogates.
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     let inner = trim(value).strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -150,11 +174,15 @@ pub fn is_object(value: &[u8]) -> bool {
 #[must_use]
 pub fn trim(value: &[u8]) -> &[u8] {
     let start = blank(value, 0);
-    let end = value.iter().rposition(|byte| !is_blank(*byte)).map_or(start, |last| last + 1);
+    let end = value
+        .iter()
+        .rposition(|byte| !is_blank(*byte))
+        .map_or(start, |last| last + 1);
     &value[start..end]
 }
 
-/// The offset behind the value that begins at `at` (no whitespace before it). On malformed input: somewhere behind `at`, at most the end.
+/// The offset behind the value that begins at `at` (no whitespace before it). On malformed input:
+/// somewhere behind `at`, at most the end.
 #[must_use]
 pub fn skip_value(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
@@ -196,7 +224,10 @@ impl<'a> Iterator for Members<'a> {
         let start = blank(self.bytes, colon + 1);
         let end = skip_value(self.bytes, start);
         self.at = after_comma(self.bytes, end);
-        (start < end).then_some(Member { key: Key::known(key, escaped), value: start..end })
+        (start < end).then_some(Member {
+            key: Key::known(key, escaped),
+            value: start..end,
+        })
     }
 }
 
@@ -228,7 +259,9 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     while let Some(run) = memchr::memchr(b'\\', &raw[at..]) {
         out.extend_from_slice(&raw[at..at + run]);
         at += run + 1;
-        let Some(&escape) = raw.get(at) else { return out };
+        let Some(&escape) = raw.get(at) else {
+            return out;
+        };
         at += 1;
         match escape {
             b'b' => out.push(8),
@@ -262,15 +295,22 @@ fn push_unicode(raw: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
     4
 }
 
-/// The three bytes a surrogate would have if UTF-8 allowed it; never valid UTF-8, so never equal to any text.
+/// The three bytes a surrogate would have if UTF-8 allowed it; never valid UTF-8, so never equal to
+/// any text.
 pub(crate) fn lone_surrogate(unit: u32) -> [u8; 3] {
     let [_, _, high, low] = unit.to_be_bytes();
-    [0xe0 | high >> 4, 0x80 | (high & 0x0f) << 2 | low >> 6, 0x80 | low & 0x3f]
+    [
+        0xe0 | high >> 4,
+        0x80 | (high & 0x0f) << 2 | low >> 6,
+        0x80 | low & 0x3f,
+    ]
 }
 
 fn hex(raw: &[u8], at: usize) -> Option<u32> {
     let digits = raw.get(at..at + 4)?;
-    digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
+    digits.iter().try_fold(0, |unit, digit| {
+        Some(unit << 4 | char::from(*digit).to_digit(16)?)
+    })
 }
 
 const fn is_blank(byte: u8) -> bool {

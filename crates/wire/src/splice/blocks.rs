@@ -1,8 +1,9 @@
 //! Replacing the content blocks of a result that a revision does not have, while the bytes pass.
 //!
-//! `content` of a tool's result is an array of objects, each of which says its `type`. Which types are foreign and what stands
-//! for them is the caller's knowledge; here they are only found. Nearly every block says its type first, so nothing is held but
-//! that; one that says it late is held until it does, within a bound.
+//! `content` of a tool's result is an array of objects, each of which says its `type`. Which types
+//! are foreign and what stands for them is the caller's knowledge; here they are only found. Nearly
+//! every block says its type first, so nothing is held but that; one that says it late is held
+//! until it does, within a bound.
 
 use std::borrow::Cow;
 
@@ -34,8 +35,8 @@ impl Block {
         self.text("type")
     }
 
-    /// A string member of it: `name`, `title`, `uri`, `description` or `mimeType`. `None` where it has none that is no longer
-    /// than 1 KiB.
+    /// A string member of it: `name`, `title`, `uri`, `description` or `mimeType`. `None` where it
+    /// has none that is no longer than 1 KiB.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         let at = FIELDS.iter().position(|field| *field == name)?;
@@ -179,7 +180,9 @@ impl Blocks {
             }
             Event::KeyEnd => {
                 self.in_key = false;
-                self.field = (depth == 3).then(|| FIELDS.iter().position(|name| self.is_key(name))).flatten();
+                self.field = (depth == 3)
+                    .then(|| FIELDS.iter().position(|name| self.is_key(name)))
+                    .flatten();
             }
             Event::ValueStart(b'[') if depth == 1 && self.is_key("content") => {
                 self.place = Place::Content;
@@ -192,9 +195,14 @@ impl Blocks {
                 self.mode = Mode::Hold;
             }
             Event::ValueStart(b'"') if depth == 3 && self.place == Place::Block => {
-                self.capturing = !self.given_up && self.field.is_some_and(|field| self.seen.0[field].is_empty());
+                self.capturing = !self.given_up
+                    && self
+                        .field
+                        .is_some_and(|field| self.seen.0[field].is_empty());
             }
-            Event::ValueEnd if depth == 3 && std::mem::take(&mut self.capturing) => self.captured(port),
+            Event::ValueEnd if depth == 3 && std::mem::take(&mut self.capturing) => {
+                self.captured(port)
+            }
             Event::ValueEnd if depth == 2 && self.place == Place::Block => self.block_ends(port),
             Event::ValueEnd if depth == 1 => {
                 self.place = Place::Outside;
@@ -205,7 +213,9 @@ impl Blocks {
     }
 
     fn is_key(&self, name: &str) -> bool {
-        self.key.split_last().is_some_and(|(_, key)| Key::new(key).eq_str(name))
+        self.key
+            .split_last()
+            .is_some_and(|(_, key)| Key::new(key).eq_str(name))
     }
 
     /// A member of the block was read; its type decides.
@@ -220,7 +230,10 @@ impl Blocks {
         if !is_type || self.mode != Mode::Hold {
             return;
         }
-        let foreign = self.seen.kind().is_some_and(|kind| self.foreign.contains(&&*kind));
+        let foreign = self
+            .seen
+            .kind()
+            .is_some_and(|kind| self.foreign.contains(&&*kind));
         if foreign {
             self.mode = Mode::Drop;
         } else {
@@ -262,7 +275,13 @@ mod tests {
 
     fn tell(block: &Block) -> String {
         let part = |name| block.text(name).map(Cow::into_owned).unwrap_or_default();
-        format!("{}|{}|{}|{}", block.kind().unwrap_or("?".into()), part("name"), part("uri"), part("mimeType"))
+        format!(
+            "{}|{}|{}|{}",
+            block.kind().unwrap_or("?".into()),
+            part("name"),
+            part("uri"),
+            part("mimeType")
+        )
     }
 
     fn blocks() -> Blocks {
@@ -274,7 +293,9 @@ mod tests {
         let (mut out, mut blocks, mut at) = (BytesMut::new(), blocks(), 0);
         for size in sizes.iter().cycle() {
             let end = (at + size.max(&1)).min(text.len());
-            blocks.feed(&Bytes::copy_from_slice(&text.as_bytes()[at..end]), &mut out).unwrap();
+            blocks
+                .feed(&Bytes::copy_from_slice(&text.as_bytes()[at..end]), &mut out)
+                .unwrap();
             at = end;
             if at == text.len() {
                 break;
@@ -301,13 +322,19 @@ mod tests {
                 r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
                 r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
             ),
-            (r#"{"content":[{"\u0074ype":"aud\u0069o"}]}"#, r#"{"content":[{"type":"text","text":"audio|||"}]}"#),
+            (
+                r#"{"content":[{"\u0074ype":"aud\u0069o"}]}"#,
+                r#"{"content":[{"type":"text","text":"audio|||"}]}"#,
+            ),
             (
                 r#"{"content":[1,"audio",null,{},{"type":5},[{"type":"audio"}]]}"#,
                 r#"{"content":[1,"audio",null,{},{"type":5},[{"type":"audio"}]]}"#,
             ),
             (r#"{"content":"audio"}"#, r#"{"content":"audio"}"#),
-            (r#"{"content":{"type":"audio"}}"#, r#"{"content":{"type":"audio"}}"#),
+            (
+                r#"{"content":{"type":"audio"}}"#,
+                r#"{"content":{"type":"audio"}}"#,
+            ),
         ] {
             for sizes in [&[usize::MAX / 2][..], &[1], &[2, 3], &[7]] {
                 assert_eq!(chunked(from, sizes), to, "{sizes:?}");
@@ -321,28 +348,55 @@ mod tests {
         // The type comes first: nothing of it is held, and large blocks pass.
         let image = format!(r#"{{"content":[{{"type":"image","data":"{data}"}}]}}"#);
         assert_eq!(chunked(&image, &[65_536]), image);
-        let audio = format!(r#"{{"content":[{{"type":"audio","data":"{data}","mimeType":"audio/wav"}}]}}"#);
-        assert_eq!(chunked(&audio, &[65_536]), r#"{"content":[{"type":"text","text":"audio|||audio/wav"}]}"#);
+        let audio =
+            format!(r#"{{"content":[{{"type":"audio","data":"{data}","mimeType":"audio/wav"}}]}}"#);
+        assert_eq!(
+            chunked(&audio, &[65_536]),
+            r#"{"content":[{"type":"text","text":"audio|||audio/wav"}]}"#
+        );
         // It comes last, too late to be looked at.
-        let late = format!(r#"{{"content":[{{"data":"{data}","type":"image"}},{{"type":"text"}}]}}"#);
+        let late =
+            format!(r#"{{"content":[{{"data":"{data}","type":"image"}},{{"type":"text"}}]}}"#);
         let mut blocks = blocks();
         let mut out = BytesMut::new();
         for chunk in late.as_bytes().chunks(65_536) {
-            blocks.feed(&Bytes::copy_from_slice(chunk), &mut out).unwrap();
+            blocks
+                .feed(&Bytes::copy_from_slice(chunk), &mut out)
+                .unwrap();
             assert!(blocks.held.len() <= HELD_MAX);
         }
-        assert_eq!(out, r#"{"content":[{"type":"text","text":"?|||"},{"type":"text"}]}"#);
-        let long = format!(r#"{{"content":[{{"type":"resource_link","name":"{}","uri":"u:1"}}]}}"#, "n".repeat(5_000));
-        assert_eq!(chunked(&long, &[99]), r#"{"content":[{"type":"text","text":"resource_link||u:1|"}]}"#);
+        assert_eq!(
+            out,
+            r#"{"content":[{"type":"text","text":"?|||"},{"type":"text"}]}"#
+        );
+        let long = format!(
+            r#"{{"content":[{{"type":"resource_link","name":"{}","uri":"u:1"}}]}}"#,
+            "n".repeat(5_000)
+        );
+        assert_eq!(
+            chunked(&long, &[99]),
+            r#"{"content":[{"type":"text","text":"resource_link||u:1|"}]}"#
+        );
     }
 
     fn block() -> impl Strategy<Value = Value> {
-        let kind = prop::sample::select(vec!["text", "image", "audio", "resource_link", "resource", "else"]);
-        let texts =
-            prop::collection::vec(prop::sample::select(vec!["name", "uri", "data", "mimeType", "type2", "x"]), 0..5);
+        let kind = prop::sample::select(vec![
+            "text",
+            "image",
+            "audio",
+            "resource_link",
+            "resource",
+            "else",
+        ]);
+        let texts = prop::collection::vec(
+            prop::sample::select(vec!["name", "uri", "data", "mimeType", "type2", "x"]),
+            0..5,
+        );
         (kind, texts, "\\PC{0,9}").prop_map(|(kind, names, text)| {
-            let mut block: serde_json::Map<_, _> =
-                names.into_iter().map(|name| (name.to_owned(), json!(text))).collect();
+            let mut block: serde_json::Map<_, _> = names
+                .into_iter()
+                .map(|name| (name.to_owned(), json!(text)))
+                .collect();
             block.insert("type".to_owned(), json!(kind));
             Value::Object(block)
         })

@@ -22,7 +22,8 @@ pub(super) enum Action {
     OnlyObject,
 }
 
-/// Changes of one JSON object. Values given must be JSON already. Naming a member twice: the first counts.
+/// Changes of one JSON object. Values given must be JSON already. Naming a member twice: the first
+/// counts.
 #[derive(Clone, Debug, Default)]
 pub struct Edits {
     pub(super) members: Vec<(Name, Action)>,
@@ -71,7 +72,10 @@ impl Edits {
     /// Edits `_meta`.
     #[must_use]
     pub fn meta(self, edits: MetaEdits) -> Self {
-        Self { meta: Some(edits), ..self }
+        Self {
+            meta: Some(edits),
+            ..self
+        }
     }
 
     /// Adds a key to `_meta`, beside the edits of it that were given before ([`MetaEdits::add`]).
@@ -88,11 +92,15 @@ impl Edits {
         self
     }
 
-    /// Takes out every member that equals one of these names under simple case folding ([`crate::fold`]) without being one of them:
-    /// a parser without regard to case would take it for the one that is edited.
+    /// Takes out every member that equals one of these names under simple case folding
+    /// ([`crate::fold`]) without being one of them: a parser without regard to case would take it
+    /// for the one that is edited.
     #[must_use]
     pub fn without_variants_of(self, names: &'static [&'static str]) -> Self {
-        Self { variants: names, ..self }
+        Self {
+            variants: names,
+            ..self
+        }
     }
 
     /// Whether nothing would change.
@@ -117,8 +125,8 @@ impl Edits {
         Ok((out.freeze(), rewriter.finish()?))
     }
 
-    /// Edits a whole object that has been checked ([`scan::check`]) already. Where nothing of it changes, which is the usual
-    /// case, only its keys are looked at.
+    /// Edits a whole object that has been checked ([`scan::check`]) already. Where nothing of it
+    /// changes, which is the usual case, only its keys are looked at.
     ///
     /// # Errors
     /// As [`Rewriter::feed`].
@@ -132,7 +140,8 @@ impl Edits {
     /// The same; an object that cannot be edited stays as it is.
     #[must_use]
     pub fn or_same(self, object: &Bytes) -> Bytes {
-        self.apply_checked(object).map_or_else(|_| object.clone(), |(edited, _)| edited)
+        self.apply_checked(object)
+            .map_or_else(|_| object.clone(), |(edited, _)| edited)
     }
 
     /// The object with what it lacks, where nothing that it has changes.
@@ -144,13 +153,23 @@ impl Edits {
         let (mut met, mut end, mut observed) = (0_u64, open + 1, Observed::default());
         for member in scan::members(object) {
             end = member.value.end;
-            if let Some(name) = self.observe.iter().copied().find(|name| member.key.eq_str(name)) {
+            if let Some(name) = self
+                .observe
+                .iter()
+                .copied()
+                .find(|name| member.key.eq_str(name))
+            {
                 observed.note(name, &object[member.value.clone()])?;
             }
-            if self.meta.is_some() && member.key.eq_str("_meta") || self.drops_variant(&member.key) {
+            if self.meta.is_some() && member.key.eq_str("_meta") || self.drops_variant(&member.key)
+            {
                 return None;
             }
-            if let Some(nth) = self.members.iter().position(|(name, _)| member.key.eq_str(name)) {
+            if let Some(nth) = self
+                .members
+                .iter()
+                .position(|(name, _)| member.key.eq_str(name))
+            {
                 let bit = 1_u64.checked_shl(u32::try_from(nth).ok()?)?;
                 let stays = match &self.members[nth].1 {
                     Action::Ensure(_) => true,
@@ -164,8 +183,14 @@ impl Edits {
                 met |= bit;
             }
         }
-        let lacks = |nth: usize| u32::try_from(nth).is_ok_and(|nth| met.checked_shr(nth).unwrap_or(0) & 1 == 0);
-        let mut out = Appender { object, end, out: None };
+        let lacks = |nth: usize| {
+            u32::try_from(nth).is_ok_and(|nth| met.checked_shr(nth).unwrap_or(0) & 1 == 0)
+        };
+        let mut out = Appender {
+            object,
+            end,
+            out: None,
+        };
         for (nth, (name, action)) in self.members.iter().enumerate() {
             if let Action::Set(value) | Action::Ensure(value) = action
                 && lacks(nth)
@@ -215,7 +240,9 @@ impl Appender<'_> {
     }
 
     fn finish(self) -> Bytes {
-        let Some(mut out) = self.out else { return self.object.clone() };
+        let Some(mut out) = self.out else {
+            return self.object.clone();
+        };
         out.extend_from_slice(&self.object[self.end..]);
         out.freeze()
     }
@@ -239,7 +266,10 @@ impl MetaEdits {
     /// Takes out every key that [`meta::is_owned_by_weir`].
     #[must_use]
     pub fn drop_owned(self) -> Self {
-        Self { drop_owned: true, ..self }
+        Self {
+            drop_owned: true,
+            ..self
+        }
     }
 
     /// Takes out this key.
@@ -249,7 +279,8 @@ impl MetaEdits {
         self
     }
 
-    /// Adds a key with a JSON value, in place of any that is there; creates `_meta` where it is missing or not an object.
+    /// Adds a key with a JSON value, in place of any that is there; creates `_meta` where it is
+    /// missing or not an object.
     #[must_use]
     pub fn add(mut self, key: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.add.push((key.into(), value.into()));

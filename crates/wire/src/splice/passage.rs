@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::Sink;
 use crate::scan::Key;
 
-/// A key longer than this is nobody's we know: it passes unread. White space between members is cut down to this much.
+/// A key longer than this is nobody's we know: it passes unread. White space between members is cut
+/// down to this much.
 const HELD_MAX: usize = 1024;
 /// White space, comma and key in front of a value, until it is decided what becomes of them.
 #[derive(Debug, Default)]
@@ -22,7 +23,10 @@ pub(crate) struct Held {
 impl Held {
     /// Forgets everything: a member ended, or goes.
     pub(crate) fn clear(&mut self) {
-        *self = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
+        *self = Self {
+            bytes: std::mem::take(&mut self.bytes),
+            ..Self::default()
+        };
         self.bytes.clear();
     }
 
@@ -37,7 +41,8 @@ impl Held {
         self.key_at = Some(self.bytes.len());
     }
 
-    /// The complete key, its closing quote being the last byte held. `None` if it was too long and is gone already.
+    /// The complete key, its closing quote being the last byte held. `None` if it was too long and
+    /// is gone already.
     pub(crate) fn key(&self) -> Option<Key<'_>> {
         Some(Key::new(&self.bytes[self.key_at?..self.bytes.len() - 1]))
     }
@@ -46,7 +51,11 @@ impl Held {
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
         self.bytes.extend_from_slice(bytes);
         if let Some(at) = self.key_at {
-            return if self.bytes.len() - at > HELD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            return if self.bytes.len() - at > HELD_MAX {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            };
         }
         self.squeezing |= self.bytes.len() > HELD_MAX;
         if self.squeezing {
@@ -75,7 +84,11 @@ pub(super) struct Port<'a, S> {
 impl<'a, S: Sink> Port<'a, S> {
     /// A way out for one chunk. Call [`Port::flush`] at its end.
     pub(super) fn new(chunk: &'a Bytes, out: &'a mut S) -> Self {
-        Self { chunk, passed: 0..0, out }
+        Self {
+            chunk,
+            passed: 0..0,
+            out,
+        }
     }
 
     /// The chunk.

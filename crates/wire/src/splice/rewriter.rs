@@ -42,12 +42,17 @@ impl Observed {
             return None;
         }
         let is_scalar = !matches!(value.first(), Some(b'{' | b'['));
-        let kept = if is_scalar { &value[..value.len().min(OBSERVED_MAX)] } else { &[] };
+        let kept = if is_scalar {
+            &value[..value.len().min(OBSERVED_MAX)]
+        } else {
+            &[]
+        };
         self.0.push((name, kept.to_vec()));
         Some(())
     }
 
-    /// The JSON text of an observed scalar; at most its first 256 bytes. `None` for objects and arrays.
+    /// The JSON text of an observed scalar; at most its first 256 bytes. `None` for objects and
+    /// arrays.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         let (_, value) = self.0.iter().find(|(seen, _)| *seen == name)?;
@@ -76,10 +81,12 @@ enum Plan {
     Object,
 }
 
-/// Edits one JSON object whose bytes come in chunks. The input must be UTF-8; this is not checked here.
+/// Edits one JSON object whose bytes come in chunks. The input must be UTF-8; this is not checked
+/// here.
 ///
-/// Holds at most a key and a little white space, whatever the chunks. Duplicate top-level keys that an edit or an observation names are
-/// refused, so that nobody is told another value than the peer reads.
+/// Holds at most a key and a little white space, whatever the chunks. Duplicate top-level keys that
+/// an edit or an observation names are refused, so that nobody is told another value than the peer
+/// reads.
 #[derive(Debug)]
 pub struct Rewriter {
     lexer: Lexer,
@@ -87,13 +94,15 @@ pub struct Rewriter {
     mode: Mode,
     plan: Plan,
     held: Held,
-    /// Whether a member was emitted at the top level and in `_meta`, so that the next one there needs a comma.
+    /// Whether a member was emitted at the top level and in `_meta`, so that the next one there
+    /// needs a comma.
     occupied: [bool; 2],
     met: Vec<bool>,
     meta_met: bool,
     /// The key of `_meta` whose value is known only while the object passes.
     late: Option<(&'static str, Bytes)>,
-    /// Whether the closing brace of `_meta` is held: the late key goes before it if no further member follows.
+    /// Whether the closing brace of `_meta` is held: the late key goes before it if no further
+    /// member follows.
     meta_held: bool,
     observing: Option<&'static str>,
     capturing: bool,
@@ -128,10 +137,13 @@ impl Rewriter {
         }
     }
 
-    /// Adds a key to `_meta` whose value depends on the members that pass. The value given last counts.
+    /// Adds a key to `_meta` whose value depends on the members that pass. The value given last
+    /// counts.
     ///
-    /// It is written at the end of the object: into the `_meta` that ends there, or into a new one where there is none. It is left out where
-    /// `_meta` is not the last member, because the value may still change then; behind a [`ReplySplitter`](crate::splitter::ReplySplitter) it always is. The key must be one that the edits take out
+    /// It is written at the end of the object: into the `_meta` that ends there, or into a new one
+    /// where there is none. It is left out where `_meta` is not the last member, because the value
+    /// may still change then; behind a [`ReplySplitter`](crate::splitter::ReplySplitter) it always
+    /// is. The key must be one that the edits take out
     /// ([`MetaEdits::drop_owned`](super::MetaEdits::drop_owned)), or it stands twice.
     pub fn add_late_meta(&mut self, key: &'static str, value: Bytes) {
         self.late = Some((key, value));
@@ -194,7 +206,9 @@ impl Rewriter {
     fn react<S: Sink>(&mut self, event: Event, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
         let depth = self.lexer.depth();
         match event {
-            Event::ValueStart(byte) if depth == 0 && byte != b'{' => return Err(SpliceError::NotAnObject),
+            Event::ValueStart(byte) if depth == 0 && byte != b'{' => {
+                return Err(SpliceError::NotAnObject);
+            }
             Event::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
             Event::Open => self.await_member(),
             Event::KeyStart => {
@@ -227,7 +241,11 @@ impl Rewriter {
             self.put_members(1, &late, port);
             port.put(b"}");
         }
-        let added = if level == 0 { self.missing_members() } else { self.added_meta() };
+        let added = if level == 0 {
+            self.missing_members()
+        } else {
+            self.added_meta()
+        };
         self.put_members(level, &added, port);
         self.mode = Mode::Pass;
         if level == 1 && self.late.is_some() {
@@ -239,7 +257,11 @@ impl Rewriter {
 
     fn put_members<S: Sink>(&mut self, level: usize, members: &[u8], port: &mut Port<'_, S>) {
         if !members.is_empty() {
-            port.put(if std::mem::replace(&mut self.occupied[level], true) { b"," } else { b"" });
+            port.put(if std::mem::replace(&mut self.occupied[level], true) {
+                b","
+            } else {
+                b""
+            });
             port.put(members);
         }
     }
@@ -251,14 +273,24 @@ impl Rewriter {
 
     fn key_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
         self.plan = Plan::Keep;
-        let Some(key) = self.held.key() else { return Ok(()) };
+        let Some(key) = self.held.key() else {
+            return Ok(());
+        };
         if self.lexer.depth() == 2 {
             let drops = self.edits.meta.as_ref().is_some_and(|meta| meta.drops(key));
             self.keep_or_drop(drops, port);
             return Ok(());
         }
-        let duplicate = SpliceError::Scan(ScanError { kind: ScanErrorKind::DuplicateKey, offset: self.lexer.offset() });
-        self.observing = self.edits.observe.iter().copied().find(|name| key.eq_str(name));
+        let duplicate = SpliceError::Scan(ScanError {
+            kind: ScanErrorKind::DuplicateKey,
+            offset: self.lexer.offset(),
+        });
+        self.observing = self
+            .edits
+            .observe
+            .iter()
+            .copied()
+            .find(|name| key.eq_str(name));
         if self.observing.is_some_and(|name| self.observed.saw(name)) {
             return Err(duplicate);
         }
@@ -269,13 +301,20 @@ impl Rewriter {
             self.plan = Plan::Meta;
         }
         let mut drops = self.edits.drops_variant(&key);
-        if let Some(index) = self.edits.members.iter().position(|(name, _)| key.eq_str(name)) {
+        if let Some(index) = self
+            .edits
+            .members
+            .iter()
+            .position(|(name, _)| key.eq_str(name))
+        {
             if std::mem::replace(&mut self.met[index], true) {
                 return Err(duplicate);
             }
             match &self.edits.members[index].1 {
                 Action::Remove => drops = true,
-                Action::Replace(value) | Action::Set(value) => self.plan = Plan::Replace(value.clone()),
+                Action::Replace(value) | Action::Set(value) => {
+                    self.plan = Plan::Replace(value.clone())
+                }
                 Action::Ensure(_) => {}
                 Action::OnlyObject => {
                     self.plan = Plan::Object;
@@ -330,7 +369,12 @@ impl Rewriter {
 
     /// The members to add before the closing brace, with commas between them.
     fn missing_members(&self) -> BytesMut {
-        let missing = self.edits.members.iter().zip(&self.met).filter(|(_, met)| !**met);
+        let missing = self
+            .edits
+            .members
+            .iter()
+            .zip(&self.met)
+            .filter(|(_, met)| !**met);
         let values = missing.filter_map(|((name, action), _)| match action {
             Action::Set(value) | Action::Ensure(value) => Some((name.as_ref(), value.clone())),
             Action::Remove | Action::Replace(_) | Action::OnlyObject => None,

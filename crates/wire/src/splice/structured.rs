@@ -1,8 +1,11 @@
-//! Adding the structured content of a tool's result to its `content` as a text block, while the bytes pass.
+//! Adding the structured content of a tool's result to its `content` as a text block, while the
+//! bytes pass.
 //!
-//! A text block of the JSON is added behind the others, unless one of them is that JSON already. Where `content` comes first, its closing
-//! bracket and all that follows are held until `structuredContent` was read or the result ends; where `structuredContent` comes
-//! first, a copy of it is held until the end of `content`. Texts are compared by their digests ([`JsonDigest`]), so none is held.
+//! A text block of the JSON is added behind the others, unless one of them is that JSON already.
+//! Where `content` comes first, its closing bracket and all that follows are held until
+//! `structuredContent` was read or the result ends; where `structuredContent` comes first, a copy
+//! of it is held until the end of `content`. Texts are compared by their digests ([`JsonDigest`]),
+//! so none is held.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,7 +21,8 @@ use crate::write;
 
 /// The longest key that is read, and the longest type of a block.
 const KEY_MAX: usize = 128;
-/// Text blocks that are remembered for the comparison. Where there are more that are JSON, one may be said twice.
+/// Text blocks that are remembered for the comparison. Where there are more that are JSON, one may
+/// be said twice.
 const TEXTS_MAX: usize = 4096;
 /// How much of the value becomes one piece of text.
 const PIECE: usize = 16 << 10;
@@ -41,8 +45,8 @@ pub struct LeftOut {
     pub perhaps: &'static str,
 }
 
-/// Edits one result. Everything but what is added passes byte for byte, except for a `structuredContent` that is too large to hold: this
-/// member goes where it comes behind `content`.
+/// Edits one result. Everything but what is added passes byte for byte, except for a
+/// `structuredContent` that is too large to hold: this member goes where it comes behind `content`.
 #[derive(Debug)]
 pub struct StructuredAsText {
     carried: Carried,
@@ -81,9 +85,15 @@ enum Value {
     /// It did not come yet.
     Ahead,
     /// It is being read; `None` for the copy where it is too large to hold.
-    Open { digest: Option<JsonDigest>, copy: Option<Vec<u8>> },
+    Open {
+        digest: Option<JsonDigest>,
+        copy: Option<Vec<u8>>,
+    },
     /// It was read, and has to be said.
-    Read { digest: Option<u64>, copy: Option<Vec<u8>> },
+    Read {
+        digest: Option<u64>,
+        copy: Option<Vec<u8>>,
+    },
     /// It need not be said: it can be carried, or was said.
     Settled,
 }
@@ -149,8 +159,8 @@ impl StructuredAsText {
         Ok(out.freeze())
     }
 
-    /// Takes the next chunk and emits what is decided. `room` is asked before more is held: whether there is room for so many further
-    /// bytes. What is held is given up where there is none.
+    /// Takes the next chunk and emits what is decided. `room` is asked before more is held: whether
+    /// there is room for so many further bytes. What is held is given up where there is none.
     ///
     /// # Errors
     /// When the bytes so far are not the beginning of JSON within the limits.
@@ -186,13 +196,20 @@ impl StructuredAsText {
     #[must_use]
     pub fn held(&self) -> usize {
         let copy = match &self.value {
-            Value::Open { copy, .. } | Value::Read { copy, .. } => copy.as_ref().map_or(0, Vec::len),
+            Value::Open { copy, .. } | Value::Read { copy, .. } => {
+                copy.as_ref().map_or(0, Vec::len)
+            }
             Value::Ahead | Value::Settled => 0,
         };
         self.held.len() + copy
     }
 
-    fn take<S: Sink>(&mut self, range: Range<usize>, room: &mut impl FnMut(usize) -> bool, port: &mut Port<'_, S>) {
+    fn take<S: Sink>(
+        &mut self,
+        range: Range<usize>,
+        room: &mut impl FnMut(usize) -> bool,
+        port: &mut Port<'_, S>,
+    ) {
         let bytes = &port.chunk()[range.clone()];
         if self.in_key {
             let left = KEY_MAX.saturating_sub(self.key.len());
@@ -200,7 +217,10 @@ impl StructuredAsText {
         }
         if let Value::Open { digest, copy } = &mut self.value {
             // What is no JSON ends in the lexer of the result.
-            if digest.as_mut().is_some_and(|digest| digest.feed(bytes).is_err()) {
+            if digest
+                .as_mut()
+                .is_some_and(|digest| digest.feed(bytes).is_err())
+            {
                 *digest = None;
             }
             if let Some(text) = copy.as_mut().filter(|_| room(bytes.len())) {
@@ -250,7 +270,10 @@ impl StructuredAsText {
             (Event::Closing, 1) => self.result_ends(port),
             (Event::ValueStart(byte), 2) => {
                 self.occupied = true;
-                self.block = TextBlock { is_object: byte == b'{', ..TextBlock::default() };
+                self.block = TextBlock {
+                    is_object: byte == b'{',
+                    ..TextBlock::default()
+                };
             }
             (Event::ValueEnd, 2) => self.block_ends(),
             (Event::Closing, 2) if self.content == Content::Open => self.content_ends(port),
@@ -261,7 +284,9 @@ impl StructuredAsText {
     }
 
     fn is_key(&self, name: &str) -> bool {
-        self.key.split_last().is_some_and(|(_, key)| Key::new(key).eq_str(name))
+        self.key
+            .split_last()
+            .is_some_and(|(_, key)| Key::new(key).eq_str(name))
     }
 
     fn member_starts<S: Sink>(&mut self, byte: u8, port: &mut Port<'_, S>) {
@@ -279,7 +304,10 @@ impl StructuredAsText {
                 self.value = Value::Settled;
                 self.release(port);
             } else if self.content != Content::Closed {
-                self.value = Value::Open { digest: Some(JsonDigest::default()), copy: Some(Vec::new()) };
+                self.value = Value::Open {
+                    digest: Some(JsonDigest::default()),
+                    copy: Some(Vec::new()),
+                };
             }
         }
     }
@@ -299,9 +327,14 @@ impl StructuredAsText {
 
     fn block_ends(&mut self) {
         let TextBlock { kind, digest, .. } = std::mem::take(&mut self.block);
-        let Some(text) = digest.filter(|_| scan::string(&kind).as_deref() == Some("text")) else { return };
+        let Some(text) = digest.filter(|_| scan::string(&kind).as_deref() == Some("text")) else {
+            return;
+        };
         match &self.value {
-            Value::Read { digest: Some(value), .. } if *value == text => self.value = Value::Settled,
+            Value::Read {
+                digest: Some(value),
+                ..
+            } if *value == text => self.value = Value::Settled,
             Value::Ahead if self.texts.len() < TEXTS_MAX => drop(self.texts.insert(text)),
             Value::Ahead | Value::Open { .. } | Value::Read { .. } | Value::Settled => {}
         }
@@ -329,7 +362,10 @@ impl StructuredAsText {
 
     /// Says the value that was read, unless a text did.
     fn settle<S: Sink>(&mut self, port: &mut Port<'_, S>) {
-        let Value::Read { digest, copy } = std::mem::replace(&mut self.value, Value::Settled) else { return };
+        let Value::Read { digest, copy } = std::mem::replace(&mut self.value, Value::Settled)
+        else {
+            return;
+        };
         let is_said = digest.is_some_and(|digest| self.texts.contains(&digest));
         match copy {
             Some(copy) => {
@@ -347,12 +383,18 @@ impl StructuredAsText {
 
     /// Puts a text block behind those of `content`.
     fn say<S: Sink>(&mut self, text: &str, port: &mut Port<'_, S>) {
-        let comma: &[u8] = if std::mem::replace(&mut self.occupied, true) { b"," } else { b"" };
+        let comma: &[u8] = if std::mem::replace(&mut self.occupied, true) {
+            b","
+        } else {
+            b""
+        };
         port.put(comma);
         port.put(br#"{"type":"text","text":""#);
         let mut rest = text;
         while !rest.is_empty() {
-            let cut = (0..=rest.len().min(PIECE)).rev().find(|at| rest.is_char_boundary(*at));
+            let cut = (0..=rest.len().min(PIECE))
+                .rev()
+                .find(|at| rest.is_char_boundary(*at));
             let (piece, more) = rest.split_at(cut.unwrap_or(rest.len()));
             let mut out = BytesMut::with_capacity(piece.len() + piece.len() / 4);
             write::escaped(&mut out, piece);
@@ -402,7 +444,8 @@ impl Text {
     /// Takes the next bytes; false where they are nothing that has to be compared.
     fn read(&mut self, bytes: &[u8], carried: Carried) -> bool {
         let mut plain = Vec::with_capacity(bytes.len());
-        self.unescape.feed(bytes, |piece| plain.extend_from_slice(piece));
+        self.unescape
+            .feed(bytes, |piece| plain.extend_from_slice(piece));
         if !self.has_begun {
             let first = scan::trim(&plain).first();
             // What can be carried is never said.

@@ -9,11 +9,22 @@ use crate::scan::{self, Limits, ScanErrorKind};
 use crate::{meta, testing};
 
 fn apply(edits: Edits, text: &str) -> String {
-    let (out, _) = edits.apply(&Bytes::copy_from_slice(text.as_bytes())).unwrap();
+    let (out, _) = edits
+        .apply(&Bytes::copy_from_slice(text.as_bytes()))
+        .unwrap();
     String::from_utf8(out.to_vec()).unwrap()
 }
 
-const NAMES: &[&str] = &["id", "resultType", "isError", "content", "ttlMs", "_meta", "structuredContent", "x\u{e9}"];
+const NAMES: &[&str] = &[
+    "id",
+    "resultType",
+    "isError",
+    "content",
+    "ttlMs",
+    "_meta",
+    "structuredContent",
+    "x\u{e9}",
+];
 const META_NAMES: &[&str] = &[
     "progressToken",
     "traceparent",
@@ -75,20 +86,26 @@ fn plan() -> impl Strategy<Value = Plan> {
         (Just(names), prop::collection::vec(change(), len))
             .prop_map(|(names, changes)| names.into_iter().zip(changes).collect())
     });
-    (members, prop::option::of(any::<(bool, bool, bool)>())).prop_map(|(members, meta)| Plan { members, meta })
+    (members, prop::option::of(any::<(bool, bool, bool)>()))
+        .prop_map(|(members, meta)| Plan { members, meta })
 }
 
 impl Plan {
     fn edits(&self) -> Edits {
         let text = |value: &Value| Bytes::from(value.to_string());
-        let edits = self.members.iter().fold(Edits::new(), |edits, (name, change)| match change {
-            Change::Remove => edits.remove(*name),
-            Change::Replace(value) => edits.replace(*name, text(value)),
-            Change::Set(value) => edits.set(*name, text(value)),
-            Change::Ensure(value) => edits.ensure(*name, text(value)),
-            Change::OnlyObject => edits.only_object(*name),
-        });
-        let Some((owned, drop, add)) = self.meta else { return edits };
+        let edits = self
+            .members
+            .iter()
+            .fold(Edits::new(), |edits, (name, change)| match change {
+                Change::Remove => edits.remove(*name),
+                Change::Replace(value) => edits.replace(*name, text(value)),
+                Change::Set(value) => edits.set(*name, text(value)),
+                Change::Ensure(value) => edits.ensure(*name, text(value)),
+                Change::OnlyObject => edits.only_object(*name),
+            });
+        let Some((owned, drop, add)) = self.meta else {
+            return edits;
+        };
         let mut changes = MetaEdits::new();
         if owned {
             changes = changes.drop_owned();
@@ -97,7 +114,9 @@ impl Plan {
             changes = changes.drop("drop-me");
         }
         if add {
-            changes = changes.add("dev.weir/upstreams", "[1]").add("a", "\"added\"");
+            changes = changes
+                .add("dev.weir/upstreams", "[1]")
+                .add("a", "\"added\"");
         }
         edits.meta(changes)
     }
@@ -108,18 +127,28 @@ impl Plan {
             let there = object.contains_key(*name);
             match change {
                 Change::Remove => drop(object.remove(*name)),
-                Change::Replace(value) if there => drop(object.insert((*name).into(), value.clone())),
+                Change::Replace(value) if there => {
+                    drop(object.insert((*name).into(), value.clone()))
+                }
                 Change::Set(value) => drop(object.insert((*name).into(), value.clone())),
-                Change::Ensure(value) if !there => drop(object.insert((*name).into(), value.clone())),
-                Change::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => drop(object.remove(*name)),
+                Change::Ensure(value) if !there => {
+                    drop(object.insert((*name).into(), value.clone()))
+                }
+                Change::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => {
+                    drop(object.remove(*name))
+                }
                 Change::Replace(_) | Change::Ensure(_) | Change::OnlyObject => {}
             }
         }
-        let Some((owned, drop, add)) = self.meta else { return };
+        let Some((owned, drop, add)) = self.meta else {
+            return;
+        };
         if add && !object.get("_meta").is_some_and(Value::is_object) {
             object.insert("_meta".into(), json!({}));
         }
-        let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) else { return };
+        let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) else {
+            return;
+        };
         meta.retain(|key, _| !(owned && meta::is_owned_by_weir(key) || drop && key == "drop-me"));
         if add {
             meta.insert("dev.weir/upstreams".into(), json!([1]));
@@ -128,7 +157,8 @@ impl Plan {
     }
 
     fn touches(&self, name: &str) -> bool {
-        name == "_meta" && self.meta.is_some() || self.members.iter().any(|(touched, _)| *touched == name)
+        name == "_meta" && self.meta.is_some()
+            || self.members.iter().any(|(touched, _)| *touched == name)
     }
 }
 
@@ -202,16 +232,48 @@ proptest! {
 #[test]
 fn commas_and_white_space_stay_where_they_are() {
     let table: [(Edits, &str, &str); 14] = [
-        (Edits::new().remove("a"), r#"{ "a" : 1 , "b" : 2 }"#, r#"{  "b" : 2 }"#),
-        (Edits::new().remove("b"), r#"{ "a" : 1 , "b" : 2 }"#, r#"{ "a" : 1 }"#),
-        (Edits::new().remove("b"), r#"{"a":1,"b":{"x":[1,"}"]},"c":3}"#, r#"{"a":1,"c":3}"#),
+        (
+            Edits::new().remove("a"),
+            r#"{ "a" : 1 , "b" : 2 }"#,
+            r#"{  "b" : 2 }"#,
+        ),
+        (
+            Edits::new().remove("b"),
+            r#"{ "a" : 1 , "b" : 2 }"#,
+            r#"{ "a" : 1 }"#,
+        ),
+        (
+            Edits::new().remove("b"),
+            r#"{"a":1,"b":{"x":[1,"}"]},"c":3}"#,
+            r#"{"a":1,"c":3}"#,
+        ),
         (Edits::new().remove("a"), r#"{"a":1}"#, "{}"),
-        (Edits::new().replace("a", "[]"), r#"{"a" : {"x":1} , "b":2}"#, r#"{"a" : [] , "b":2}"#),
+        (
+            Edits::new().replace("a", "[]"),
+            r#"{"a" : {"x":1} , "b":2}"#,
+            r#"{"a" : [] , "b":2}"#,
+        ),
         (Edits::new().replace("c", "[]"), r#"{"a":1}"#, r#"{"a":1}"#),
-        (Edits::new().set("c", "[]"), r#"{"a":1 }"#, r#"{"a":1,"c":[] }"#),
-        (Edits::new().ensure("a", "2").ensure("b", "3"), r#"{"a":1}"#, r#"{"a":1,"b":3}"#),
-        (Edits::new().ensure("a", "1").ensure("b", "2"), "{}", r#"{"a":1,"b":2}"#),
-        (Edits::new().remove("a").ensure("b", "2"), r#"{"a":1}"#, r#"{"b":2}"#),
+        (
+            Edits::new().set("c", "[]"),
+            r#"{"a":1 }"#,
+            r#"{"a":1,"c":[] }"#,
+        ),
+        (
+            Edits::new().ensure("a", "2").ensure("b", "3"),
+            r#"{"a":1}"#,
+            r#"{"a":1,"b":3}"#,
+        ),
+        (
+            Edits::new().ensure("a", "1").ensure("b", "2"),
+            "{}",
+            r#"{"a":1,"b":2}"#,
+        ),
+        (
+            Edits::new().remove("a").ensure("b", "2"),
+            r#"{"a":1}"#,
+            r#"{"b":2}"#,
+        ),
         (
             Edits::new().meta(MetaEdits::new().drop_owned()),
             r#"{"_meta":{ "progressToken":1, "k":2 }}"#,
@@ -222,8 +284,16 @@ fn commas_and_white_space_stay_where_they_are() {
             r#"{"_meta":{"progressToken":1,"k":2}}"#,
             r#"{"_meta":{"k":3}}"#,
         ),
-        (Edits::new().meta(MetaEdits::new().add("k", "3")), r#"{"a":1,"_meta":null}"#, r#"{"a":1,"_meta":{"k":3}}"#),
-        (Edits::new().meta(MetaEdits::new().add("k\"", "3")), r#"{"a":1}"#, r#"{"a":1,"_meta":{"k\"":3}}"#),
+        (
+            Edits::new().meta(MetaEdits::new().add("k", "3")),
+            r#"{"a":1,"_meta":null}"#,
+            r#"{"a":1,"_meta":{"k":3}}"#,
+        ),
+        (
+            Edits::new().meta(MetaEdits::new().add("k\"", "3")),
+            r#"{"a":1}"#,
+            r#"{"a":1,"_meta":{"k\"":3}}"#,
+        ),
     ];
     for (edits, text, expected) in table {
         assert_eq!(apply(edits, text), expected, "{text}");
@@ -233,13 +303,24 @@ fn commas_and_white_space_stay_where_they_are() {
 #[test]
 fn only_the_top_level_and_its_meta_are_touched() {
     let text = r#"{"content":[{"_meta":{"progressToken":1},"id":1}],"x":{"id":2,"_meta":{"progressToken":2}},"_meta":{"y":{"progressToken":3}}}"#;
-    assert_eq!(apply(Edits::new().remove("id").meta(MetaEdits::new().drop_owned()), text), text);
+    assert_eq!(
+        apply(
+            Edits::new()
+                .remove("id")
+                .meta(MetaEdits::new().drop_owned()),
+            text
+        ),
+        text
+    );
 }
 
 #[test]
 fn b06_numbers_and_unknown_members_pass_exactly() {
     let text = r#"{"n":[1e999,-0,9007199254740993,1.0E+2],"s":"\ud800\u0061","\u0078":{}}"#;
-    assert_eq!(apply(Edits::new().remove("gone").ensure("n", "1"), text), text);
+    assert_eq!(
+        apply(Edits::new().remove("gone").ensure("n", "1"), text),
+        text
+    );
 }
 
 #[test]
@@ -247,19 +328,30 @@ fn a_large_member_passes_in_slices_and_bounded_memory() {
     let mut head = BytesMut::from(&br#"{"content":[{"type":"text","text":""#[..]);
     head.put_bytes(b'x', 1 << 20);
     let chunk = Bytes::from(vec![b'y'; 1 << 20]);
-    let (mut rewriter, mut len) = (Rewriter::new(Edits::new().ensure("resultType", "\"complete\"")), 0);
+    let (mut rewriter, mut len) = (
+        Rewriter::new(Edits::new().ensure("resultType", "\"complete\"")),
+        0,
+    );
     let chunks = std::iter::once(head.freeze()).chain(std::iter::repeat_n(chunk, 49));
     for chunk in chunks {
         let mut out: Vec<Bytes> = Vec::new();
         rewriter.feed(&chunk, &mut out).unwrap();
         let last = out.last().unwrap();
-        assert!(chunk.as_ptr_range().contains(&last.as_ptr()), "the data was copied");
+        assert!(
+            chunk.as_ptr_range().contains(&last.as_ptr()),
+            "the data was copied"
+        );
         len += out.iter().map(Bytes::len).sum::<usize>();
     }
     let mut end = BytesMut::new();
-    rewriter.feed(&Bytes::from_static(br#""}]}"#), &mut end).unwrap();
+    rewriter
+        .feed(&Bytes::from_static(br#""}]}"#), &mut end)
+        .unwrap();
     rewriter.finish().unwrap();
-    assert_eq!((len, &end[..]), (36 - 1 + (50 << 20), &br#""}],"resultType":"complete"}"#[..]));
+    assert_eq!(
+        (len, &end[..]),
+        (36 - 1 + (50 << 20), &br#""}],"resultType":"complete"}"#[..])
+    );
 }
 
 #[test]
@@ -270,32 +362,52 @@ fn long_keys_pass_unread_and_long_gaps_are_cut() {
     let gap = " ".repeat(1500);
     for step in [1, 7, 1000, text.len()] {
         let run = |text: &str| {
-            let (mut rewriter, mut out) = (Rewriter::new(Edits::new().remove("a")), BytesMut::new());
+            let (mut rewriter, mut out) =
+                (Rewriter::new(Edits::new().remove("a")), BytesMut::new());
             let raw = Bytes::copy_from_slice(text.as_bytes());
             for at in (0..raw.len()).step_by(step) {
-                rewriter.feed(&raw.slice(at..raw.len().min(at + step)), &mut out).unwrap();
-                assert!(rewriter.held_len() <= 2 * 1024 + step, "held {}", rewriter.held_len());
+                rewriter
+                    .feed(&raw.slice(at..raw.len().min(at + step)), &mut out)
+                    .unwrap();
+                assert!(
+                    rewriter.held_len() <= 2 * 1024 + step,
+                    "held {}",
+                    rewriter.held_len()
+                );
             }
             rewriter.finish().unwrap();
             out
         };
         assert_eq!(run(&text), expected);
-        assert_eq!(run(&format!(r#"{{"x":1{gap},{gap}"y":2{gap}}}"#)), r#"{"x":1,"y":2}"#);
+        assert_eq!(
+            run(&format!(r#"{{"x":1{gap},{gap}"y":2{gap}}}"#)),
+            r#"{"x":1,"y":2}"#
+        );
     }
 }
 
 #[test]
 fn b03_a_named_member_that_comes_twice_is_refused() {
     let text = Bytes::from_static(br#"{"a":1,"\u0061":2,"_meta":{},"_meta":{}}"#);
-    for edits in [Edits::new().remove("a"), Edits::new().observe("a"), Edits::new().meta(MetaEdits::new())] {
+    for edits in [
+        Edits::new().remove("a"),
+        Edits::new().observe("a"),
+        Edits::new().meta(MetaEdits::new()),
+    ] {
         let error = edits.apply(&text).unwrap_err();
-        assert!(matches!(error, SpliceError::Scan(error) if error.kind == ScanErrorKind::DuplicateKey), "{error}");
+        assert!(
+            matches!(error, SpliceError::Scan(error) if error.kind == ScanErrorKind::DuplicateKey),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn b01_limits_hold_while_streaming() {
-    let limits = Limits { max_depth: 8, ..Limits::default() };
+    let limits = Limits {
+        max_depth: 8,
+        ..Limits::default()
+    };
     let run = |text: &str| {
         let mut rewriter = Rewriter::with_limits(Edits::new(), limits);
         for byte in text.bytes() {
@@ -307,7 +419,9 @@ fn b01_limits_hold_while_streaming() {
     assert!(
         matches!(run(r#"{"a":[[[[[[[[1]]]]]]]]}"#), Err(SpliceError::Scan(error)) if error.kind == ScanErrorKind::TooDeep)
     );
-    assert!(matches!(run(r#"{"a":1"#), Err(SpliceError::Scan(error)) if error.kind == ScanErrorKind::UnexpectedEnd));
+    assert!(
+        matches!(run(r#"{"a":1"#), Err(SpliceError::Scan(error)) if error.kind == ScanErrorKind::UnexpectedEnd)
+    );
     for text in ["[]", "1", "\"x\"", "null"] {
         assert_eq!(run(text), Err(SpliceError::NotAnObject));
     }
@@ -315,7 +429,12 @@ fn b01_limits_hold_while_streaming() {
 
 #[test]
 fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
-    let plain = || Edits::new().remove("gone").ensure("a", "1").meta(MetaEdits::new().drop_owned().add("k", "2"));
+    let plain = || {
+        Edits::new()
+            .remove("gone")
+            .ensure("a", "1")
+            .meta(MetaEdits::new().drop_owned().add("k", "2"))
+    };
     for text in [
         "{}",
         " { } ",
@@ -326,17 +445,33 @@ fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
         r#"{"a":0,"b":{"a":1}}"#,
     ] {
         let object = Bytes::from_static(text.as_bytes());
-        assert_eq!(plain().apply_checked(&object).unwrap().0, plain().apply(&object).unwrap().0, "{text}");
+        assert_eq!(
+            plain().apply_checked(&object).unwrap().0,
+            plain().apply(&object).unwrap().0,
+            "{text}"
+        );
     }
     let same = Bytes::from_static(br#"{"content":[]}"#);
-    let (untouched, _) = Edits::new().remove("ttlMs").meta(MetaEdits::new().drop_owned()).apply_checked(&same).unwrap();
-    assert_eq!(untouched.as_ptr(), same.as_ptr(), "what does not change is not copied");
+    let (untouched, _) = Edits::new()
+        .remove("ttlMs")
+        .meta(MetaEdits::new().drop_owned())
+        .apply_checked(&same)
+        .unwrap();
+    assert_eq!(
+        untouched.as_ptr(),
+        same.as_ptr(),
+        "what does not change is not copied"
+    );
 }
 
 #[test]
 fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     const HELD: &[&str] = &["resultType", "_meta"];
-    let edits = || Edits::new().without_variants_of(HELD).set("resultType", &b"1"[..]);
+    let edits = || {
+        Edits::new()
+            .without_variants_of(HELD)
+            .set("resultType", &b"1"[..])
+    };
     let text = "{\"ResultType\":{\"a\":[1]},\"re\u{17f}ultType\":2,\"\\u0052esultType\":3,\"_Meta\":4,\"x\":{\"_META\":5},\"_meta\":6,\"RESULTTYPE\":7}";
     let expected = "{\"x\":{\"_META\":5},\"_meta\":6,\"resultType\":1}";
     assert_eq!(apply(edits(), text), expected);
@@ -350,10 +485,14 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     assert_eq!(out, expected);
     // Without any of them nothing is copied.
     let plain = Bytes::from_static(br#"{"resultType":1,"resultTypes":2,"meta":3}"#);
-    assert_eq!(edits().apply_checked(&plain).unwrap().0.as_ptr(), plain.as_ptr());
+    assert_eq!(
+        edits().apply_checked(&plain).unwrap().0.as_ptr(),
+        plain.as_ptr()
+    );
 }
 
-/// Passes chunks through edits like those of a result, with a late key whose value is the number of chunks so far.
+/// Passes chunks through edits like those of a result, with a late key whose value is the number of
+/// chunks so far.
 fn with_late_key(text: &str, sizes: &[usize]) -> String {
     let mut rewriter = Rewriter::new(Edits::new().meta(MetaEdits::new().drop_owned()));
     let (mut out, mut rest, mut chunks) = (BytesMut::new(), text.as_bytes(), 0);
@@ -361,7 +500,9 @@ fn with_late_key(text: &str, sizes: &[usize]) -> String {
         let (chunk, left) = rest.split_at(size.min(rest.len()));
         chunks += 1;
         rewriter.add_late_meta("dev.weir/cleaned", chunks.to_string().into());
-        rewriter.feed(&Bytes::copy_from_slice(chunk), &mut out).unwrap();
+        rewriter
+            .feed(&Bytes::copy_from_slice(chunk), &mut out)
+            .unwrap();
         rest = left;
     }
     rewriter.finish().unwrap();
@@ -374,11 +515,23 @@ fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
     for (text, expected) in [
         ("{}", r#"{"_meta":{LATE}}"#),
         (r#"{"content":[]} "#, r#"{"content":[],"_meta":{LATE}} "#),
-        (r#"{"content":[], "_meta" : {"a":{"b":1} } }"#, r#"{"content":[], "_meta" : {"a":{"b":1} ,LATE} }"#),
+        (
+            r#"{"content":[], "_meta" : {"a":{"b":1} } }"#,
+            r#"{"content":[], "_meta" : {"a":{"b":1} ,LATE} }"#,
+        ),
         (r#"{"_meta":{}}"#, r#"{"_meta":{LATE}}"#),
-        (r#"{"_meta":{"dev.weir/cleaned":"forged"}}"#, r#"{"_meta":{LATE}}"#),
-        (r#"{"_meta":{"dev.weir/cleaned":7,"a":1},"content":[]}"#, r#"{"_meta":{"a":1},"content":[]}"#),
-        (r#"{"_meta":{},"content":{"_meta":{}}}"#, r#"{"_meta":{},"content":{"_meta":{}}}"#),
+        (
+            r#"{"_meta":{"dev.weir/cleaned":"forged"}}"#,
+            r#"{"_meta":{LATE}}"#,
+        ),
+        (
+            r#"{"_meta":{"dev.weir/cleaned":7,"a":1},"content":[]}"#,
+            r#"{"_meta":{"a":1},"content":[]}"#,
+        ),
+        (
+            r#"{"_meta":{},"content":{"_meta":{}}}"#,
+            r#"{"_meta":{},"content":{"_meta":{}}}"#,
+        ),
         (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
     ] {
         for at in 0..=text.len() {
@@ -386,12 +539,24 @@ fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
             let written = with_late_key(text, &[at]);
             let ends_in_first = text[..at].trim_end().ends_with('}') && at >= text.trim_end().len();
             let value = format!("{late}{}", if ends_in_first { 1 } else { 2 });
-            assert_eq!(written, expected.replace("LATE", &value), "{text} cut at {at}");
+            assert_eq!(
+                written,
+                expected.replace("LATE", &value),
+                "{text} cut at {at}"
+            );
         }
     }
-    assert_eq!(apply(Edits::new().add_meta("k", "1"), r#"{"a":1}"#), r#"{"a":1,"_meta":{"k":1}}"#);
-    let beside = Edits::new().meta(MetaEdits::new().drop_owned()).add_meta("dev.weir/cleaned", "1");
-    assert_eq!(apply(beside, r#"{"_meta":{"dev.weir/cleaned":2}}"#), r#"{"_meta":{"dev.weir/cleaned":1}}"#);
+    assert_eq!(
+        apply(Edits::new().add_meta("k", "1"), r#"{"a":1}"#),
+        r#"{"a":1,"_meta":{"k":1}}"#
+    );
+    let beside = Edits::new()
+        .meta(MetaEdits::new().drop_owned())
+        .add_meta("dev.weir/cleaned", "1");
+    assert_eq!(
+        apply(beside, r#"{"_meta":{"dev.weir/cleaned":2}}"#),
+        r#"{"_meta":{"dev.weir/cleaned":1}}"#
+    );
 }
 
 proptest! {

@@ -46,14 +46,24 @@ impl Texts {
     #[must_use]
     pub fn new(depth: u32) -> Self {
         let lexer = Lexer::new(Limits::upstream(), depth);
-        Self { lexer, path: Vec::new(), key: None, held: None }
+        Self {
+            lexer,
+            path: Vec::new(),
+            key: None,
+            held: None,
+        }
     }
 
     /// Takes the next chunk and emits what is decided.
     ///
     /// # Errors
     /// The bytes so far are not the beginning of a JSON text within [`Limits::upstream`].
-    pub fn feed(&mut self, chunk: &Bytes, retext: &mut impl Retext, out: &mut impl Sink) -> Result<(), ScanError> {
+    pub fn feed(
+        &mut self,
+        chunk: &Bytes,
+        retext: &mut impl Retext,
+        out: &mut impl Sink,
+    ) -> Result<(), ScanError> {
         let mut port = Port::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
@@ -95,8 +105,11 @@ impl Texts {
             Event::KeyEnd => {
                 // Its closing quote was read with it.
                 let key = self.key.take().unwrap_or_default();
-                let key =
-                    if key.len() > LONGEST_KEY { Vec::new() } else { key[..key.len().saturating_sub(1)].to_vec() };
+                let key = if key.len() > LONGEST_KEY {
+                    Vec::new()
+                } else {
+                    key[..key.len().saturating_sub(1)].to_vec()
+                };
                 self.path.pop();
                 self.path.push(Step::Key(key));
             }
@@ -106,7 +119,8 @@ impl Texts {
             Event::ValueStart(_) => {}
             Event::ValueEnd => {
                 if let Some(held) = self.held.take() {
-                    let changed = scan::string(&held).and_then(|text| retext.text(&self.path, &text));
+                    let changed =
+                        scan::string(&held).and_then(|text| retext.text(&self.path, &text));
                     match changed {
                         None => port.put(&held),
                         Some(changed) => {
@@ -142,7 +156,9 @@ mod tests {
         }
 
         fn text(&mut self, path: &[Step], text: &str) -> Option<String> {
-            let Step::At(place) = path[1] else { return None };
+            let Step::At(place) = path[1] else {
+                return None;
+            };
             self.0.push(format!("{place} {text}"));
             (text != "same").then(|| text.to_uppercase())
         }
@@ -157,12 +173,19 @@ mod tests {
         );
         let expected = given.replace(r#""caf\u00e9""#, "\"CAFÉ\"");
         for size in [1, 2, 3, 7, 64, 100_000] {
-            let (mut texts, mut upper, mut out) = (Texts::new(4), Upper::default(), bytes::BytesMut::new());
+            let (mut texts, mut upper, mut out) =
+                (Texts::new(4), Upper::default(), bytes::BytesMut::new());
             for chunk in given.as_bytes().chunks(size) {
-                texts.feed(&Bytes::copy_from_slice(chunk), &mut upper, &mut out).unwrap();
+                texts
+                    .feed(&Bytes::copy_from_slice(chunk), &mut upper, &mut out)
+                    .unwrap();
             }
             assert!(texts.rest().is_empty());
-            assert_eq!(String::from_utf8_lossy(&out), expected, "in pieces of {size}");
+            assert_eq!(
+                String::from_utf8_lossy(&out),
+                expected,
+                "in pieces of {size}"
+            );
             assert_eq!(upper.0, ["0 café", "3 same"]);
         }
     }

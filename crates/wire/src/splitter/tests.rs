@@ -65,28 +65,47 @@ fn in_one(text: &str) -> Result<Outcome, SplitError> {
 }
 
 fn bytewise(text: &str) -> Result<Outcome, SplitError> {
-    let pieces: Vec<Bytes> = text.as_bytes().chunks(1).map(Bytes::copy_from_slice).collect();
+    let pieces: Vec<Bytes> = text
+        .as_bytes()
+        .chunks(1)
+        .map(Bytes::copy_from_slice)
+        .collect();
     split(CAPS, &pieces)
 }
 
 /// A response with its members in any order.
 fn response() -> impl Strategy<Value = (String, String)> {
     let result = testing::object_of(
-        &["content", "resultType", "structuredContent", "_meta", "result", "id", "taskId", "requestState"],
+        &[
+            "content",
+            "resultType",
+            "structuredContent",
+            "_meta",
+            "result",
+            "id",
+            "taskId",
+            "requestState",
+        ],
         testing::value().boxed(),
     );
-    (result, Just(vec!["jsonrpc", "id", "result", "x"]).prop_shuffle(), testing::value()).prop_flat_map(
-        |(result, order, extra)| {
+    (
+        result,
+        Just(vec!["jsonrpc", "id", "result", "x"]).prop_shuffle(),
+        testing::value(),
+    )
+        .prop_flat_map(|(result, order, extra)| {
             let value = |name: &str| match name {
                 "jsonrpc" => "\"2.0\"".to_owned(),
                 "id" => "7".to_owned(),
                 "result" => result.clone(),
                 _ => extra.clone(),
             };
-            let members = order.iter().map(|name| ((*name).to_owned(), value(name))).collect();
+            let members = order
+                .iter()
+                .map(|name| ((*name).to_owned(), value(name)))
+                .collect();
             (testing::object(members), Just(result.clone()))
-        },
-    )
+        })
 }
 
 proptest! {
@@ -130,8 +149,13 @@ proptest! {
 #[test]
 fn messages_without_a_result_come_whole_and_uncopied() {
     let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}"#);
-    let Outcome::Whole(whole) = split(CAPS, std::slice::from_ref(&raw)).unwrap() else { panic!("split") };
-    assert!(std::ptr::eq(whole.as_ptr(), raw.as_ptr()), "the message was copied");
+    let Outcome::Whole(whole) = split(CAPS, std::slice::from_ref(&raw)).unwrap() else {
+        panic!("split")
+    };
+    assert!(
+        std::ptr::eq(whole.as_ptr(), raw.as_ptr()),
+        "the message was copied"
+    );
 }
 
 #[test]
@@ -140,7 +164,10 @@ fn the_result_is_given_wherever_the_id_stands() {
     for text in [
         format!(r#"{{"jsonrpc":"2.0","id":"q","result":{body}}}"#),
         format!(r#"{{"result":{body},"jsonrpc":"2.0","id":"q"}}"#),
-        format!(r#" {{ "junk":"{}" , "re\u0073ult" : {body} , "id":"q","jsonrpc":"2.0" }} "#, "y".repeat(100)),
+        format!(
+            r#" {{ "junk":"{}" , "re\u0073ult" : {body} , "id":"q","jsonrpc":"2.0" }} "#,
+            "y".repeat(100)
+        ),
     ] {
         for outcome in [in_one(&text), bytewise(&text)] {
             let expected = Outcome::Response {
@@ -165,15 +192,25 @@ fn whose_answer_it_is_and_its_type_are_known_as_soon_as_they_were_read() {
         r#"7"#,
         r#","x":{"id":8}}"#,
     ] {
-        splitter.feed(&Bytes::from_static(piece.as_bytes()), &mut Vec::new()).unwrap();
+        splitter
+            .feed(&Bytes::from_static(piece.as_bytes()), &mut Vec::new())
+            .unwrap();
         let id = splitter.id().map(|id| id.and_then(RequestId::as_integer));
         seen.push((splitter.result_type().map(<[u8]>::to_vec), id));
     }
     let typed = Some(br#""complete""#.to_vec());
-    let expected = [(None, None), (None, None), (typed.clone(), None), (typed.clone(), None), (typed, Some(Some(7)))];
+    let expected = [
+        (None, None),
+        (None, None),
+        (typed.clone(), None),
+        (typed.clone(), None),
+        (typed, Some(Some(7))),
+    ];
     assert_eq!(seen, expected);
     let mut splitter = ReplySplitter::new(CAPS);
-    splitter.feed(&Bytes::from_static(br#"{"id":{"a":1},"#), &mut Vec::new()).unwrap();
+    splitter
+        .feed(&Bytes::from_static(br#"{"id":{"a":1},"#), &mut Vec::new())
+        .unwrap();
     assert_eq!(splitter.id(), Some(None), "an id that is none");
 }
 
@@ -181,10 +218,22 @@ fn whose_answer_it_is_and_its_type_are_known_as_soon_as_they_were_read() {
 fn what_decides_comes_last_and_commas_fit() {
     for (from, to) in [
         ("{}", "{}"),
-        (r#"{"resultType":"complete"}"#, r#"{"resultType":"complete"}"#),
-        (r#"{ "resultType" : "complete" , "a" : 1 }"#, r#"{  "a" : 1,"resultType":"complete"}"#),
-        (r#"{"a":1,"_meta":{"b":[1]},"c":2,"taskId":"t"}"#, r#"{"a":1,"c":2,"taskId":"t","_meta":{"b":[1]}}"#),
-        (r#"{"x":{"_meta":1},"inputRequests":5}"#, r#"{"x":{"_meta":1},"inputRequests":5}"#),
+        (
+            r#"{"resultType":"complete"}"#,
+            r#"{"resultType":"complete"}"#,
+        ),
+        (
+            r#"{ "resultType" : "complete" , "a" : 1 }"#,
+            r#"{  "a" : 1,"resultType":"complete"}"#,
+        ),
+        (
+            r#"{"a":1,"_meta":{"b":[1]},"c":2,"taskId":"t"}"#,
+            r#"{"a":1,"c":2,"taskId":"t","_meta":{"b":[1]}}"#,
+        ),
+        (
+            r#"{"x":{"_meta":1},"inputRequests":5}"#,
+            r#"{"x":{"_meta":1},"inputRequests":5}"#,
+        ),
     ] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{from}}}"#);
         for outcome in [in_one(&text), bytewise(&text)] {
@@ -196,13 +245,22 @@ fn what_decides_comes_last_and_commas_fit() {
 #[test]
 fn other_large_messages_are_kept_up_to_a_cap() {
     let note = |len: usize| {
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{}"}}}}"#, "x".repeat(len))
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{}"}}}}"#,
+            "x".repeat(len)
+        )
     };
-    assert_eq!(in_one(&note(100)).unwrap(), Outcome::Whole(note(100).into()));
+    assert_eq!(
+        in_one(&note(100)).unwrap(),
+        Outcome::Whole(note(100).into())
+    );
     for text in [
         note(300),
         format!("[{}]", note(300)),
-        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":1,"message":"{}"}}}}"#, "x".repeat(300)),
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":1,"message":"{}"}}}}"#,
+            "x".repeat(300)
+        ),
     ] {
         assert_eq!(in_one(&text), Err(SplitError::TooLong));
         assert_eq!(bytewise(&text), Err(SplitError::TooLong));
@@ -212,14 +270,26 @@ fn other_large_messages_are_kept_up_to_a_cap() {
 #[test]
 fn nothing_large_hides_behind_a_result_or_among_what_is_withheld() {
     for text in [
-        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"y"}},"x":"{}"}}"#, "x".repeat(300)),
-        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"_meta":{{"x":"{}"}}}}}}"#, "x".repeat(300)),
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"y"}},"x":"{}"}}"#,
+            "x".repeat(300)
+        ),
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"_meta":{{"x":"{}"}}}}}}"#,
+            "x".repeat(300)
+        ),
     ] {
         assert_eq!(in_one(&text), Err(SplitError::TooLong));
         assert_eq!(bytewise(&text), Err(SplitError::TooLong));
     }
-    let total = SplitCaps { max_total: 400, ..CAPS };
-    let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"{}"}}}}"#, "y".repeat(400));
+    let total = SplitCaps {
+        max_total: 400,
+        ..CAPS
+    };
+    let text = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"{}"}}}}"#,
+        "y".repeat(400)
+    );
     assert_eq!(split(total, &[text.into()]), Err(SplitError::TooLong));
 }
 
@@ -236,8 +306,12 @@ fn the_rest_of_a_message_is_checked() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body},"method":"a"}}"#),
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body}}}x"#),
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body}"#),
-        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}]}}"#, &body[..body.len() - 1]),
-        r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","resultT\u0079pe":"task"}}"#.to_owned(),
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{}]}}"#,
+            &body[..body.len() - 1]
+        ),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","resultT\u0079pe":"task"}}"#
+            .to_owned(),
         r#"{"jsonrpc":"2.0","id":1,"result":{"_meta":{},"a":1,"_meta":{}}}"#.to_owned(),
     ] {
         assert!(in_one(&text).is_err(), "{text}");
@@ -249,16 +323,26 @@ fn the_rest_of_a_message_is_checked() {
 fn b01_b06_depth_and_utf8_hold_inside_a_result() {
     let text = |depth: usize| {
         let pad = "x".repeat(100);
-        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"p":"{pad}","a":{}{}}}}}"#, "[".repeat(depth), "]".repeat(depth))
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"p":"{pad}","a":{}{}}}}}"#,
+            "[".repeat(depth),
+            "]".repeat(depth)
+        )
     };
     assert!(bytewise(&text(62)).is_ok());
-    assert!(matches!(bytewise(&text(63)), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::TooDeep));
-    assert!(matches!(in_one(&text(5_000)), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::TooDeep));
+    assert!(
+        matches!(bytewise(&text(63)), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::TooDeep)
+    );
+    assert!(
+        matches!(in_one(&text(5_000)), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::TooDeep)
+    );
 
     let mut bytes = text(1).into_bytes();
     bytes[60] = 0xe2;
     let pieces: Vec<Bytes> = bytes.chunks(1).map(Bytes::copy_from_slice).collect();
-    assert!(matches!(split(CAPS, &pieces), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::NotUtf8));
+    assert!(
+        matches!(split(CAPS, &pieces), Err(SplitError::Scan(error)) if error.kind == ScanErrorKind::NotUtf8)
+    );
 }
 
 #[test]
@@ -272,14 +356,21 @@ fn a_character_may_be_cut_by_a_chunk() {
 fn fifty_mebibytes_pass_in_bounded_memory() {
     let mut splitter = ReplySplitter::new(SplitCaps::default());
     let (mut out, mut len) = (Vec::new(), 0);
-    splitter.feed(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"text":""#), &mut out).unwrap();
+    splitter
+        .feed(
+            &Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"text":""#),
+            &mut out,
+        )
+        .unwrap();
     let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
     for _ in 0..800 {
         splitter.feed(&chunk, &mut out).unwrap();
         assert!(splitter.held() < 1024);
         len += out.drain(..).map(|piece| piece.len()).sum::<usize>();
     }
-    splitter.feed(&Bytes::from_static(b"\"}}"), &mut out).unwrap();
+    splitter
+        .feed(&Bytes::from_static(b"\"}}"), &mut out)
+        .unwrap();
     len += out.concat().len();
     assert!(matches!(splitter.finish(), Ok(Split::Response(_))));
     assert_eq!(len, 10 + (50 << 20));

@@ -62,7 +62,9 @@ impl Withholding {
                 self.passed.end = range.end;
             }
             Mode::Drop => {}
-            Mode::Keep(at) => self.kept[at].get_or_insert_default().extend_from_slice(&chunk[range]),
+            Mode::Keep(at) => self.kept[at]
+                .get_or_insert_default()
+                .extend_from_slice(&chunk[range]),
             Mode::Hold => {
                 // A key too long to be one of ours is decided before its end.
                 if self.held.extend(&chunk[range]).is_break() {
@@ -84,7 +86,9 @@ impl Withholding {
             Event::Open => self.await_member(),
             Event::KeyStart => self.held.key_starts(),
             Event::KeyEnd => {
-                let Some(key) = self.held.key() else { return Ok(()) };
+                let Some(key) = self.held.key() else {
+                    return Ok(());
+                };
                 let Some(at) = WITHHELD.iter().position(|name| key.eq_str(name)) else {
                     self.give(chunk, out);
                     return Ok(());

@@ -13,14 +13,18 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { max_event: 64 * 1024 * 1024, max_field: 64 * 1024 }
+        Self {
+            max_event: 64 * 1024 * 1024,
+            max_field: 64 * 1024,
+        }
     }
 }
 
 /// A piece of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SseItem {
-    /// The next bytes of the current event's data; never empty. Between two `data` lines comes a chunk of one newline.
+    /// The next bytes of the current event's data; never empty. Between two `data` lines comes a
+    /// chunk of one newline.
     Data(Bytes),
     /// The current event is complete.
     End {
@@ -28,7 +32,8 @@ pub enum SseItem {
         event: Option<String>,
         /// Its id, where this very event gave one; empty resets the last id.
         id: Option<String>,
-        /// Whether it had a `data` line. An event without one is not dispatched to anybody; only its id counts.
+        /// Whether it had a `data` line. An event without one is not dispatched to anybody; only
+        /// its id counts.
         has_data: bool,
     },
     /// Reconnect after this many milliseconds.
@@ -114,8 +119,8 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes off the front of `input` up to the next item. `None` means that `input` is empty now and more is needed; so call it
-    /// in a loop until then.
+    /// Takes bytes off the front of `input` up to the next item. `None` means that `input` is empty
+    /// now and more is needed; so call it in a loop until then.
     ///
     /// # Errors
     /// When a cap is exceeded, or a field other than `data` is not UTF-8 (data is not checked).
@@ -125,7 +130,9 @@ impl Decoder {
                 self.newline_due = false;
                 return Ok(Some(SseItem::Data(Bytes::from_static(b"\n"))));
             }
-            let Some(&byte) = input.first() else { return Ok(None) };
+            let Some(&byte) = input.first() else {
+                return Ok(None);
+            };
             let end_of_line = byte == b'\n' || byte == b'\r';
             if std::mem::take(&mut self.after_cr) && byte == b'\n' {
                 input.advance(1);
@@ -134,12 +141,20 @@ impl Decoder {
             let item = match self.place {
                 Place::Mark(seen) if byte == BYTE_ORDER_MARK[seen] => {
                     input.advance(1);
-                    self.place = if seen == 2 { Place::Name } else { Place::Mark(seen + 1) };
+                    self.place = if seen == 2 {
+                        Place::Name
+                    } else {
+                        Place::Mark(seen + 1)
+                    };
                     None
                 }
                 // Half a mark is the beginning of some name, and of none that is known.
                 Place::Mark(seen) => {
-                    self.place = if seen == 0 { Place::Name } else { Place::Value(Field::Unknown) };
+                    self.place = if seen == 0 {
+                        Place::Name
+                    } else {
+                        Place::Value(Field::Unknown)
+                    };
                     None
                 }
                 _ if end_of_line => {
@@ -167,11 +182,12 @@ impl Decoder {
         }
     }
 
-    /// Whether the stream stands between two events. Where it does not when the stream ends, the last event is lost: an unfinished event
-    /// does not count.
+    /// Whether the stream stands between two events. Where it does not when the stream ends, the
+    /// last event is lost: an unfinished event does not count.
     #[must_use]
     pub fn is_between_events(&self) -> bool {
-        let fresh = matches!(self.place, Place::Mark(_)) || self.place == Place::Name && self.name_len == 0;
+        let fresh =
+            matches!(self.place, Place::Mark(_)) || self.place == Place::Name && self.name_len == 0;
         fresh && self.data_lines == 0 && self.event.is_none() && self.id.is_none()
     }
 
@@ -211,7 +227,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn value_bytes(&mut self, field: Field, input: &mut Bytes) -> Result<Option<SseItem>, SseError> {
+    fn value_bytes(
+        &mut self,
+        field: Field,
+        input: &mut Bytes,
+    ) -> Result<Option<SseItem>, SseError> {
         let len = memchr::memchr2(b'\n', b'\r', input).unwrap_or(input.len());
         let chunk = input.split_to(len);
         match field {
@@ -266,7 +286,11 @@ impl Decoder {
         let has_data = std::mem::take(&mut self.data_lines) > 0;
         self.data_len = 0;
         let (event, id) = (self.event.take(), self.id.take());
-        (has_data || event.is_some() || id.is_some()).then_some(SseItem::End { event, id, has_data })
+        (has_data || event.is_some() || id.is_some()).then_some(SseItem::End {
+            event,
+            id,
+            has_data,
+        })
     }
 
     fn take_value(&mut self) -> Result<String, SseError> {
@@ -275,6 +299,10 @@ impl Decoder {
 
     fn count_data(&mut self, len: u64) -> Result<(), SseError> {
         self.data_len += len;
-        if self.data_len > self.caps.max_event { Err(SseError::EventTooLarge) } else { Ok(()) }
+        if self.data_len > self.caps.max_event {
+            Err(SseError::EventTooLarge)
+        } else {
+            Ok(())
+        }
     }
 }

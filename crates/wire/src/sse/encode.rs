@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Appends one event. Line breaks in `data` become further `data` lines, so nothing in it can begin a field or end the event; `id` loses
-/// line breaks and NUL. `retry` is in milliseconds.
+/// Appends one event. Line breaks in `data` become further `data` lines, so nothing in it can begin
+/// a field or end the event; `id` loses line breaks and NUL. `retry` is in milliseconds.
 pub fn write_event(out: &mut BytesMut, id: Option<&str>, retry: Option<u64>, data: &[u8]) {
     out.reserve(data.len() + 64);
     head(out, id, retry);
@@ -28,7 +28,13 @@ pub fn write_retry(out: &mut BytesMut, millis: u64) {
 /// Appends a comment line (a keep-alive). Line breaks in `text` become spaces.
 pub fn write_comment(out: &mut BytesMut, text: &str) {
     out.put_u8(b':');
-    out.extend(text.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+    out.extend(text.bytes().map(|byte| {
+        if matches!(byte, b'\n' | b'\r') {
+            b' '
+        } else {
+            byte
+        }
+    }));
     out.put_slice(b"\n\n");
 }
 
@@ -60,7 +66,8 @@ impl StreamEncoder {
         out.freeze()
     }
 
-    /// Passes data on to `out`; line breaks become further `data` lines, also where CR and LF come in two chunks.
+    /// Passes data on to `out`; line breaks become further `data` lines, also where CR and LF come
+    /// in two chunks.
     pub fn data(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) {
         if std::mem::take(&mut self.after_cr) && chunk.first() == Some(&b'\n') {
             let _rest_of_break = chunk.split_to(1);

@@ -16,14 +16,18 @@ fn events(stream: &[u8]) -> (Vec<Event>, bool) {
 }
 
 fn message(data: &str) -> Event {
-    Event::Message { event: None, id: None, data: Bytes::copy_from_slice(data.as_bytes()) }
+    Event::Message {
+        event: None,
+        id: None,
+        data: Bytes::copy_from_slice(data.as_bytes()),
+    }
 }
 
 /// Bytes that make streams likely.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(vec![
-        "data", "event", "id", "retry", "x", ":", ": ", " ", "\n", "\r", "\r\n", "\n\n", "\u{feff}", "a", "\0", "17",
-        "{}", "data:", "datas:",
+        "data", "event", "id", "retry", "x", ":", ": ", " ", "\n", "\r", "\r\n", "\n\n",
+        "\u{feff}", "a", "\0", "17", "{}", "data:", "datas:",
     ]);
     prop_oneof![
         3 => vec(word, 0..40).prop_map(|words| words.concat().into_bytes()),
@@ -127,14 +131,26 @@ fn a_large_data_line_passes_as_slices_of_the_input() {
     for _ in 0..50 {
         let chunk = Bytes::from(vec![b'x'; 1 << 20]);
         let mut input = chunk.clone();
-        let Ok(Some(SseItem::Data(data))) = decoder.feed(&mut input) else { panic!("no data") };
-        assert!(std::ptr::eq(data.as_ptr(), chunk.as_ptr()), "the data was copied");
+        let Ok(Some(SseItem::Data(data))) = decoder.feed(&mut input) else {
+            panic!("no data")
+        };
+        assert!(
+            std::ptr::eq(data.as_ptr(), chunk.as_ptr()),
+            "the data was copied"
+        );
         assert_eq!(decoder.feed(&mut input), Ok(None));
         seen += data.len();
     }
     assert_eq!(seen, 50 << 20);
-    let end = SseItem::End { event: None, id: None, has_data: true };
-    assert_eq!(decoder.feed(&mut Bytes::from_static(b"\n\n")), Ok(Some(end)));
+    let end = SseItem::End {
+        event: None,
+        id: None,
+        has_data: true,
+    };
+    assert_eq!(
+        decoder.feed(&mut Bytes::from_static(b"\n\n")),
+        Ok(Some(end))
+    );
 }
 
 #[test]
@@ -150,15 +166,27 @@ fn caps_hold() {
             }
         }
     };
-    let caps = Caps { max_event: 5, max_field: 3 };
+    let caps = Caps {
+        max_event: 5,
+        max_field: 3,
+    };
     assert_eq!(run(caps, "data: abcde\n\ndata: ab\ndata: cd\n\n"), Ok(()));
     assert_eq!(run(caps, "data: abcdef\n\n"), Err(SseError::EventTooLarge));
-    assert_eq!(run(caps, "data: abc\ndata: cd\n\n"), Err(SseError::EventTooLarge));
-    assert_eq!(run(caps, "data\ndata\ndata\ndata\ndata\ndata\ndata\n"), Err(SseError::EventTooLarge));
+    assert_eq!(
+        run(caps, "data: abc\ndata: cd\n\n"),
+        Err(SseError::EventTooLarge)
+    );
+    assert_eq!(
+        run(caps, "data\ndata\ndata\ndata\ndata\ndata\ndata\n"),
+        Err(SseError::EventTooLarge)
+    );
     assert_eq!(run(caps, "id: abc\nevent: abc\n\n"), Ok(()));
     assert_eq!(run(caps, "id: abcd\n"), Err(SseError::FieldTooLong));
     assert_eq!(run(caps, "event: abcd\n"), Err(SseError::FieldTooLong));
-    assert_eq!(run(caps, ": a comment may be long\nso-may: an unknown field\n"), Ok(()));
+    assert_eq!(
+        run(caps, ": a comment may be long\nso-may: an unknown field\n"),
+        Ok(())
+    );
     let mut input = Bytes::from_static(b"id: \xff\n");
     assert_eq!(Decoder::new(caps).feed(&mut input), Err(SseError::NotUtf8));
 }
@@ -166,14 +194,27 @@ fn caps_hold() {
 #[test]
 fn d20_data_cannot_begin_a_field_or_end_an_event() {
     let mut out = BytesMut::new();
-    write_event(&mut out, Some("1\nid: 2\0"), Some(5), b"a\n\nevent: evil\rid: 9\r\n\r\ndata: b");
+    write_event(
+        &mut out,
+        Some("1\nid: 2\0"),
+        Some(5),
+        b"a\n\nevent: evil\rid: 9\r\n\r\ndata: b",
+    );
     write_comment(&mut out, "ping\n\ndata: evil");
     let (found, between) = events(&out);
     let data = Bytes::from_static(b"a\n\nevent: evil\nid: 9\n\ndata: b");
     assert!(between);
     assert_eq!(
         found,
-        [Event::Retry(5), Event::Message { event: None, id: Some("1id: 2".into()), data }, Event::Comment]
+        [
+            Event::Retry(5),
+            Event::Message {
+                event: None,
+                id: Some("1id: 2".into()),
+                data
+            },
+            Event::Comment
+        ]
     );
 }
 
@@ -184,5 +225,8 @@ fn an_event_is_written_as_expected() {
     write_event(&mut out, Some("7"), Some(1500), b"");
     write_comment(&mut out, "");
     write_retry(&mut out, 7);
-    assert_eq!(out, "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\n");
+    assert_eq!(
+        out,
+        "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\n"
+    );
 }

@@ -24,7 +24,8 @@ pub enum Event {
     Comment,
 }
 
-/// A [`Decoder`] for streams of small events: holds the data of one event, at most [`Caps::max_event`] bytes.
+/// A [`Decoder`] for streams of small events: holds the data of one event, at most
+/// [`Caps::max_event`] bytes.
 #[derive(Debug)]
 pub struct EventDecoder {
     decoder: Decoder,
@@ -36,10 +37,15 @@ impl EventDecoder {
     /// A decoder at the start of a stream.
     #[must_use]
     pub fn new(caps: Caps) -> Self {
-        Self { decoder: Decoder::new(caps), first: Bytes::new(), rest: BytesMut::new() }
+        Self {
+            decoder: Decoder::new(caps),
+            first: Bytes::new(),
+            rest: BytesMut::new(),
+        }
     }
 
-    /// Takes bytes off the front of `input` up to the end of the next event; `None` means that more is needed.
+    /// Takes bytes off the front of `input` up to the end of the next event; `None` means that more
+    /// is needed.
     ///
     /// # Errors
     /// As [`Decoder::feed`].
@@ -47,8 +53,16 @@ impl EventDecoder {
         while let Some(item) = self.decoder.feed(input)? {
             match item {
                 SseItem::Data(chunk) => self.push(chunk),
-                SseItem::End { event, id, has_data: true } => {
-                    return Ok(Some(Event::Message { event, id, data: self.take() }));
+                SseItem::End {
+                    event,
+                    id,
+                    has_data: true,
+                } => {
+                    return Ok(Some(Event::Message {
+                        event,
+                        id,
+                        data: self.take(),
+                    }));
                 }
                 SseItem::End { id: Some(id), .. } => return Ok(Some(Event::Id(id))),
                 SseItem::End { .. } => {}
@@ -71,11 +85,16 @@ impl EventDecoder {
             self.first = chunk;
             return;
         }
-        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+        self.rest
+            .extend_from_slice(&std::mem::take(&mut self.first));
         self.rest.extend_from_slice(&chunk);
     }
 
     fn take(&mut self) -> Bytes {
-        if self.rest.is_empty() { std::mem::take(&mut self.first) } else { self.rest.split().freeze() }
+        if self.rest.is_empty() {
+            std::mem::take(&mut self.first)
+        } else {
+            self.rest.split().freeze()
+        }
     }
 }

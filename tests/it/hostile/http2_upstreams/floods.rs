@@ -10,11 +10,19 @@ fn endless(frame: &[u8]) -> H2Act {
 /// Frames that are written without end once a call has come, and make the call wait.
 async fn flood(name: &str, of: impl Fn(&H2Request) -> Vec<u8> + Send + Sync + 'static) {
     // The limit between two signs of life would end the call before anything else does.
-    let scene = Scene::with(H2Plan::on_calls(move |request| vec![endless(&of(request))]), "15s").await;
+    let scene = Scene::with(
+        H2Plan::on_calls(move |request| vec![endless(&of(request))]),
+        "15s",
+    )
+    .await;
     let answers = scene.attacked(name, json!({})).await;
     answers.iter().for_each(|answer| failed(name, answer));
     // One connection for each call, and those for lists.
-    assert!(scene.bad.accepted() <= 2 * (AT_ONCE + AFTER) + 8, "{name}: {} connections", scene.bad.accepted());
+    assert!(
+        scene.bad.accepted() <= 2 * (AT_ONCE + AFTER) + 8,
+        "{name}: {} connections",
+        scene.bad.accepted()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +36,10 @@ pub(super) async fn interim_answers_without_end_are_no_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn small_interim_answers_without_end_are_no_answer() {
-    flood("small interim answers", |request| answer_head(request.stream, "100", &[])).await;
+    flood("small interim answers", |request| {
+        answer_head(request.stream, "100", &[])
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +49,10 @@ pub(super) async fn a_header_block_without_end_is_no_answer() {
         "a header block without end",
         H2Plan::on_calls(move |request| {
             let more = frame(CONTINUATION, 0, request.stream, &block);
-            vec![write(frame(HEADERS, 0, request.stream, &block)), H2Act::Endless(more.into())]
+            vec![
+                write(frame(HEADERS, 0, request.stream, &block)),
+                H2Act::Endless(more.into()),
+            ]
         }),
     )
     .await;
@@ -46,7 +60,10 @@ pub(super) async fn a_header_block_without_end_is_no_answer() {
         "empty continuations without end",
         H2Plan::on_calls(|request| {
             let first = frame(HEADERS, 0, request.stream, &answer_block("200", &[]));
-            vec![write(first), endless(&frame(CONTINUATION, 0, request.stream, b""))]
+            vec![
+                write(first),
+                endless(&frame(CONTINUATION, 0, request.stream, b"")),
+            ]
         }),
     )
     .await;
@@ -59,39 +76,66 @@ pub(super) async fn pings_without_end_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn settings_without_end_end_the_connection() {
-    flood("settings", |_| frame(SETTINGS, 0, 0, b"\x00\x04\x00\x01\x00\x00")).await;
+    flood("settings", |_| {
+        frame(SETTINGS, 0, 0, b"\x00\x04\x00\x01\x00\x00")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn window_updates_without_end_end_the_connection() {
     flood("window updates", |request| {
-        [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), frame(WINDOW_UPDATE, 0, request.stream, &[0, 0, 0, 1])].concat()
+        [
+            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+            frame(WINDOW_UPDATE, 0, request.stream, &[0, 0, 0, 1]),
+        ]
+        .concat()
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn frames_of_no_meaning_without_end_end_the_connection() {
-    flood("frames of unknown types", |_| frame(0xfa, 0xff, 0, b"unknown")).await;
-    flood("priorities", |request| frame(PRIORITY, 0, request.stream + 2, &[0, 0, 0, 0, 7])).await;
+    flood("frames of unknown types", |_| {
+        frame(0xfa, 0xff, 0, b"unknown")
+    })
+    .await;
+    flood("priorities", |request| {
+        frame(PRIORITY, 0, request.stream + 2, &[0, 0, 0, 0, 7])
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn empty_data_without_end_end_the_connection() {
     flood("empty DATA", |request| frame(DATA, 0, request.stream, b"")).await;
     let begun = |request: &H2Request| {
-        let begin = answer_head(request.stream, "200", &[("content-type", "application/json")]);
+        let begin = answer_head(
+            request.stream,
+            "200",
+            &[("content-type", "application/json")],
+        );
         // The flag PADDED: a length, and so much padding behind no data.
-        vec![write(begin), endless(&frame(DATA, 8, request.stream, b"\x01\x00"))]
+        vec![
+            write(begin),
+            endless(&frame(DATA, 8, request.stream, b"\x01\x00")),
+        ]
     };
     let scene = Scene::with(H2Plan::on_calls(begun), "15s").await;
     let name = "padding alone";
-    scene.attacked(name, json!({})).await.iter().for_each(|answer| failed(name, answer));
+    scene
+        .attacked(name, json!({}))
+        .await
+        .iter()
+        .for_each(|answer| failed(name, answer));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn resets_of_streams_without_end_end_the_connection() {
-    flood("resets", |request| frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())).await;
+    flood("resets", |request| {
+        frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,10 +146,22 @@ pub(super) async fn every_request_reset_is_sent_at_most_twice() {
         ("each request calmed", ENHANCE_YOUR_CALM),
         ("each request reset without error", 0),
     ] {
-        let reset = move |request: &H2Request| vec![write(frame(RST_STREAM, 0, request.stream, &code.to_be_bytes()))];
+        let reset = move |request: &H2Request| {
+            vec![write(frame(
+                RST_STREAM,
+                0,
+                request.stream,
+                &code.to_be_bytes(),
+            ))]
+        };
         let scene = fails(name, H2Plan::on_calls(reset)).await;
         let most = if code == REFUSED_STREAM { 2 } else { 1 } * (AT_ONCE + AFTER);
-        assert!(scene.bad.calls() <= most, "{name}: {} requests for {} calls", scene.bad.calls(), AT_ONCE + AFTER);
+        assert!(
+            scene.bad.calls() <= most,
+            "{name}: {} requests for {} calls",
+            scene.bad.calls(),
+            AT_ONCE + AFTER
+        );
     }
 }
 
@@ -131,7 +187,11 @@ pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
         };
         let scene = fails(name, H2Plan::on_calls(away)).await;
         let most = 4 * (AT_ONCE + AFTER) + 8;
-        assert!(scene.bad.accepted() <= most, "{name}: {} connections", scene.bad.accepted());
+        assert!(
+            scene.bad.accepted() <= most,
+            "{name}: {} connections",
+            scene.bad.accepted()
+        );
     }
     // From the first byte on, so that weir's own requests meet it, too.
     let name = "sent away at once";
@@ -146,18 +206,31 @@ pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
     let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
     // At least a second.
     bystander.calls(200).await;
-    bystander.finish("an upstream over HTTP/2: sent away at once, and not called").await.none_refused();
+    bystander
+        .finish("an upstream over HTTP/2: sent away at once, and not called")
+        .await
+        .none_refused();
     let more = scene.bad.accepted() - before;
     assert!(more <= 30, "{more} connections that nobody asked for");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
-    let none = [MAX_CONCURRENT_STREAMS.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
+    let none = [
+        MAX_CONCURRENT_STREAMS.to_be_bytes().as_slice(),
+        &0u32.to_be_bytes(),
+    ]
+    .concat();
     // Once its tools are known; a server that takes none from the begin has no tools.
     let refuse = move |request: &H2Request| {
         let cancel = CANCEL.to_be_bytes();
-        vec![write([frame(SETTINGS, 0, 0, &none), frame(RST_STREAM, 0, request.stream, &cancel)].concat())]
+        vec![write(
+            [
+                frame(SETTINGS, 0, 0, &none),
+                frame(RST_STREAM, 0, request.stream, &cancel),
+            ]
+            .concat(),
+        )]
     };
     let scene = fails("no streams at once", H2Plan::on_calls(refuse)).await;
     // Callers that leave, each with a large request: what nobody waits for is not kept.
@@ -176,19 +249,33 @@ pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
     }
     let most = before + (64 << 20);
     let memory = || scene.weir.memory();
-    tokio::task::block_in_place(|| until("memory to be given back", || (memory() <= most).then_some(())));
+    tokio::task::block_in_place(|| {
+        until("memory to be given back", || {
+            (memory() <= most).then_some(())
+        })
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 pub(super) async fn a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline() {
-    let none = [INITIAL_WINDOW_SIZE.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
+    let none = [
+        INITIAL_WINDOW_SIZE.to_be_bytes().as_slice(),
+        &0u32.to_be_bytes(),
+    ]
+    .concat();
     let name = "no window";
     let scene = Scene::new(H2Plan::on_calls(move |request| {
         vec![write(
-            [frame(SETTINGS, 0, 0, &none), frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())].concat(),
+            [
+                frame(SETTINGS, 0, 0, &none),
+                frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes()),
+            ]
+            .concat(),
         )]
     }))
     .await;
-    let answers = scene.attacked(name, json!({ "text": "x".repeat(200_000) })).await;
+    let answers = scene
+        .attacked(name, json!({ "text": "x".repeat(200_000) }))
+        .await;
     answers.iter().for_each(|answer| failed(name, answer));
 }

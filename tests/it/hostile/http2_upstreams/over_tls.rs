@@ -1,4 +1,5 @@
-//! The same attacks behind TLS, where a server chooses HTTP/2 in the handshake and other code of weir's makes the connection.
+//! The same attacks behind TLS, where a server chooses HTTP/2 in the handshake and other code of
+//! weir's makes the connection.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -29,14 +30,19 @@ pub(super) fn label() -> &'static str {
 fn identity() -> &'static (PathBuf, TlsAcceptor) {
     static IDENTITY: OnceLock<(PathBuf, TlsAcceptor)> = OnceLock::new();
     IDENTITY.get_or_init(|| {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let file = fresh_path("over-tls.pem");
         std::fs::write(&file, cert.pem()).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let mut config = config.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let mut config = config
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         (file, TlsAcceptor::from(Arc::new(config)))
     })
@@ -49,7 +55,8 @@ pub(super) async fn start(plan: H2Plan) -> (H2Server, Value) {
         Box::pin(async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn Wire>) })
     };
     let bad = H2Server::wrapped(&["t"], plan, Box::new(wrap)).await;
-    let upstream = json!({ "url": format!("https://localhost:{}/mcp", bad.port()), "ca_file": file });
+    let upstream =
+        json!({ "url": format!("https://localhost:{}/mcp", bad.port()), "ca_file": file });
     (bad, upstream)
 }
 
@@ -97,7 +104,10 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
         ("a silent handshake", None),
         ("a handshake of noise", Some(&[0x16; 4096][..])),
         ("an alert", Some(&[0x15, 3, 3, 0, 2, 2, 40][..])),
-        ("HTTP/1.1 in place of a handshake", Some(&b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"[..])),
+        (
+            "HTTP/1.1 in place of a handshake",
+            Some(&b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"[..]),
+        ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -111,7 +121,10 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
                 kept.push(stream);
             }
         });
-        let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let good = Mockup::modern()
+            .tool("echo", Behaviour::echo())
+            .start()
+            .await;
         let config = json!({
             "upstreams": {
                 "bad": {
@@ -133,8 +146,14 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
         for answer in soon(name, calls.join_all()).await {
             failed(name, &answer.unwrap());
         }
-        let figures = bystander.finish(&format!("an upstream over HTTP/2 and TLS: {name}")).await;
+        let figures = bystander
+            .finish(&format!("an upstream over HTTP/2 and TLS: {name}"))
+            .await;
         figures.none_refused();
-        assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
+        assert!(
+            figures.grown <= MOST_GROWN,
+            "{name}: {} MiB more",
+            figures.grown >> 20
+        );
     }
 }

@@ -15,18 +15,42 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
         granted[name] = value;
         said(&granted.to_string())
     };
-    let mut bad: Vec<(String, Vec<Act>)> =
-        misdeeds(decoy).into_iter().map(|(name, acts)| (name.to_owned(), acts)).collect();
+    let mut bad: Vec<(String, Vec<Act>)> = misdeeds(decoy)
+        .into_iter()
+        .map(|(name, acts)| (name.to_owned(), acts))
+        .collect();
     let own = [
         (
             "access_token",
-            vec![json!("a\r\nx-injected: 1"), json!("a\u{1b}[2Jb"), json!("x".repeat(500_000)), json!("")],
+            vec![
+                json!("a\r\nx-injected: 1"),
+                json!("a\u{1b}[2Jb"),
+                json!("x".repeat(500_000)),
+                json!(""),
+            ],
         ),
         (
             "access_token",
-            vec![json!("a b"), json!("t\u{f6}ken"), json!(7), json!(null), json!(["a"]), json!("a\u{0}b")],
+            vec![
+                json!("a b"),
+                json!("t\u{f6}ken"),
+                json!(7),
+                json!(null),
+                json!(["a"]),
+                json!("a\u{0}b"),
+            ],
         ),
-        ("token_type", vec![json!("N_A"), json!("DPoP"), json!("mac"), json!(null), json!(7), json!("Bearer ")]),
+        (
+            "token_type",
+            vec![
+                json!("N_A"),
+                json!("DPoP"),
+                json!("mac"),
+                json!(null),
+                json!(7),
+                json!("Bearer "),
+            ],
+        ),
         (
             "issued_token_type",
             vec![
@@ -37,19 +61,43 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
             ],
         ),
     ];
-    for (number, (name, value)) in
-        own.into_iter().flat_map(|(name, values)| values.into_iter().map(move |value| (name, value))).enumerate()
+    for (number, (name, value)) in own
+        .into_iter()
+        .flat_map(|(name, values)| values.into_iter().map(move |value| (name, value)))
+        .enumerate()
     {
-        bad.push((format!("{}-{number}", name.replace('_', "-")), with(name, value)));
+        bad.push((
+            format!("{}-{number}", name.replace('_', "-")),
+            with(name, value),
+        ));
     }
-    bad.push(("error".to_owned(), text("400 No", "", "{\"error\":\"invalid_grant\",\"access_token\":\"x\"}")));
-    bad.push(("twice".to_owned(), said("{\"access_token\":\"a\",\"access_token\":\"b\",\"token_type\":\"Bearer\"}")));
+    bad.push((
+        "error".to_owned(),
+        text(
+            "400 No",
+            "",
+            "{\"error\":\"invalid_grant\",\"access_token\":\"x\"}",
+        ),
+    ));
+    bad.push((
+        "twice".to_owned(),
+        said("{\"access_token\":\"a\",\"access_token\":\"b\",\"token_type\":\"Bearer\"}"),
+    ));
     // What weir showed itself, as if it were the answer: the caller's token, and weir's own secret.
     for name in ["echo-of-the-token", "echo-of-the-secret"] {
         bad.push((name.to_owned(), Vec::new()));
     }
     // Lies about the time that a token lives do no harm.
-    let lies = [json!(-1), json!("soon"), json!(0), json!(1e300), json!(true), json!(null), json!({}), json!(0.001)];
+    let lies = [
+        json!(-1),
+        json!("soon"),
+        json!(0),
+        json!(1e300),
+        json!(true),
+        json!(null),
+        json!({}),
+        json!(0.001),
+    ];
     let lies: Vec<(String, Vec<Act>)> = (lies.into_iter().enumerate())
         .map(|(number, value)| {
             let mut granted = granted(&format!("good-{number}"));
@@ -64,7 +112,10 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
 fn only_tokens_were_shown(upstream: &Mockup) {
     for request in upstream.requests() {
         let shown = request.header("authorization").unwrap_or_default();
-        let is_good = shown == "Bearer weirs-own" || shown.strip_prefix("Bearer good-").is_some_and(|n| n.len() == 1);
+        let is_good = shown == "Bearer weirs-own"
+            || shown
+                .strip_prefix("Bearer good-")
+                .is_some_and(|n| n.len() == 1);
         assert!(is_good, "an upstream was shown {shown:?}");
         assert!(request.header("x-injected").is_none());
     }
@@ -74,9 +125,17 @@ fn only_tokens_were_shown(upstream: &Mockup) {
 async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it() {
     let (decoy, idp) = (decoy().await, Idp::start().await);
     let [bad, lies] = exchanges(&decoy.origin());
-    let names = |cases: &[(String, Vec<Act>)]| cases.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let names = |cases: &[(String, Vec<Act>)]| {
+        cases
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
     let (bad_names, lie_names) = (names(&bad), names(&lies));
-    let endless = bad_names.iter().filter(|name| name.starts_with("endless")).count();
+    let endless = bad_names
+        .iter()
+        .filter(|name| name.starts_with("endless"))
+        .count();
     let cases: HashMap<String, Vec<Act>> = bad.into_iter().chain(lies).collect();
     let exchanges = Arc::new(AtomicUsize::new(0));
     let server = ScriptedServer::start({
@@ -88,14 +147,19 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
             }
             exchanges.fetch_add(1, Ordering::SeqCst);
             match path(request).trim_start_matches('/') {
-                "echo-of-the-token" => said(&granted(field(&request.text, "subject_token")).to_string()),
+                "echo-of-the-token" => {
+                    said(&granted(field(&request.text, "subject_token")).to_string())
+                }
                 "echo-of-the-secret" => said(&granted(SECRET).to_string()),
                 name => cases.get(name).cloned().unwrap_or_default(),
             }
         }
     })
     .await;
-    let (good, victim) = (good().await, Mockup::modern().tool("t", Behaviour::echo()).start().await);
+    let (good, victim) = (
+        good().await,
+        Mockup::modern().tool("t", Behaviour::echo()).start().await,
+    );
     let mut upstreams = json!({ "good": { "url": good.url() } });
     let mut endpoints = json!({ "/good": { "upstream": "good" } });
     for name in bad_names.iter().chain(&lie_names) {
@@ -119,8 +183,12 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
     for name in &lie_names {
         gets_in(&at(name), "t").await;
     }
-    let bystander =
-        Bystander::beside(&weir, RawClient::new(&weir.url("/good")).modern().with_header("X-API-Key", &key));
+    let bystander = Bystander::beside(
+        &weir,
+        RawClient::new(&weir.url("/good"))
+            .modern()
+            .with_header("X-API-Key", &key),
+    );
     let mut calls = JoinSet::new();
     for name in bad_names.clone() {
         let client = at(&name);
@@ -139,19 +207,42 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
             assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
             let body = String::from_utf8_lossy(&answer.body);
             assert_eq!(answer.last()["result"]["isError"], true, "{name}: {body}");
-            assert_eq!(answer.result()["_meta"]["dev.weir/error"]["reason"], "unavailable", "{name}: {body}");
-            assert!(!body.contains("CANARY") && !body.contains(&token), "{name}: {body}");
+            assert_eq!(
+                answer.result()["_meta"]["dev.weir/error"]["reason"],
+                "unavailable",
+                "{name}: {body}"
+            );
+            assert!(
+                !body.contains("CANARY") && !body.contains(&token),
+                "{name}: {body}"
+            );
         }
     }
-    let figures = bystander.finish("an authorization server that exchanges tokens for all it can think of").await;
+    let figures = bystander
+        .finish("an authorization server that exchanges tokens for all it can think of")
+        .await;
     figures.none_refused();
-    assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
+    assert!(
+        figures.grown <= MOST_GROWN,
+        "{} MiB more",
+        figures.grown >> 20
+    );
     only_tokens_were_shown(&victim);
     assert_eq!(decoy.accepted(), 0, "a redirect was followed");
-    assert!(server.written() <= endless * 2 * MOST_TAKEN, "weir took {} MiB", server.written() >> 20);
+    assert!(
+        server.written() <= endless * 2 * MOST_TAKEN,
+        "weir took {} MiB",
+        server.written() >> 20
+    );
     let asked = exchanges.load(Ordering::SeqCst);
-    assert!(asked <= 2 * bad_names.len() + 20 * lie_names.len(), "{asked} exchanges");
+    assert!(
+        asked <= 2 * bad_names.len() + 20 * lie_names.len(),
+        "{asked} exchanges"
+    );
     let log = weir.process.said();
     assert!(!log.contains("panicked") && !log.contains('\u{1b}'));
-    assert!(!log.contains(&token) && !log.contains(SECRET) && !log.contains("CANARY"), "a secret in the log");
+    assert!(
+        !log.contains(&token) && !log.contains(SECRET) && !log.contains("CANARY"),
+        "a secret in the log"
+    );
 }

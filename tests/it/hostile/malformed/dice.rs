@@ -18,7 +18,11 @@ impl Dice {
 
     /// A number below `end`; 0 for an empty range.
     pub fn below(&mut self, end: usize) -> usize {
-        if end == 0 { 0 } else { (self.next() % end as u64) as usize }
+        if end == 0 {
+            0
+        } else {
+            (self.next() % end as u64) as usize
+        }
     }
 
     /// True once in so many times.

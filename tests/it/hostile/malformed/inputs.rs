@@ -162,7 +162,10 @@ const ODD_JSON: [&str; 20] = [
 
 impl Maker {
     pub fn new(clients: &[RawClient], authority: &str) -> Self {
-        Self { clients: clients.to_vec(), authority: authority.to_owned() }
+        Self {
+            clients: clients.to_vec(),
+            authority: authority.to_owned(),
+        }
     }
 
     /// The input of this number.
@@ -179,10 +182,18 @@ impl Maker {
         if is_framed {
             return self.framed(&mut dice, number, &headers, body);
         }
-        let verb = if is_alone { *dice.pick(&["POST", "POST", "GET", "DELETE", "PUT", "OPTIONS"]) } else { "POST" };
+        let verb = if is_alone {
+            *dice.pick(&["POST", "POST", "GET", "DELETE", "PUT", "OPTIONS"])
+        } else {
+            "POST"
+        };
         if verb != "POST" {
-            // A session that is ended is needed for what follows, and one that is listened to has an answer without end.
-            headers.iter_mut().filter(|(name, _)| name == "mcp-session-id").for_each(|(_, id)| id.push(b'0'));
+            // A session that is ended is needed for what follows, and one that is listened to has
+            // an answer without end.
+            headers
+                .iter_mut()
+                .filter(|(name, _)| name == "mcp-session-id")
+                .for_each(|(_, id)| id.push(b'0'));
         }
         let mut bytes = self.head(&mut dice, verb, &headers);
         if is_alone && dice.once_in(2) {
@@ -197,15 +208,30 @@ impl Maker {
                 spoil(&mut dice, &mut bytes);
             }
         }
-        Input { number, bytes, way: if is_alone { Way::Alone } else { Way::Kept } }
+        Input {
+            number,
+            bytes,
+            way: if is_alone { Way::Alone } else { Way::Kept },
+        }
     }
 
     /// A message of some client, spoilt in its members.
-    fn message(&self, dice: &mut Dice, number: u64, is_alone: bool) -> (Vec<(String, Vec<u8>)>, Value) {
+    fn message(
+        &self,
+        dice: &mut Dice,
+        number: u64,
+        is_alone: bool,
+    ) -> (Vec<(String, Vec<u8>)>, Value) {
         let client = dice.pick(&self.clients);
-        let method = if is_alone && dice.once_in(8) { "subscriptions/listen" } else { *dice.pick(&METHODS) };
+        let method = if is_alone && dice.once_in(8) {
+            "subscriptions/listen"
+        } else {
+            *dice.pick(&METHODS)
+        };
         let params = match method {
-            "tools/call" => json!({ "name": "echo", "arguments": { "n": number, "deep": [[{ "a": null }]] } }),
+            "tools/call" => {
+                json!({ "name": "echo", "arguments": { "n": number, "deep": [[{ "a": null }]] } })
+            }
             "initialize" => {
                 json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } })
             }
@@ -263,7 +289,8 @@ impl Maker {
         } else {
             "/mcp"
         };
-        let mut bytes = format!("{verb} {path} HTTP/1.1\r\nhost: {}\r\n", self.authority).into_bytes();
+        let mut bytes =
+            format!("{verb} {path} HTTP/1.1\r\nhost: {}\r\n", self.authority).into_bytes();
         for (name, value) in headers {
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(b": ");
@@ -273,13 +300,27 @@ impl Maker {
         bytes
     }
 
-    fn framed(&self, dice: &mut Dice, number: u64, headers: &[(String, Vec<u8>)], body: Vec<u8>) -> Input {
+    fn framed(
+        &self,
+        dice: &mut Dice,
+        number: u64,
+        headers: &[(String, Vec<u8>)],
+        body: Vec<u8>,
+    ) -> Input {
         let mut block = Vec::new();
-        let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", "/mcp"), (":authority", &self.authority)];
-        let mut fields: Vec<(String, String)> =
-            pseudo.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let own =
-            headers.iter().filter_map(|(name, value)| Some((name.clone(), String::from_utf8(value.clone()).ok()?)));
+        let pseudo = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/mcp"),
+            (":authority", &self.authority),
+        ];
+        let mut fields: Vec<(String, String)> = pseudo
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let own = headers.iter().filter_map(|(name, value)| {
+            Some((name.clone(), String::from_utf8(value.clone()).ok()?))
+        });
         fields.extend(own);
         if dice.once_in(6) {
             let at = dice.below(fields.len());
@@ -294,26 +335,45 @@ impl Maker {
         }
         let is_spoilt = dice.once_in(3);
         let spoilt = if is_spoilt {
-            (0..=dice.below(3)).map(|_| (dice.below(4000), 1 << dice.below(8))).collect()
+            (0..=dice.below(3))
+                .map(|_| (dice.below(4000), 1 << dice.below(8)))
+                .collect()
         } else {
             Vec::new()
         };
         let before = if dice.once_in(4) {
-            let (kind, flags, stream) = (dice.below(12) as u8, dice.below(256) as u8, dice.below(3) as u32);
+            let (kind, flags, stream) = (
+                dice.below(12) as u8,
+                dice.below(256) as u8,
+                dice.below(3) as u32,
+            );
             let size = dice.below(20);
             frame(kind, flags, stream, &dice.bytes(size))
         } else {
             Vec::new()
         };
-        // One with odd frames may end the connection, and one that was spoilt may wait for what never comes.
+        // One with odd frames may end the connection, and one that was spoilt may wait for what
+        // never comes.
         let is_whole = !is_spoilt && before.is_empty();
-        let framed = Framed { block, body, spoilt, before, is_whole };
-        Input { number, bytes: framed.bytes(1), way: Way::Frames(framed) }
+        let framed = Framed {
+            block,
+            body,
+            spoilt,
+            before,
+            is_whole,
+        };
+        Input {
+            number,
+            bytes: framed.bytes(1),
+            way: Way::Frames(framed),
+        }
     }
 }
 
 fn pairs(map: &HeaderMap) -> Vec<(String, Vec<u8>)> {
-    map.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
+    map.iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        .collect()
 }
 
 /// Spoils one member somewhere in a message.
@@ -321,7 +381,9 @@ fn member(dice: &mut Dice, value: &mut Value, depth: usize) {
     match value {
         Value::Object(members) if !members.is_empty() => {
             let at = dice.below(members.len());
-            let Some(name) = members.keys().nth(at).cloned() else { return };
+            let Some(name) = members.keys().nth(at).cloned() else {
+                return;
+            };
             if depth < 4
                 && dice.once_in(2)
                 && let Some(inner @ (Value::Object(_) | Value::Array(_))) = members.get_mut(&name)
@@ -417,9 +479,13 @@ fn spoil(dice: &mut Dice, bytes: &mut Vec<u8>) {
             let more = dice.bytes(size);
             bytes.splice(at..at, more);
         }
-        5 => {
-            drop(bytes.splice(at..at, dice.pick(&["\r\n", "\n", "\0", " ", "\t", ":", "\r\n\r\n", "\u{feff}"]).bytes()))
-        }
+        5 => drop(
+            bytes.splice(
+                at..at,
+                dice.pick(&["\r\n", "\n", "\0", " ", "\t", ":", "\r\n\r\n", "\u{feff}"])
+                    .bytes(),
+            ),
+        ),
         _ => bytes.truncate(at),
     }
 }
@@ -427,7 +493,11 @@ fn spoil(dice: &mut Dice, bytes: &mut Vec<u8>) {
 /// A body in chunks, some of which lie.
 fn chunks(dice: &mut Dice, bytes: &mut Vec<u8>, body: &[u8]) {
     for part in body.chunks(1 + dice.below(200)) {
-        let size = if dice.once_in(20) { part.len() + dice.below(3) } else { part.len() };
+        let size = if dice.once_in(20) {
+            part.len() + dice.below(3)
+        } else {
+            part.len()
+        };
         let line = match dice.below(12) {
             0 => format!("{size:X};a=b\r\n"),
             1 => format!("0{size:x}\r\n"),
@@ -439,7 +509,14 @@ fn chunks(dice: &mut Dice, bytes: &mut Vec<u8>, body: &[u8]) {
         bytes.extend_from_slice(b"\r\n");
     }
     bytes.extend_from_slice(
-        dice.pick(&["0\r\n\r\n", "0\r\n\r\n", "0\r\n\r\n", "0\r\nx: y\r\n\r\n", "00000000000000000\r\n\r\n", ""])
-            .as_bytes(),
+        dice.pick(&[
+            "0\r\n\r\n",
+            "0\r\n\r\n",
+            "0\r\n\r\n",
+            "0\r\nx: y\r\n\r\n",
+            "00000000000000000\r\n\r\n",
+            "",
+        ])
+        .as_bytes(),
     );
 }

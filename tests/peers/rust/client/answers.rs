@@ -2,8 +2,8 @@
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult,
-    ListRootsResult,
+    ClientCapabilities, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ListRootsResult,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -12,35 +12,53 @@ use super::print;
 
 /// What such a client says that it can do.
 pub(super) fn capabilities() -> ClientCapabilities {
-    typed(json!({ "sampling": { "tools": {} }, "elicitation": { "form": {} }, "roots": {} })).unwrap_or_default()
+    typed(json!({ "sampling": { "tools": {} }, "elicitation": { "form": {} }, "roots": {} }))
+        .unwrap_or_default()
 }
 
 /// The same of one that also takes tasks for results.
 pub(super) fn with_tasks() -> ClientCapabilities {
     let mut able = capabilities();
-    able.extensions = ClientCapabilities::builder().enable_tasks().build().extensions;
+    able.extensions = ClientCapabilities::builder()
+        .enable_tasks()
+        .build()
+        .extensions;
     able
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 fn asked(method: &str, message: &Value) {
     print(json!({ "event": "asked", "method": method, "message": message }));
 }
 
-pub(super) fn sample(params: &CreateMessageRequestParams) -> Result<CreateMessageResult, ErrorData> {
+pub(super) fn sample(
+    params: &CreateMessageRequestParams,
+) -> Result<CreateMessageResult, ErrorData> {
     let params = json!(params);
-    let contents = params["messages"].as_array().into_iter().flatten().map(|message| &message["content"]);
+    let contents = params["messages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|message| &message["content"]);
     let blocks = contents.flat_map(|content| match content {
         Value::Array(blocks) => blocks.iter().collect(),
         one => vec![one],
     });
     let blocks: Vec<&Value> = blocks.collect();
-    let tools: Vec<&Value> = params["tools"].as_array().into_iter().flatten().map(|tool| &tool["name"]).collect();
+    let tools: Vec<&Value> = params["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|tool| &tool["name"])
+        .collect();
     let message = blocks.first().map(|block| &block["text"]);
-    print(json!({ "event": "asked", "method": "sampling/createMessage", "message": message, "tools": tools }));
+    print(
+        json!({ "event": "asked", "method": "sampling/createMessage", "message": message, "tools": tools }),
+    );
     let used = blocks.iter().find(|block| block["type"] == "tool_result");
     let (reason, content) = match (tools.first(), used) {
         (Some(tool), None) => {
@@ -49,18 +67,28 @@ pub(super) fn sample(params: &CreateMessageRequestParams) -> Result<CreateMessag
         }
         (_, used) => {
             let given = used.and_then(|used| used["content"][0]["text"].as_str());
-            let text = given.map_or_else(|| "a sampled text".to_owned(), |given| format!("a sampled text of {given}"));
+            let text = given.map_or_else(
+                || "a sampled text".to_owned(),
+                |given| format!("a sampled text of {given}"),
+            );
             ("endTurn", json!({ "type": "text", "text": text }))
         }
     };
-    typed(json!({ "role": "assistant", "model": "driver", "stopReason": reason, "content": content }))
+    typed(
+        json!({ "role": "assistant", "model": "driver", "stopReason": reason, "content": content }),
+    )
 }
 
 pub(super) fn elicit(params: &ElicitRequestParams) -> Result<ElicitResult, ErrorData> {
     let params = json!(params);
     asked("elicitation/create", &params["message"]);
-    let fields = params["requestedSchema"]["properties"].as_object().into_iter().flatten();
-    let content: serde_json::Map<_, _> = fields.map(|(name, field)| (name.clone(), filled(field))).collect();
+    let fields = params["requestedSchema"]["properties"]
+        .as_object()
+        .into_iter()
+        .flatten();
+    let content: serde_json::Map<_, _> = fields
+        .map(|(name, field)| (name.clone(), filled(field)))
+        .collect();
     typed(json!({ "action": "accept", "content": content }))
 }
 
@@ -71,7 +99,11 @@ pub(super) fn roots() -> Result<ListRootsResult, ErrorData> {
 
 /// A value that a field of a form takes.
 fn filled(field: &Value) -> Value {
-    let known = [&field["default"], &field["enum"][0], &field["oneOf"][0]["const"]];
+    let known = [
+        &field["default"],
+        &field["enum"][0],
+        &field["oneOf"][0]["const"],
+    ];
     if let Some(known) = known.into_iter().find(|value| !value.is_null()) {
         return known.clone();
     }

@@ -1,11 +1,12 @@
-//! A call that becomes a task of the extension, looked at until it is over. The SDK has no tasks of 2025-11-25.
+//! A call that becomes a task of the extension, looked at until it is over. The SDK has no tasks of
+//! 2025-11-25.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CreateMessageRequestParams, ElicitRequestParams, GetTaskParams,
-    UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CreateMessageRequestParams, ElicitRequestParams,
+    GetTaskParams, UpdateTaskParams,
 };
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,10 @@ pub(super) async fn run(client: &Connected, tool: &str, arguments: &Value) -> an
     let CallToolResponse::Task(created) = client.call_tool_once(params).await? else {
         bail!("the call became no task")
     };
-    let name = json!(created)["taskId"].as_str().context("a task without an id")?.to_owned();
+    let name = json!(created)["taskId"]
+        .as_str()
+        .context("a task without an id")?
+        .to_owned();
     let mut before = Value::Null;
     loop {
         let state = json!(client.get_task(GetTaskParams::new(name.clone())).await?);
@@ -36,15 +40,26 @@ pub(super) async fn run(client: &Connected, tool: &str, arguments: &Value) -> an
             }
             Some("working") => {}
             Some("input_required") => {
-                let asked = state["inputRequests"].as_object().context("it asks nothing")?;
-                let answered = asked.iter().map(|(key, request)| Ok((key.clone(), answer(request)?)));
+                let asked = state["inputRequests"]
+                    .as_object()
+                    .context("it asks nothing")?;
+                let answered = asked
+                    .iter()
+                    .map(|(key, request)| Ok((key.clone(), answer(request)?)));
                 let answered = answered.collect::<anyhow::Result<Map<_, _>>>()?;
                 let update = json!({ "taskId": name, "inputResponses": answered });
-                client.update_task(serde_json::from_value::<UpdateTaskParams>(update)?).await?;
+                client
+                    .update_task(serde_json::from_value::<UpdateTaskParams>(update)?)
+                    .await?;
             }
             _ => bail!("the task ended so: {state}"),
         }
-        tokio::time::sleep(state["pollIntervalMs"].as_u64().map_or(BETWEEN, Duration::from_millis)).await;
+        tokio::time::sleep(
+            state["pollIntervalMs"]
+                .as_u64()
+                .map_or(BETWEEN, Duration::from_millis),
+        )
+        .await;
     }
 }
 
@@ -52,10 +67,14 @@ fn answer(request: &Value) -> anyhow::Result<Value> {
     let params = || request["params"].clone();
     Ok(match request["method"].as_str() {
         Some("elicitation/create") => {
-            json!(answers::elicit(&serde_json::from_value::<ElicitRequestParams>(params())?)?)
+            json!(answers::elicit(&serde_json::from_value::<
+                ElicitRequestParams,
+            >(params())?)?)
         }
         Some("sampling/createMessage") => {
-            json!(answers::sample(&serde_json::from_value::<CreateMessageRequestParams>(params())?)?)
+            json!(answers::sample(&serde_json::from_value::<
+                CreateMessageRequestParams,
+            >(params())?)?)
         }
         _ => json!(answers::roots()?),
     })

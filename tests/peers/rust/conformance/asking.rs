@@ -1,14 +1,15 @@
-//! Tools and a prompt that need something of the client: by a request while the call runs (legacy), or by ending the call
-//! with the question and being called again (modern).
+//! Tools and a prompt that need something of the client: by a request while the call runs (legacy),
+//! or by ending the call with the question and being called again (modern).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientResult, ContentBlock,
-    CreateMessageRequestParams, ElicitRequest, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    InputRequests, InputRequiredResult, InputResponses, SamplingMessage, ServerRequest, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientResult,
+    ContentBlock, CreateMessageRequestParams, ElicitRequest, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, InputRequests, InputRequiredResult, InputResponses,
+    SamplingMessage, ServerRequest, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -25,37 +26,91 @@ pub(super) const PROMPT: &str = "test_input_required_result_prompt";
 
 pub(super) fn tools() -> Vec<Tool> {
     let asking = [
-        ("test_elicitation_sep1034_defaults", "Asks with a default for each type"),
-        ("test_elicitation_sep1330_enums", "Asks with each form of enumeration"),
+        (
+            "test_elicitation_sep1034_defaults",
+            "Asks with a default for each type",
+        ),
+        (
+            "test_elicitation_sep1330_enums",
+            "Asks with each form of enumeration",
+        ),
         ("test_missing_capability", "Needs a client with a model"),
         ("test_streaming_elicitation", "Ends with a question"),
-        ("test_input_required_result_elicitation", "Greets by a name that it asks for"),
-        ("test_input_required_result_sampling", "Has the client's model name a capital"),
-        ("test_input_required_result_list_roots", "Counts the client's roots"),
-        ("test_input_required_result_request_state", "Asks, and wants its state back"),
-        ("test_input_required_result_tampered_state", "Asks, and refuses a foreign state"),
-        ("test_input_required_result_multiple_inputs", "Asks three things at once"),
-        ("test_input_required_result_multi_round", "Asks for a name, then for a colour"),
-        ("test_input_required_result_capabilities", "Asks only for what the client said it can do"),
-        ("test_input_required_result_sampling_with_tools", "Has the client's model answer with the help of a tool"),
-        ("test_sampling_with_tools", "Has the client's model answer with the help of a tool"),
+        (
+            "test_input_required_result_elicitation",
+            "Greets by a name that it asks for",
+        ),
+        (
+            "test_input_required_result_sampling",
+            "Has the client's model name a capital",
+        ),
+        (
+            "test_input_required_result_list_roots",
+            "Counts the client's roots",
+        ),
+        (
+            "test_input_required_result_request_state",
+            "Asks, and wants its state back",
+        ),
+        (
+            "test_input_required_result_tampered_state",
+            "Asks, and refuses a foreign state",
+        ),
+        (
+            "test_input_required_result_multiple_inputs",
+            "Asks three things at once",
+        ),
+        (
+            "test_input_required_result_multi_round",
+            "Asks for a name, then for a colour",
+        ),
+        (
+            "test_input_required_result_capabilities",
+            "Asks only for what the client said it can do",
+        ),
+        (
+            "test_input_required_result_sampling_with_tools",
+            "Has the client's model answer with the help of a tool",
+        ),
+        (
+            "test_sampling_with_tools",
+            "Has the client's model answer with the help of a tool",
+        ),
     ];
     let mut tools = vec![
-        tool("test_sampling", "Has the client's model answer", json!({ "prompt": { "type": "string" } })),
-        tool("test_elicitation", "Asks the user", json!({ "message": { "type": "string" } })),
+        tool(
+            "test_sampling",
+            "Has the client's model answer",
+            json!({ "prompt": { "type": "string" } }),
+        ),
+        tool(
+            "test_elicitation",
+            "Asks the user",
+            json!({ "message": { "type": "string" } }),
+        ),
     ];
-    tools.extend(asking.into_iter().map(|(name, says)| tool(name, says, json!({}))));
+    tools.extend(
+        asking
+            .into_iter()
+            .map(|(name, says)| tool(name, says, json!({}))),
+    );
     tools
 }
 
 fn argument<'a>(request: &'a CallToolRequestParams, name: &str) -> &'a str {
-    let given = request.arguments.as_ref().and_then(|arguments| arguments.get(name));
+    let given = request
+        .arguments
+        .as_ref()
+        .and_then(|arguments| arguments.get(name));
     given.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The result of a question that could not be put.
 pub(super) fn unasked(error: impl std::fmt::Display) -> CallToolResponse {
-    CallToolResult::error(vec![ContentBlock::text(format!("The client was not asked: {error}"))]).into()
+    CallToolResult::error(vec![ContentBlock::text(format!(
+        "The client was not asked: {error}"
+    ))])
+    .into()
 }
 
 /// Has the client's model answer, by a request while the call runs.
@@ -64,13 +119,23 @@ pub(super) async fn pushed_sampling(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     let question = SamplingMessage::user_text(argument(request, "prompt"));
-    Ok(match context.peer.create_message(CreateMessageRequestParams::new(vec![question], 100)).await {
-        Ok(answer) => {
-            let answer = json!(answer);
-            said(format!("LLM response: {}", answer["content"]["text"].as_str().unwrap_or("(no text)"))).into()
-        }
-        Err(error) => unasked(error),
-    })
+    Ok(
+        match context
+            .peer
+            .create_message(CreateMessageRequestParams::new(vec![question], 100))
+            .await
+        {
+            Ok(answer) => {
+                let answer = json!(answer);
+                said(format!(
+                    "LLM response: {}",
+                    answer["content"]["text"].as_str().unwrap_or("(no text)")
+                ))
+                .into()
+            }
+            Err(error) => unasked(error),
+        },
+    )
 }
 
 /// Puts a form before the user, by a request while the call runs.
@@ -79,9 +144,15 @@ pub(super) async fn pushed_elicitation(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     let (message, properties, required) = match &*request.name {
-        "test_elicitation_sep1034_defaults" => ("Please look over these values", defaults(), json!([])),
+        "test_elicitation_sep1034_defaults" => {
+            ("Please look over these values", defaults(), json!([]))
+        }
         "test_elicitation_sep1330_enums" => ("Please choose", enumerations(), json!([])),
-        _ => (argument(request, "message"), account(), json!(["username", "email"])),
+        _ => (
+            argument(request, "message"),
+            account(),
+            json!(["username", "email"]),
+        ),
     };
     let schema = json!({ "type": "object", "properties": properties, "required": required });
     let params = typed(json!({ "mode": "form", "message": message, "requestedSchema": schema }))?;
@@ -90,7 +161,11 @@ pub(super) async fn pushed_elicitation(
         Ok(ClientResult::ElicitResult(answer)) => {
             let answer = json!(answer);
             let action = answer["action"].as_str().unwrap_or_default();
-            said(format!("Elicitation completed: action={action}, content={}", answer["content"])).into()
+            said(format!(
+                "Elicitation completed: action={action}, content={}",
+                answer["content"]
+            ))
+            .into()
         }
         Ok(_) => unasked("it answered something else"),
         Err(error) => unasked(error),
@@ -136,7 +211,8 @@ fn enumerations() -> Value {
 
 /// One form with one field.
 pub(super) fn form(message: &str, field: &str, kind: &str) -> Value {
-    let schema = json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
+    let schema =
+        json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
     json!({
         "method": "elicitation/create",
         "params": { "mode": "form", "message": message, "requestedSchema": schema }
@@ -153,13 +229,20 @@ fn roots() -> Value {
 }
 
 /// Ends a call with these questions.
-pub(super) fn required(questions: Value, state: Option<String>) -> Result<InputRequiredResult, ErrorData> {
+pub(super) fn required(
+    questions: Value,
+    state: Option<String>,
+) -> Result<InputRequiredResult, ErrorData> {
     let questions: InputRequests = typed(questions)?;
     Ok(InputRequiredResult::new(Some(questions), state))
 }
 
 /// The field of a form that the user accepted.
-pub(super) fn accepted<'a>(given: Option<&'a InputResponses>, key: &str, field: &str) -> Option<&'a Value> {
+pub(super) fn accepted<'a>(
+    given: Option<&'a InputResponses>,
+    key: &str,
+    field: &str,
+) -> Option<&'a Value> {
     given?.get(key)?.get("content")?.get(field)
 }
 
@@ -181,7 +264,10 @@ pub(super) fn needing(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     if request.name == "test_missing_capability" {
-        if context.client_capabilities().is_none_or(|able| able.sampling.is_none()) {
+        if context
+            .client_capabilities()
+            .is_none_or(|able| able.sampling.is_none())
+        {
             let needed = ClientCapabilities::builder().enable_sampling().build();
             return Err(ErrorData::missing_required_client_capability(needed));
         }
@@ -194,7 +280,8 @@ pub(super) fn needing(
 }
 
 pub(super) fn prompt(request: &GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData> {
-    let Some(context) = accepted_text(request.input_responses.as_ref(), "user_context", "context") else {
+    let Some(context) = accepted_text(request.input_responses.as_ref(), "user_context", "context")
+    else {
         let question = form("What context should the prompt use?", "context", "string");
         return Ok(required(json!({ "user_context": question }), None)?.into());
     };
@@ -214,10 +301,17 @@ impl States {
 
     /// The state that a client brought back, if any.
     fn open<'a>(&self, request: &'a CallToolRequestParams) -> Result<Option<&'a str>, ErrorData> {
-        let Some(sealed) = request.request_state.as_deref() else { return Ok(None) };
+        let Some(sealed) = request.request_state.as_deref() else {
+            return Ok(None);
+        };
         match sealed.split_at_checked(16) {
-            Some((seal, state)) if seal == format!("{:016x}", self.0.hash_one(state)) => Ok(Some(state)),
-            _ => Err(ErrorData::invalid_params("requestState is not of this server", None)),
+            Some((seal, state)) if seal == format!("{:016x}", self.0.hash_one(state)) => {
+                Ok(Some(state))
+            }
+            _ => Err(ErrorData::invalid_params(
+                "requestState is not of this server",
+                None,
+            )),
         }
     }
 
@@ -237,7 +331,10 @@ impl States {
             },
             "sampling" => match sampled(given, "capital_question") {
                 Some(text) => return Ok(said(format!("Sampled: {text}")).into()),
-                None => (json!({ "capital_question": sampling("What is the capital of France?") }), None),
+                None => (
+                    json!({ "capital_question": sampling("What is the capital of France?") }),
+                    None,
+                ),
             },
             "list_roots" => match listed(given, "client_roots") {
                 Some(count) => return Ok(said(format!("{count} root(s)")).into()),
@@ -245,11 +342,19 @@ impl States {
             },
             "request_state" | "tampered_state" => match (accepted(given, "confirm", "ok"), state) {
                 (Some(_), Some("confirm")) => return Ok(said("state-ok").into()),
-                _ => (json!({ "confirm": form("Please confirm", "ok", "boolean") }), Some("confirm".to_owned())),
+                _ => (
+                    json!({ "confirm": form("Please confirm", "ok", "boolean") }),
+                    Some("confirm".to_owned()),
+                ),
             },
             "multiple_inputs" => {
                 let name_given = accepted_text(given, "user_name", "name");
-                match (name_given, sampled(given, "greeting"), listed(given, "client_roots"), state) {
+                match (
+                    name_given,
+                    sampled(given, "greeting"),
+                    listed(given, "client_roots"),
+                    state,
+                ) {
                     (Some(name), Some(greeting), Some(count), Some("gather")) => {
                         return Ok(said(format!("{greeting} {name}, with {count} root(s)")).into());
                     }
@@ -272,7 +377,12 @@ impl States {
                 Ok(done) => return Ok(said(done).into()),
                 Err(questions) => (questions, None),
             },
-            _ => return Err(ErrorData::invalid_params(format!("no tool {}", request.name), None)),
+            _ => {
+                return Err(ErrorData::invalid_params(
+                    format!("no tool {}", request.name),
+                    None,
+                ));
+            }
         };
         Ok(required(questions, next.map(|next| self.seal(&next)))?.into())
     }
@@ -282,7 +392,10 @@ impl States {
 fn rounds(given: Option<&InputResponses>, state: Option<&str>) -> Result<String, (Value, String)> {
     let known = state.and_then(|state| state.strip_prefix("name:"));
     let Some(name) = accepted_text(given, "step1", "name").or(known) else {
-        return Err((json!({ "step1": form("Step 1: What is your name?", "name", "string") }), "began".to_owned()));
+        return Err((
+            json!({ "step1": form("Step 1: What is your name?", "name", "string") }),
+            "began".to_owned(),
+        ));
     };
     match accepted_text(given, "step2", "color") {
         Some(color) => Ok(format!("{name} likes {color}")),
@@ -294,7 +407,10 @@ fn rounds(given: Option<&InputResponses>, state: Option<&str>) -> Result<String,
 }
 
 /// The end, or the questions that this client said it can answer.
-fn by_capability(given: Option<&InputResponses>, context: &RequestContext<RoleServer>) -> Result<String, Value> {
+fn by_capability(
+    given: Option<&InputResponses>,
+    context: &RequestContext<RoleServer>,
+) -> Result<String, Value> {
     let able = context.client_capabilities().unwrap_or_default();
     let mut questions = json!({});
     if able.elicitation.is_some() {
@@ -306,7 +422,17 @@ fn by_capability(given: Option<&InputResponses>, context: &RequestContext<RoleSe
     if able.roots.is_some() {
         questions["client_roots"] = roots();
     }
-    let keys = questions.as_object().into_iter().flatten().map(|(key, _)| key);
-    let open = keys.filter(|key| given.is_none_or(|given| !given.contains_key(*key))).count();
-    if open == 0 { Ok("All was answered".to_owned()) } else { Err(questions) }
+    let keys = questions
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key);
+    let open = keys
+        .filter(|key| given.is_none_or(|given| !given.contains_key(*key)))
+        .count();
+    if open == 0 {
+        Ok("All was answered".to_owned())
+    } else {
+        Err(questions)
+    }
 }

@@ -1,9 +1,10 @@
-//! A conformance server on the Rust SDK: both eras on one URL, with every tool, prompt and resource that the official suite
-//! calls by name.
+//! A conformance server on the Rust SDK: both eras on one URL, with every tool, prompt and resource
+//! that the official suite calls by name.
 //!
-//! Four tools ask their client by requests of their own while the call runs, which the SDK does in legacy sessions alone;
-//! those of the modern era end a call with their questions. As in the SDK's own server for the suite, `completion/complete`
-//! is answered without being declared (`--completions` declares it), and `list_changed` may come without a change.
+//! Four tools ask their client by requests of their own while the call runs, which the SDK does in
+//! legacy sessions alone; those of the modern era end a call with their questions. As in the SDK's
+//! own server for the suite, `completion/complete` is answered without being declared
+//! (`--completions` declares it), and `list_changed` may come without a change.
 
 mod asking;
 mod content;
@@ -13,12 +14,13 @@ mod weather;
 
 use anyhow::ensure;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
-    GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    LoggingMessageNotificationParam, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+    CompleteResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult,
+    Implementation, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, LoggingMessageNotificationParam, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::task_manager::TaskManager;
@@ -37,7 +39,10 @@ const CHANGES_KEPT: usize = 16;
 
 /// Serves over HTTP until the process is ended.
 pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.maybe("stdio").is_none(), "the conformance server speaks HTTP alone");
+    ensure!(
+        flags.maybe("stdio").is_none(),
+        "the conformance server speaks HTTP alone"
+    );
     let shared = ConformanceServer {
         tasks: TaskManager::new(),
         states: asking::States::default(),
@@ -64,7 +69,8 @@ enum Change {
 
 /// A value of the SDK's, from JSON that this program wrote itself.
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 /// The value as an object; anything else becomes an empty one.
@@ -76,7 +82,9 @@ fn object(value: Value) -> JsonObject {
 }
 
 fn is_modern(context: &RequestContext<RoleServer>) -> bool {
-    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+    context
+        .protocol_version()
+        .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 /// Sends a log message to the caller. A modern one gets it only where its request names a level.
@@ -85,7 +93,10 @@ async fn log(context: &RequestContext<RoleServer>, text: &str) {
     if is_modern(context) && level.is_none() {
         return;
     }
-    let note = LoggingMessageNotificationParam::new(level.unwrap_or(rmcp::model::LoggingLevel::Info), json!(text));
+    let note = LoggingMessageNotificationParam::new(
+        level.unwrap_or(rmcp::model::LoggingLevel::Info),
+        json!(text),
+    );
     // A client that is gone needs no log.
     let _ = context.peer.notify_logging_message(note).await;
 }
@@ -118,14 +129,20 @@ impl ServerHandler for ConformanceServer {
             .enable_tasks()
             .build();
         if self.declares_completions {
-            capabilities.completions = ServerCapabilities::builder().enable_completions().build().completions;
+            capabilities.completions = ServerCapabilities::builder()
+                .enable_completions()
+                .build()
+                .completions;
         }
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("rust-conformance", "1.0.0"))
             .with_instructions("Every name of the conformance suite is here.")
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.supported_by(&self.get_info().capabilities))
     }
 
@@ -157,7 +174,9 @@ impl ServerHandler for ConformanceServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let listed = ListToolsResult::with_all_items(tools::all());
-        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+        Ok(listed
+            .with_ttl_ms(TTL_MS)
+            .with_cache_scope(CacheScope::Public))
     }
 
     async fn call_tool(
@@ -169,12 +188,18 @@ impl ServerHandler for ConformanceServer {
         match &*name {
             "test_sampling" => asking::pushed_sampling(&request, &context).await,
             "test_sampling_with_tools" => weather::pushed(&context).await,
-            "test_elicitation" | "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
+            "test_elicitation"
+            | "test_elicitation_sep1034_defaults"
+            | "test_elicitation_sep1330_enums" => {
                 asking::pushed_elicitation(&request, &context).await
             }
-            "test_missing_capability" | "test_streaming_elicitation" => asking::needing(&request, &context),
+            "test_missing_capability" | "test_streaming_elicitation" => {
+                asking::needing(&request, &context)
+            }
             name if name.starts_with(asking::PREFIX) => self.states.ask(&request, &context),
-            name if tasks::NAMES.contains(&name) => tasks::call(&self.tasks, request, &context).await,
+            name if tasks::NAMES.contains(&name) => {
+                tasks::call(&self.tasks, request, &context).await
+            }
             _ => tools::call(self, &request, &context).await,
         }
     }
@@ -185,7 +210,9 @@ impl ServerHandler for ConformanceServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let listed = ListResourcesResult::with_all_items(content::resources()?);
-        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+        Ok(listed
+            .with_ttl_ms(TTL_MS)
+            .with_cache_scope(CacheScope::Public))
     }
 
     async fn list_resource_templates(
@@ -194,7 +221,9 @@ impl ServerHandler for ConformanceServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let listed = ListResourceTemplatesResult::with_all_items(content::templates()?);
-        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+        Ok(listed
+            .with_ttl_ms(TTL_MS)
+            .with_cache_scope(CacheScope::Public))
     }
 
     async fn read_resource(
@@ -203,7 +232,10 @@ impl ServerHandler for ConformanceServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = content::read(&request.uri)?;
-        Ok(read.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public).into())
+        Ok(read
+            .with_ttl_ms(TTL_MS)
+            .with_cache_scope(CacheScope::Public)
+            .into())
     }
 
     async fn subscribe(
@@ -229,7 +261,9 @@ impl ServerHandler for ConformanceServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let listed = ListPromptsResult::with_all_items(content::prompts()?);
-        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+        Ok(listed
+            .with_ttl_ms(TTL_MS)
+            .with_cache_scope(CacheScope::Public))
     }
 
     async fn get_prompt(
@@ -273,7 +307,8 @@ impl ServerHandler for ConformanceServer {
         request: UpdateTaskParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.tasks.update_task(&request.task_id, request.input_responses)
+        self.tasks
+            .update_task(&request.task_id, request.input_responses)
     }
 
     async fn cancel_task(

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock, CreateTaskResult,
-    InputRequest, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock,
+    CreateTaskResult, InputRequest, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::task_manager::{TaskContext, TaskExit, TaskManager, TaskOptions};
@@ -26,18 +26,43 @@ pub(super) const NAMES: [&str; 7] = [
 ];
 
 /// Those that answer only by a task.
-const TASK_ALONE: [&str; 4] = ["failing_job", "confirm_delete", "multi_input", "test_tool_with_task"];
+const TASK_ALONE: [&str; 4] = [
+    "failing_job",
+    "confirm_delete",
+    "multi_input",
+    "test_tool_with_task",
+];
 
 pub(super) fn tools() -> Vec<Tool> {
     let text = || json!({ "type": "string" });
     vec![
-        tool("greet", "Answers at once, never as a task", json!({ "name": text() })),
-        tool("slow_compute", "Takes as long as it is told", json!({ "seconds": { "type": "number" } })),
+        tool(
+            "greet",
+            "Answers at once, never as a task",
+            json!({ "name": text() }),
+        ),
+        tool(
+            "slow_compute",
+            "Takes as long as it is told",
+            json!({ "seconds": { "type": "number" } }),
+        ),
         tool("failing_job", "Fails, inside its result", json!({})),
         tool("protocol_error_job", "Fails by an error", json!({})),
-        tool("confirm_delete", "Asks once while it runs", json!({ "filename": text() })),
-        tool("multi_input", "Asks twice at the same time while it runs", json!({})),
-        tool("test_tool_with_task", "Asks, then runs as a task", json!({})),
+        tool(
+            "confirm_delete",
+            "Asks once while it runs",
+            json!({ "filename": text() }),
+        ),
+        tool(
+            "multi_input",
+            "Asks twice at the same time while it runs",
+            json!({}),
+        ),
+        tool(
+            "test_tool_with_task",
+            "Asks, then runs as a task",
+            json!({}),
+        ),
     ]
 }
 
@@ -46,14 +71,21 @@ pub(super) async fn call(
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let takes_tasks = context.client_capabilities().is_some_and(|able| able.supports_tasks());
+    let takes_tasks = context
+        .client_capabilities()
+        .is_some_and(|able| able.supports_tasks());
     if !takes_tasks && TASK_ALONE.contains(&&*request.name) {
         let needed = ClientCapabilities::builder().enable_tasks().build();
         return Err(ErrorData::missing_required_client_capability(needed));
     }
     let arguments = json!(request.arguments);
     let text = |name: &str| arguments[name].as_str().unwrap_or("nobody").to_owned();
-    let seconds = Duration::from_secs_f64(arguments["seconds"].as_f64().unwrap_or(1.0).clamp(0.0, 60.0));
+    let seconds = Duration::from_secs_f64(
+        arguments["seconds"]
+            .as_f64()
+            .unwrap_or(1.0)
+            .clamp(0.0, 60.0),
+    );
     let options = TaskOptions::default();
     let task = match &*request.name {
         "greet" => return Ok(said(format!("Hello, {}!", text("name"))).into()),
@@ -66,7 +98,9 @@ pub(super) async fn call(
         "failing_job" => tasks.spawn(options, |_task| {
             Box::pin(async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                Ok(CallToolResult::error(vec![ContentBlock::text("It fails, as it is meant to")]))
+                Ok(CallToolResult::error(vec![ContentBlock::text(
+                    "It fails, as it is meant to",
+                )]))
             })
         }),
         "protocol_error_job" => tasks.spawn(options, |_task| {
@@ -75,11 +109,17 @@ pub(super) async fn call(
                 Err(TaskExit::Error(failure()))
             })
         }),
-        "confirm_delete" => tasks.spawn(options, move |task| Box::pin(confirm(task, text("filename")))),
+        "confirm_delete" => tasks.spawn(options, move |task| {
+            Box::pin(confirm(task, text("filename")))
+        }),
         "multi_input" => tasks.spawn(options, |task| Box::pin(two_questions(task))),
         "test_tool_with_task" => {
             let Some(name) = accepted(request.input_responses.as_ref(), "user_name", "name") else {
-                return Ok(required(json!({ "user_name": form("What is your name?", "name", "string") }), None)?.into());
+                return Ok(required(
+                    json!({ "user_name": form("What is your name?", "name", "string") }),
+                    None,
+                )?
+                .into());
             };
             let greeting = format!("Hello, {}!", name.as_str().unwrap_or_default());
             tasks.spawn(options, |_task| {
@@ -111,8 +151,10 @@ async fn confirm(task: TaskContext, filename: String) -> Result<CallToolResult, 
 }
 
 async fn two_questions(task: TaskContext) -> Result<CallToolResult, TaskExit> {
-    let (first, second) =
-        tokio::try_join!(ask(&task, "first", "One?", "string"), ask(&task, "second", "Two?", "string"))?;
+    let (first, second) = tokio::try_join!(
+        ask(&task, "first", "One?", "string"),
+        ask(&task, "second", "Two?", "string")
+    )?;
     Ok(said(format!("{first} and {second}")))
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ProgressNotificationParam, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+    ProgressNotificationParam, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -24,18 +25,34 @@ pub(super) fn all() -> Vec<Tool> {
         ("test_image_content", "Answers with a picture"),
         ("test_audio_content", "Answers with a sound"),
         ("test_embedded_resource", "Answers with a resource"),
-        ("test_multiple_content_types", "Answers with a text, a picture and a resource"),
+        (
+            "test_multiple_content_types",
+            "Answers with a text, a picture and a resource",
+        ),
         ("test_error_handling", "Fails, inside its result"),
         ("test_tool_with_logging", "Logs three lines"),
         ("test_logging_tool", "Logs one line"),
-        ("test_tool_with_progress", "Reports its progress three times"),
+        (
+            "test_tool_with_progress",
+            "Reports its progress three times",
+        ),
         ("test_reconnection", "Answers after a while"),
         ("test_trigger_tool_change", "Says that the tools changed"),
-        ("test_trigger_prompt_change", "Says that the prompts changed"),
+        (
+            "test_trigger_prompt_change",
+            "Says that the prompts changed",
+        ),
     ];
-    let mut all: Vec<Tool> = plain.into_iter().map(|(name, says)| tool(name, says, json!({}))).collect();
+    let mut all: Vec<Tool> = plain
+        .into_iter()
+        .map(|(name, says)| tool(name, says, json!({})))
+        .collect();
     all.push(with_header());
-    all.push(Tool::new("json_schema_2020_12_tool", "Takes what 2020-12 can describe", object(contact())));
+    all.push(Tool::new(
+        "json_schema_2020_12_tool",
+        "Takes what 2020-12 can describe",
+        object(contact()),
+    ));
     all.extend(asking::tools());
     all.extend(tasks::tools());
     all
@@ -43,7 +60,12 @@ pub(super) fn all() -> Vec<Tool> {
 
 /// A tool with these properties, all required.
 pub(super) fn tool(name: &'static str, description: &'static str, properties: Value) -> Tool {
-    let required: Vec<&String> = properties.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+    let required: Vec<&String> = properties
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+        .collect();
     let schema = json!({ "type": "object", "properties": properties, "required": required });
     Tool::new(name, description, object(schema))
 }
@@ -103,7 +125,9 @@ pub(super) async fn call(
     let result = match &*request.name {
         "test_simple_text" => said("This is a simple text response for testing."),
         "test_image_content" => content(json!([picture()]))?,
-        "test_audio_content" => content(json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }]))?,
+        "test_audio_content" => {
+            content(json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }]))?
+        }
         "test_embedded_resource" => content(json!([resource(
             "test://embedded-resource",
             "text/plain",
@@ -114,11 +138,15 @@ pub(super) async fn call(
             picture(),
             resource("test://mixed-content-resource", "application/json", r#"{"test":"data","value":123}"#),
         ]))?,
-        "test_error_handling" => {
-            CallToolResult::error(vec![ContentBlock::text("This tool intentionally returns an error for testing")])
-        }
+        "test_error_handling" => CallToolResult::error(vec![ContentBlock::text(
+            "This tool intentionally returns an error for testing",
+        )]),
         "test_tool_with_logging" => {
-            for line in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
+            for line in [
+                "Tool execution started",
+                "Tool processing data",
+                "Tool execution completed",
+            ] {
                 log(context, line).await;
                 tokio::time::sleep(BETWEEN).await;
             }
@@ -156,7 +184,9 @@ fn content(blocks: Value) -> Result<CallToolResult, ErrorData> {
 }
 
 async fn progress(context: &RequestContext<RoleServer>) -> CallToolResult {
-    let Some(token) = context.meta.get_progress_token() else { return said("No progress was asked for") };
+    let Some(token) = context.meta.get_progress_token() else {
+        return said("No progress was asked for");
+    };
     for step in [0.0, 50.0, 100.0] {
         let note = ProgressNotificationParam::new(token.clone(), step).with_total(100.0);
         // A client that is gone needs no progress.

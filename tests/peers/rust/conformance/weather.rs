@@ -1,4 +1,5 @@
-//! A question to the client's model that it can only answer with a tool of the server's, in two turns.
+//! A question to the client's model that it can only answer with a tool of the server's, in two
+//! turns.
 
 use rmcp::model::{CallToolResponse, InputResponses};
 use rmcp::service::RequestContext;
@@ -9,14 +10,18 @@ use super::asking::unasked;
 use super::tools::said;
 use super::typed;
 
-/// The parameters of a turn: the question, and after the first one what the model used and what the tool gave.
+/// The parameters of a turn: the question, and after the first one what the model used and what the
+/// tool gave.
 fn turn(answered: Option<&Value>) -> Value {
-    let mut messages =
-        vec![json!({ "role": "user", "content": { "type": "text", "text": "How warm is it in Riga?" } })];
+    let mut messages = vec![
+        json!({ "role": "user", "content": { "type": "text", "text": "How warm is it in Riga?" } }),
+    ];
     if let Some(used) = answered.and_then(used) {
-        let text = format!("21 degrees in {}", used["input"]["city"].as_str().unwrap_or("no city"));
-        let result =
-            json!({ "type": "tool_result", "toolUseId": used["id"], "content": [{ "type": "text", "text": text }] });
+        let text = format!(
+            "21 degrees in {}",
+            used["input"]["city"].as_str().unwrap_or("no city")
+        );
+        let result = json!({ "type": "tool_result", "toolUseId": used["id"], "content": [{ "type": "text", "text": text }] });
         messages.push(json!({ "role": "assistant", "content": [used] }));
         messages.push(json!({ "role": "user", "content": [result] }));
     }
@@ -28,25 +33,41 @@ fn turn(answered: Option<&Value>) -> Value {
 /// The use of a tool in what the model answered.
 fn used(answered: &Value) -> Option<&Value> {
     let content = &answered["content"];
-    let mut blocks = content.as_array().map_or_else(|| std::slice::from_ref(content), Vec::as_slice).iter();
+    let mut blocks = content
+        .as_array()
+        .map_or_else(|| std::slice::from_ref(content), Vec::as_slice)
+        .iter();
     blocks.find(|block| block["type"] == "tool_use")
 }
 
 fn text(answered: &Value) -> &str {
     let content = &answered["content"];
-    content["text"].as_str().or(content[0]["text"].as_str()).unwrap_or("(no text)")
+    content["text"]
+        .as_str()
+        .or(content[0]["text"].as_str())
+        .unwrap_or("(no text)")
 }
 
 /// Both turns, by requests while the call runs.
-pub(super) async fn pushed(context: &RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+pub(super) async fn pushed(
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
     let mut answered = None;
     for _ in 0..2 {
-        match context.peer.create_message(typed(turn(answered.as_ref()))?).await {
+        match context
+            .peer
+            .create_message(typed(turn(answered.as_ref()))?)
+            .await
+        {
             Ok(answer) => answered = Some(json!(answer)),
             Err(error) => return Ok(unasked(error)),
         }
     }
-    Ok(said(format!("LLM response: {}", answered.as_ref().map_or("(no answer)", text))).into())
+    Ok(said(format!(
+        "LLM response: {}",
+        answered.as_ref().map_or("(no answer)", text)
+    ))
+    .into())
 }
 
 /// The end of two rounds, or the question of the next one.

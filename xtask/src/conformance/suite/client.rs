@@ -1,4 +1,5 @@
-//! The client scenarios: the suite is the server, and what it tests is weir with a client in front of it.
+//! The client scenarios: the suite is the server, and what it tests is weir with a client in front
+//! of it.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +17,13 @@ use crate::conformance::Era;
 /// The longest one scenario may take. The suite gives the client half a minute of it.
 const LONGEST_SCENARIO: Duration = Duration::from_secs(60);
 
-/// The suite starts this in a shell and appends its URL; by variables, no path in it can be taken apart.
+/// The suite starts this in a shell and appends its URL; by variables, no path in it can be taken
+/// apart.
 const CLIENT: &str = r#""$SCENARIO_NODE" "$SCENARIO_CLIENT""#;
 
 impl Suite<'_> {
-    /// Runs the scenarios of one set against the binary `weir`, with a client of the era `front` before it. The set's name names
-    /// the folder of logs and results.
+    /// Runs the scenarios of one set against the binary `weir`, with a client of the era `front`
+    /// before it. The set's name names the folder of logs and results.
     ///
     /// # Errors
     /// When the suite cannot start or leaves results that cannot be read.
@@ -36,7 +38,8 @@ impl Suite<'_> {
         fs::create_dir_all(&folder)?;
         eprintln!("conformance: {}", set.revision);
         let mut run = BTreeMap::new();
-        // One after the other: a scenario that measures how long weir waits must not wait for another's processes.
+        // One after the other: a scenario that measures how long weir waits must not wait for
+        // another's processes.
         for scenario in set.scored.iter().chain(&set.not_scored) {
             let mut command = self.client_command(weir, front);
             command.args(["--scenario", scenario, "--spec-version", revision]);
@@ -60,7 +63,11 @@ impl Suite<'_> {
 }
 
 /// Runs one scenario and reads its checks.
-fn scenario_checks(mut command: Command, scenario: &str, folder: &Path) -> anyhow::Result<Vec<Check>> {
+fn scenario_checks(
+    mut command: Command,
+    scenario: &str,
+    folder: &Path,
+) -> anyhow::Result<Vec<Check>> {
     let results = folder.join(scenario);
     let log = folder.join(format!("{scenario}.log"));
     let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -73,13 +80,25 @@ fn scenario_checks(mut command: Command, scenario: &str, folder: &Path) -> anyho
         .spawn()
         .context("cannot start the conformance suite")?;
     let status = Bounded::new(child).wait(LONGEST_SCENARIO)?;
-    let found = read(&results, "").with_context(|| format!("the suite left no results, see {}", log.display()))?;
+    let found = read(&results, "")
+        .with_context(|| format!("the suite left no results, see {}", log.display()))?;
     let mut checks = found.into_values().next().unwrap_or_default();
     // A client that gave up in the middle may have left nothing but good checks behind.
     let done = status.is_some_and(|status| status.success());
-    if !done && !checks.iter().any(|check| matches!(check.status, Status::Failure | Status::Warning)) {
-        let error_message = Some(format!("the client did not do all of it, see {}", log.display()));
-        checks.push(Check { id: "client-done".to_owned(), status: Status::Failure, error_message });
+    if !done
+        && !checks
+            .iter()
+            .any(|check| matches!(check.status, Status::Failure | Status::Warning))
+    {
+        let error_message = Some(format!(
+            "the client did not do all of it, see {}",
+            log.display()
+        ));
+        checks.push(Check {
+            id: "client-done".to_owned(),
+            status: Status::Failure,
+            error_message,
+        });
     }
     Ok(checks)
 }

@@ -31,10 +31,17 @@ impl Difference {
     /// No difference: the session's clients see the shared list.
     pub(super) fn none(mark: Mark) -> Self {
         let (changed, removed) = (Vec::new(), HashSet::new());
-        Self { mark, changed, removed, digest: Version::default(), _memory: None }
+        Self {
+            mark,
+            changed,
+            removed,
+            digest: Version::default(),
+            _memory: None,
+        }
     }
 
-    /// Compares a session's list with the shared one. If a guard cut the walk (`is_cut`), missing items do not count as removed.
+    /// Compares a session's list with the shared one. If a guard cut the walk (`is_cut`), missing
+    /// items do not count as removed.
     ///
     /// # Errors
     /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
@@ -44,11 +51,19 @@ impl Difference {
         mark: Mark,
         memory: &ByteBudget,
     ) -> Result<Self, &'static str> {
-        let known: HashMap<&str, &Arc<Tool>> = shared.iter().map(|tool| (&*tool.native, tool)).collect();
-        let is_another = |tool: &&Arc<Tool>| known.get(&*tool.native).is_none_or(|same| same.digest != tool.digest);
+        let known: HashMap<&str, &Arc<Tool>> =
+            shared.iter().map(|tool| (&*tool.native, tool)).collect();
+        let is_another = |tool: &&Arc<Tool>| {
+            known
+                .get(&*tool.native)
+                .is_none_or(|same| same.digest != tool.digest)
+        };
         let changed: Vec<_> = own.iter().filter(is_another).cloned().collect();
         let listed: HashSet<&str> = own.iter().map(|tool| &*tool.native).collect();
-        let missing = shared.iter().map(|tool| &tool.native).filter(|native| !is_cut && !listed.contains(&***native));
+        let missing = shared
+            .iter()
+            .map(|tool| &tool.native)
+            .filter(|native| !is_cut && !listed.contains(&***native));
         let removed: HashSet<Arc<str>> = missing.cloned().collect();
         if changed.is_empty() && removed.is_empty() {
             return Ok(Self::none(mark));
@@ -56,16 +71,33 @@ impl Difference {
         if changed.len() + removed.len() > MOST_ITEMS {
             return Err("items");
         }
-        let bytes = changed.iter().map(|tool| tool.raw.len()).chain(removed.iter().map(|name| name.len())).sum();
+        let bytes = changed
+            .iter()
+            .map(|tool| tool.raw.len())
+            .chain(removed.iter().map(|name| name.len()))
+            .sum();
         if bytes > MOST_BYTES {
             return Err("bytes");
         }
         let reserved = memory.try_reserve(bytes).ok_or("memory")?;
         let mut names: Vec<&Arc<str>> = removed.iter().collect();
         names.sort_unstable();
-        let parts = changed.iter().map(|tool| &tool.digest.0[..]).chain(std::iter::once(&b"-"[..]));
-        let digest = Version::of(&parts.chain(names.iter().map(|name| name.as_bytes())).collect::<Vec<_>>());
-        Ok(Self { mark, changed, removed, digest, _memory: Some(reserved) })
+        let parts = changed
+            .iter()
+            .map(|tool| &tool.digest.0[..])
+            .chain(std::iter::once(&b"-"[..]));
+        let digest = Version::of(
+            &parts
+                .chain(names.iter().map(|name| name.as_bytes()))
+                .collect::<Vec<_>>(),
+        );
+        Ok(Self {
+            mark,
+            changed,
+            removed,
+            digest,
+            _memory: Some(reserved),
+        })
     }
 
     /// True if the session's list is the shared one.

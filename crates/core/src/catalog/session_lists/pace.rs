@@ -15,7 +15,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct WalkPace(Mutex<Option<Instant>>);
 
 impl WalkPace {
-    /// Waits for a turn; false if the wait would be longer than [`LONGEST_WAIT`]. Cancel safe: an unused turn passes.
+    /// Waits for a turn; false if the wait would be longer than [`LONGEST_WAIT`]. Cancel safe: an
+    /// unused turn passes.
     pub(super) async fn turn(&self) -> bool {
         let interval = Duration::from_secs(1) / A_SECOND;
         let now = Instant::now();

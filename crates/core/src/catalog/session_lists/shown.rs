@@ -1,4 +1,5 @@
-//! Views for clients of sessions with lists of their own: the shared view with the session's difference applied.
+//! Views for clients of sessions with lists of their own: the shared view with the session's
+//! difference applied.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use crate::upstream::{Kinds, ListKind};
 /// The most views kept for cursors. A client whose view is gone has to begin its list anew.
 const KEPT: usize = 64;
 
-/// Views of sessions for which cursors were issued, by client session. A cursor opens for its own session only.
+/// Views of sessions for which cursors were issued, by client session. A cursor opens for its own
+/// session only.
 pub(in crate::catalog) struct SessionViews(Cache<(SessionKey, Version), Arc<View>>);
 
 impl Default for SessionViews {
@@ -41,7 +43,11 @@ impl SessionViews {
         self.0.insert((client, view.version), view.clone());
     }
 
-    pub(in crate::catalog) fn find(&self, client: SessionKey, version: Version) -> Option<Arc<View>> {
+    pub(in crate::catalog) fn find(
+        &self,
+        client: SessionKey,
+        version: Version,
+    ) -> Option<Arc<View>> {
         self.0.get(&(client, version))
     }
 }
@@ -59,8 +65,8 @@ struct Part {
 }
 
 impl Catalog {
-    /// `whole` with the differences of the client's sessions. Lists that are due are walked first, each for at most
-    /// [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
+    /// `whole` with the differences of the client's sessions. Lists that are due are walked first,
+    /// each for at most [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
     pub(in crate::catalog) async fn of_session(
         &self,
         (endpoint, whole): (&EndpointId, Arc<View>),
@@ -73,7 +79,8 @@ impl Catalog {
             return whole;
         }
         for Served { source, lists } in &served {
-            self.refresh_session((source, lists), (kind, class), Cause::Changed).await;
+            self.refresh_session((source, lists), (kind, class), Cause::Changed)
+                .await;
         }
         self.known_of_session((endpoint, whole), kind, served)
     }
@@ -96,13 +103,15 @@ impl Catalog {
         }
     }
 
-    /// True if the lists of any session differ from the shared ones. Otherwise every name of a shared item means that item.
+    /// True if the lists of any session differ from the shared ones. Otherwise every name of a
+    /// shared item means that item.
     pub(crate) fn has_differing_sessions(&self) -> bool {
         self.works.ports.session_lists.differing() > 0
     }
 
-    /// The item of a name for the client of a session; `shared` is the item of this name in the shared list. If there is none, lists that
-    /// calls may have changed are walked before the name counts as unknown, those of resources only after a notification. Cancel safe.
+    /// The item of a name for the client of a session; `shared` is the item of this name in the
+    /// shared list. If there is none, lists that calls may have changed are walked before the name
+    /// counts as unknown, those of resources only after a notification. Cancel safe.
     pub(crate) async fn item_of_session(
         &self,
         (endpoint, whole): (&EndpointId, &View),
@@ -111,28 +120,44 @@ impl Catalog {
         (name, shared): (&str, Option<Item>),
     ) -> Option<Item> {
         let mut served = self.served(endpoint, client);
-        let Some(endpoint) = self.endpoint(endpoint).filter(|_| !served.is_empty()) else { return shared };
+        let Some(endpoint) = self.endpoint(endpoint).filter(|_| !served.is_empty()) else {
+            return shared;
+        };
         if let Some(shared) = shared {
             served.retain(|served| *served.source.id() == shared.tool.upstream);
-            return match served.into_iter().next().and_then(|served| served.part(kind)) {
-                Some(part) => {
-                    part.in_place_of(&endpoint, &shared).filter(|item| self.is_seen(principal, &endpoint, item))
-                }
+            return match served
+                .into_iter()
+                .next()
+                .and_then(|served| served.part(kind))
+            {
+                Some(part) => part
+                    .in_place_of(&endpoint, &shared)
+                    .filter(|item| self.is_seen(principal, &endpoint, item)),
                 None => Some(shared),
             };
         }
         let find = |served: Served| {
             let part = served.part(kind)?;
-            part.added(&endpoint, whole).find(|item| *item.exposed == *name)
+            part.added(&endpoint, whole)
+                .find(|item| *item.exposed == *name)
         };
-        // Servers have resources that no list of theirs shows, and a URI says whose it is: a read does not depend on the list.
-        let cause = if kind == ListKind::Resources { Cause::Changed } else { Cause::Called };
+        // Servers have resources that no list of theirs shows, and a URI says whose it is: a read
+        // does not depend on the list.
+        let cause = if kind == ListKind::Resources {
+            Cause::Changed
+        } else {
+            Cause::Called
+        };
         let mut found = None;
         for served in served {
-            let again = Served { source: served.source.clone(), lists: served.lists.clone() };
+            let again = Served {
+                source: served.source.clone(),
+                lists: served.lists.clone(),
+            };
             found = find(served);
             if found.is_none() {
-                self.refresh_session((&again.source, &again.lists), (kind, class), cause).await;
+                self.refresh_session((&again.source, &again.lists), (kind, class), cause)
+                    .await;
                 found = find(again);
             }
             if found.is_some() {
@@ -142,9 +167,10 @@ impl Catalog {
         found.filter(|item| self.is_seen(principal, &endpoint, item))
     }
 
-    /// The lists of which a client gets a notification after its server sent one about `kinds` in the client's session. On a transparent
-    /// endpoint, if nothing of the server is hidden from the client: all of them. Otherwise the lists are walked, and those are left
-    /// that changed for the client. Cancel safe.
+    /// The lists of which a client gets a notification after its server sent one about `kinds` in
+    /// the client's session. On a transparent endpoint, if nothing of the server is hidden from the
+    /// client: all of them. Otherwise the lists are walked, and those are left that changed for the
+    /// client. Cancel safe.
     pub async fn session_news(
         &self,
         (endpoint, upstream): (&EndpointId, &UpstreamId),
@@ -152,17 +178,31 @@ impl Catalog {
         (principal, client): (&Principal, SessionKey),
         kinds: Kinds,
     ) -> Kinds {
-        let Some(stand) = self.endpoint(endpoint).filter(|stand| members(stand).contains(upstream)) else {
+        let Some(stand) = self
+            .endpoint(endpoint)
+            .filter(|stand| members(stand).contains(upstream))
+        else {
             return Kinds::default();
         };
-        if stand.mode.is_transparent() && stand.tools.is_none() && self.audience(endpoint, principal).is_none() {
+        if stand.mode.is_transparent()
+            && stand.tools.is_none()
+            && self.audience(endpoint, principal).is_none()
+        {
             return kinds;
         }
         let mut news = Kinds::default();
         for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
-            let Some(whole) = self.view(endpoint, kind, class) else { continue };
-            let before = self.known_of_session((endpoint, whole.clone()), kind, self.served(endpoint, &client));
-            let after = self.of_session((endpoint, whole), (kind, class), Some(client)).await;
+            let Some(whole) = self.view(endpoint, kind, class) else {
+                continue;
+            };
+            let before = self.known_of_session(
+                (endpoint, whole.clone()),
+                kind,
+                self.served(endpoint, &client),
+            );
+            let after = self
+                .of_session((endpoint, whole), (kind, class), Some(client))
+                .await;
             let seen = |view: Arc<View>| self.part(endpoint, view, principal).content();
             if seen(before) != seen(after) {
                 news = news.with(kind);
@@ -173,27 +213,42 @@ impl Catalog {
 
     /// Lists with notifications since the client's last request for them, by upstream.
     #[must_use]
-    pub fn unread_session_news(&self, endpoint: &EndpointId, client: &SessionKey) -> Vec<(UpstreamId, Kinds)> {
+    pub fn unread_session_news(
+        &self,
+        endpoint: &EndpointId,
+        client: &SessionKey,
+    ) -> Vec<(UpstreamId, Kinds)> {
         let unread = |served: Served| {
-            let due = ListKind::ALL.into_iter().filter(|kind| served.lists.is_due(*kind, Cause::Changed));
+            let due = ListKind::ALL
+                .into_iter()
+                .filter(|kind| served.lists.is_due(*kind, Cause::Changed));
             let kinds: Kinds = due.collect();
             (!kinds.is_empty()).then(|| (served.source.id().clone(), kinds))
         };
-        self.served(endpoint, client).into_iter().filter_map(unread).collect()
+        self.served(endpoint, client)
+            .into_iter()
+            .filter_map(unread)
+            .collect()
     }
 
-    /// Subscribes to a resource that the client's own session alone lists; `None` for any other resource.
+    /// Subscribes to a resource that the client's own session alone lists; `None` for any other
+    /// resource.
     pub(in crate::catalog) async fn subscribe_in_session(
         self: &Arc<Self>,
         client: &SessionKey,
         subscriber: Subscriber,
     ) -> Option<Result<SessionSubscription, Failure>> {
         let (catalog, native) = (Arc::downgrade(self), subscriber.item.tool.native.clone());
-        let mut served = self.served(&subscriber.endpoint, client).into_iter().map(|served| served.lists);
+        let mut served = self
+            .served(&subscriber.endpoint, client)
+            .into_iter()
+            .map(|served| served.lists);
         let lists = served.find(|lists| lists.upstream == subscriber.item.tool.upstream)?;
         lists.known(ListKind::Resources)?.changed(&native)?;
         let tell = move |uri: &Arc<str>| {
-            let told = catalog.upgrade().and_then(|catalog| catalog.told_as(&subscriber, uri));
+            let told = catalog
+                .upgrade()
+                .and_then(|catalog| catalog.told_as(&subscriber, uri));
             if let Some(exposed) = told {
                 subscriber.inbox.put(exposed, &subscriber.item.exposed);
             }
@@ -201,8 +256,8 @@ impl Catalog {
         Some(lists.subscribe(native, Box::new(tell)).await)
     }
 
-    /// True if the server of a transparent endpoint can send notifications in its session of this client. Then a notification to all
-    /// sessions comes there, too.
+    /// True if the server of a transparent endpoint can send notifications in its session of this
+    /// client. Then a notification to all sessions comes there, too.
     #[must_use]
     pub fn hears_in_session(&self, endpoint: &EndpointId, client: &SessionKey) -> bool {
         let is_heard = |served: &Served| served.lists.is_heard.load(Ordering::Relaxed);
@@ -227,7 +282,11 @@ impl Catalog {
     }
 
     fn is_seen(&self, principal: &Principal, endpoint: &Endpoint, item: &Item) -> bool {
-        self.works.ports.authorizer.may_see(principal, &endpoint.id, item) == Sight::Seen
+        self.works
+            .ports
+            .authorizer
+            .may_see(principal, &endpoint.id, item)
+            == Sight::Seen
     }
 
     /// The lists of a client's sessions at the upstreams of an endpoint, in config order.
@@ -237,12 +296,21 @@ impl Catalog {
             return Vec::new();
         }
         let layout = self.layout.load();
-        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        let open = sources.iter().filter(|source| self.works.closed.find(source.id()).is_none());
+        let sources = layout
+            .stands
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default();
+        let open = sources
+            .iter()
+            .filter(|source| self.works.closed.find(source.id()).is_none());
         let served = |source: &Arc<Source>| {
             // A session opened anew stands behind the one that it replaces.
             let lists = all.iter().rfind(|lists| lists.upstream == *source.id())?;
-            Some(Served { source: source.clone(), lists: lists.clone() })
+            Some(Served {
+                source: source.clone(),
+                lists: lists.clone(),
+            })
         };
         open.filter_map(served).collect()
     }
@@ -251,7 +319,10 @@ impl Catalog {
 impl Served {
     fn part(self, kind: ListKind) -> Option<Part> {
         let difference = self.lists.known(kind).filter(|known| !known.is_empty())?;
-        Some(Part { served: self, difference })
+        Some(Part {
+            served: self,
+            difference,
+        })
     }
 }
 
@@ -275,16 +346,27 @@ impl Part {
     }
 
     /// The session's items that the shared view lacks, under names that are free in the view.
-    fn added<'a>(&'a self, endpoint: &'a Endpoint, whole: &'a View) -> impl Iterator<Item = Item> + 'a {
+    fn added<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        whole: &'a View,
+    ) -> impl Iterator<Item = Item> + 'a {
         let rules = self.served.source.rules();
         let upstream = self.served.source.id();
         let shared: HashSet<&str> = if self.difference.changed.is_empty() {
             HashSet::new()
         } else {
-            let own = whole.items.iter().filter(move |item| item.tool.upstream == *upstream);
+            let own = whole
+                .items
+                .iter()
+                .filter(move |item| item.tool.upstream == *upstream);
             own.map(|item| &*item.tool.native).collect()
         };
-        let added = self.difference.changed.iter().filter(move |tool| !shared.contains(&*tool.native));
+        let added = self
+            .difference
+            .changed
+            .iter()
+            .filter(move |tool| !shared.contains(&*tool.native));
         added.filter_map(move |tool| {
             let entry = Entry::new(endpoint, tool, &rules)?;
             let name = entry.free_name(|name| whole.has_exposed(name))?.clone();
@@ -293,23 +375,36 @@ impl Part {
     }
 }
 
-/// Applies differences to the shared view: changed items take the place of shared ones, new items follow at the end.
+/// Applies differences to the shared view: changed items take the place of shared ones, new items
+/// follow at the end.
 fn joined(endpoint: &Endpoint, whole: &View, parts: &[Part]) -> View {
     let mut items: Vec<Item> = Vec::with_capacity(whole.items.len() + 8);
     for item in whole.items.iter() {
-        match parts.iter().find(|part| *part.served.source.id() == item.tool.upstream) {
+        match parts
+            .iter()
+            .find(|part| *part.served.source.id() == item.tool.upstream)
+        {
             Some(part) => items.extend(part.in_place_of(endpoint, item)),
             None => items.push(item.clone()),
         }
     }
-    let mut taken: FastMap<Arc<str>, u32> = (0u32..).zip(&items).map(|(at, item)| (item.exposed.clone(), at)).collect();
+    let mut taken: FastMap<Arc<str>, u32> = (0u32..)
+        .zip(&items)
+        .map(|(at, item)| (item.exposed.clone(), at))
+        .collect();
     for item in parts.iter().flat_map(|part| part.added(endpoint, whole)) {
         if !taken.contains_key(&item.exposed) {
-            taken.insert(item.exposed.clone(), u32::try_from(items.len()).unwrap_or(u32::MAX));
+            taken.insert(
+                item.exposed.clone(),
+                u32::try_from(items.len()).unwrap_or(u32::MAX),
+            );
             items.push(item);
         }
     }
-    let ids: Vec<[u8; 8]> = parts.iter().map(|part| part.served.lists.id.to_be_bytes()).collect();
+    let ids: Vec<[u8; 8]> = parts
+        .iter()
+        .map(|part| part.served.lists.id.to_be_bytes())
+        .collect();
     let mut digests: Vec<&[u8]> = vec![b"session", &whole.version.0];
     for (part, id) in parts.iter().zip(&ids) {
         digests.extend([&id[..], &part.difference.digest.0[..]]);

@@ -20,7 +20,8 @@ struct State {
     next: u64,
 }
 
-/// A client's subscription in its session at a server. Dropping it ends it; the last one of a resource ends it at the server, too.
+/// A client's subscription in its session at a server. Dropping it ends it; the last one of a
+/// resource ends it at the server, too.
 pub struct SessionSubscription {
     lists: Weak<SessionLists>,
     uri: Arc<str>,
@@ -52,9 +53,21 @@ impl SessionLists {
     ///
     /// # Errors
     /// The session is over, or the server refuses.
-    pub(super) async fn subscribe(self: &Arc<Self>, uri: Arc<str>, tell: Tell) -> Result<SessionSubscription, Failure> {
-        let gone = || Failure::new(FailureKind::Unavailable, "The server's session of this client is over: try again");
-        let session = self.session.upgrade().ok_or_else(|| gone().at(&self.upstream))?;
+    pub(super) async fn subscribe(
+        self: &Arc<Self>,
+        uri: Arc<str>,
+        tell: Tell,
+    ) -> Result<SessionSubscription, Failure> {
+        let gone = || {
+            Failure::new(
+                FailureKind::Unavailable,
+                "The server's session of this client is over: try again",
+            )
+        };
+        let session = self
+            .session
+            .upgrade()
+            .ok_or_else(|| gone().at(&self.upstream))?;
         let (nth, is_first) = {
             let mut state = self.subscribed.lock();
             state.next += 1;
@@ -63,8 +76,13 @@ impl SessionLists {
             subscribers.push((nth, tell));
             (nth, subscribers.len() == 1)
         };
-        // An update may come together with the server's consent. After a refusal the drop removes the entry.
-        let subscription = SessionSubscription { lists: Arc::downgrade(self), uri: uri.clone(), nth };
+        // An update may come together with the server's consent. After a refusal the drop removes
+        // the entry.
+        let subscription = SessionSubscription {
+            lists: Arc::downgrade(self),
+            uri: uri.clone(),
+            nth,
+        };
         if is_first {
             session.subscribe(uri).await?;
         }
@@ -74,10 +92,14 @@ impl SessionLists {
 
 impl Drop for SessionSubscription {
     fn drop(&mut self) {
-        let Some(lists) = self.lists.upgrade() else { return };
+        let Some(lists) = self.lists.upgrade() else {
+            return;
+        };
         let is_last = {
             let mut state = lists.subscribed.lock();
-            let Some(subscribers) = state.by_uri.get_mut(&self.uri) else { return };
+            let Some(subscribers) = state.by_uri.get_mut(&self.uri) else {
+                return;
+            };
             subscribers.retain(|(nth, _)| *nth != self.nth);
             let is_last = subscribers.is_empty();
             if is_last {

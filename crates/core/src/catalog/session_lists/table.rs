@@ -17,7 +17,8 @@ use crate::upstream::Kinds;
 /// The most bytes of all differences together.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The lists of all sessions at all servers. The table holds weak references; the upstreams' sessions own the lists.
+/// The lists of all sessions at all servers. The table holds weak references; the upstreams'
+/// sessions own the lists.
 pub struct SessionListTable {
     pub(super) bells: Arc<Bells>,
     /// The memory of all differences.
@@ -49,7 +50,8 @@ impl SessionListTable {
         })
     }
 
-    /// The lists of a new session at an upstream. They are the shared ones until a notification comes.
+    /// The lists of a new session at an upstream. They are the shared ones until a notification
+    /// comes.
     #[must_use]
     pub fn open(
         self: &Arc<Self>,
@@ -81,12 +83,22 @@ impl SessionListTable {
     /// Removes client sessions that ended.
     pub fn ended(&self, sessions: &HashSet<SessionKey>) {
         let gone: Vec<_> = {
-            let mut by_client = self.by_client.write().unwrap_or_else(PoisonError::into_inner);
-            sessions.iter().filter_map(|client| Some((*client, by_client.remove(client)?))).collect()
+            let mut by_client = self
+                .by_client
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            sessions
+                .iter()
+                .filter_map(|client| Some((*client, by_client.remove(client)?)))
+                .collect()
         };
         for (client, lists) in gone {
             for lists in lists.iter().filter_map(Weak::upgrade) {
-                lists.clients.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
+                lists
+                    .clients
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&client);
             }
         }
     }
@@ -103,29 +115,57 @@ impl SessionListTable {
         if self.differing() == 0 {
             return 0;
         }
-        let by_client = self.by_client.read().unwrap_or_else(PoisonError::into_inner);
-        let lists: HashMap<u64, Arc<SessionLists>> =
-            by_client.values().flatten().filter_map(Weak::upgrade).map(|lists| (lists.id, lists)).collect();
+        let by_client = self
+            .by_client
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let lists: HashMap<u64, Arc<SessionLists>> = by_client
+            .values()
+            .flatten()
+            .filter_map(Weak::upgrade)
+            .map(|lists| (lists.id, lists))
+            .collect();
         drop(by_client);
-        lists.values().filter(|lists| lists.upstream == *upstream && lists.differs.load(Ordering::Relaxed)).count()
+        lists
+            .values()
+            .filter(|lists| lists.upstream == *upstream && lists.differs.load(Ordering::Relaxed))
+            .count()
     }
 
     /// The lists of the sessions that serve a client session.
     pub(super) fn of(&self, client: &SessionKey) -> Vec<Arc<SessionLists>> {
-        let by_client = self.by_client.read().unwrap_or_else(PoisonError::into_inner);
-        by_client.get(client).map(|lists| lists.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+        let by_client = self
+            .by_client
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        by_client
+            .get(client)
+            .map(|lists| lists.iter().filter_map(Weak::upgrade).collect())
+            .unwrap_or_default()
     }
 
     pub(super) fn enter(&self, client: SessionKey, lists: &Arc<SessionLists>) {
-        let mut by_client = self.by_client.write().unwrap_or_else(PoisonError::into_inner);
-        by_client.entry(client).or_default().push(Arc::downgrade(lists));
+        let mut by_client = self
+            .by_client
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        by_client
+            .entry(client)
+            .or_default()
+            .push(Arc::downgrade(lists));
     }
 
-    /// Removes the lists of a session that is being dropped from the client sessions that it served.
+    /// Removes the lists of a session that is being dropped from the client sessions that it
+    /// served.
     pub(super) fn leave(&self, clients: &HashSet<SessionKey>) {
-        let mut by_client = self.by_client.write().unwrap_or_else(PoisonError::into_inner);
+        let mut by_client = self
+            .by_client
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         for client in clients {
-            let Some(lists) = by_client.get_mut(client) else { continue };
+            let Some(lists) = by_client.get_mut(client) else {
+                continue;
+            };
             lists.retain(|lists| lists.strong_count() > 0);
             if lists.is_empty() {
                 by_client.remove(client);

@@ -38,7 +38,10 @@ fn tool(text: &str) -> Arc<Tool> {
 }
 
 fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
-    names.iter().map(|name| tool(&format!(r#"{{"name":"{name}"}}"#))).collect()
+    names
+        .iter()
+        .map(|name| tool(&format!(r#"{{"name":"{name}"}}"#)))
+        .collect()
 }
 
 fn table() -> (Arc<Bells>, Arc<SessionListTable>) {
@@ -51,8 +54,17 @@ fn open(table: &Arc<SessionListTable>, session: &Arc<Nobody>) -> Arc<SessionList
     table.open(upstream(), all(), session)
 }
 
-fn difference(shared: &[&str], own: &[&str], table: &SessionListTable) -> Result<Difference, &'static str> {
-    Difference::between(&tools(shared), (&tools(own), false), Mark::default(), &table.memory)
+fn difference(
+    shared: &[&str],
+    own: &[&str],
+    table: &SessionListTable,
+) -> Result<Difference, &'static str> {
+    Difference::between(
+        &tools(shared),
+        (&tools(own), false),
+        Mark::default(),
+        &table.memory,
+    )
 }
 
 #[test]
@@ -64,9 +76,27 @@ fn a_difference_has_what_a_session_has_otherwise_and_what_it_lacks() {
     assert!(found.removed.contains("b") && !found.is_empty());
     assert!(difference(&["a"], &["a"], &table).unwrap().is_empty());
     let other = [tool(r#"{"name":"a","description":"other"}"#)];
-    let redefined = Difference::between(&tools(&["a"]), (&other, false), Mark::default(), &table.memory).unwrap();
-    assert_eq!((redefined.changed("a").map(|tool| tool.digest), redefined.removed.len()), (Some(other[0].digest), 0));
-    let cut = Difference::between(&tools(&["a", "b"]), (&tools(&["a"]), true), Mark::default(), &table.memory).unwrap();
+    let redefined = Difference::between(
+        &tools(&["a"]),
+        (&other, false),
+        Mark::default(),
+        &table.memory,
+    )
+    .unwrap();
+    assert_eq!(
+        (
+            redefined.changed("a").map(|tool| tool.digest),
+            redefined.removed.len()
+        ),
+        (Some(other[0].digest), 0)
+    );
+    let cut = Difference::between(
+        &tools(&["a", "b"]),
+        (&tools(&["a"]), true),
+        Mark::default(),
+        &table.memory,
+    )
+    .unwrap();
     assert!(cut.is_empty(), "what a guard cut off is not gone");
 }
 
@@ -90,13 +120,21 @@ fn a_list_is_due_once_its_server_said_so_or_may_have_said_so_unheard() {
     let session = Arc::new(Nobody);
     let lists = open(&table, &session);
     let is_due = |cause| lists.is_due(ListKind::Tools, cause);
-    let walk = || lists.learn(ListKind::Tools, Difference::none(lists.mark(ListKind::Tools)));
+    let walk = || {
+        lists.learn(
+            ListKind::Tools,
+            Difference::none(lists.mark(ListKind::Tools)),
+        )
+    };
     assert!(!is_due(Cause::Changed) && !is_due(Cause::Called));
     lists.called();
     assert!(is_due(Cause::Changed), "nothing is heard here");
     walk();
     lists.set_heard(true);
-    assert!(is_due(Cause::Changed), "what was said before it was heard is not known");
+    assert!(
+        is_due(Cause::Changed),
+        "what was said before it was heard is not known"
+    );
     walk();
     lists.called();
     assert!(!is_due(Cause::Changed) && is_due(Cause::Called));
@@ -137,9 +175,18 @@ fn a_session_of_a_client_that_ended_is_served_no_more() {
     let session = Arc::new(Nobody);
     let lists = open(&table, &session);
     let (one, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
-    [one, other].into_iter().for_each(|client| lists.serves(client));
+    [one, other]
+        .into_iter()
+        .for_each(|client| lists.serves(client));
     table.ended(&HashSet::from([one]));
-    assert_eq!((table.of(&one).len(), table.of(&other).len(), lists.clients().len()), (0, 1, 1));
+    assert_eq!(
+        (
+            table.of(&one).len(),
+            table.of(&other).len(),
+            lists.clients().len()
+        ),
+        (0, 1, 1)
+    );
 }
 
 #[tokio::test]
@@ -164,5 +211,8 @@ async fn the_server_is_asked_for_the_first_subscription_and_told_at_the_end_of_t
     drop((second, session));
     lists.updated("a:1");
     assert_eq!(heard.lock().unwrap().len(), 5);
-    assert!(lists.subscribe("a:1".into(), tell()).await.is_err(), "its session is gone");
+    assert!(
+        lists.subscribe("a:1".into(), tell()).await.is_err(),
+        "its session is gone"
+    );
 }

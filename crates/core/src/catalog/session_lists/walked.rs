@@ -24,8 +24,8 @@ use crate::upstream::ListKind;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 impl Catalog {
-    /// Walks a session's list if it is due. A failure keeps the last known difference: an incomplete list is better than a late one.
-    /// Cancel safe.
+    /// Walks a session's list if it is due. A failure keeps the last known difference: an
+    /// incomplete list is better than a late one. Cancel safe.
     pub(super) async fn refresh_session(
         &self,
         (source, lists): (&Arc<Source>, &Arc<SessionLists>),
@@ -42,28 +42,50 @@ impl Catalog {
             return;
         }
         let label = || KeyValue::new("upstream", lists.upstream.as_str().to_owned());
-        let count = |outcome| instruments().session_list_walks.add(1, &[label(), KeyValue::new("outcome", outcome)]);
+        let count = |outcome| {
+            instruments()
+                .session_list_walks
+                .add(1, &[label(), KeyValue::new("outcome", outcome)])
+        };
         if !lists.pace.turn().await {
             return count("limited");
         }
         let mark = lists.mark(kind);
-        let walking = timeout(self.works.settings.first_list_wait, self.walk_session(source, lists, (kind, class)));
-        let late = || Failure::new(FailureKind::TimedOut, "the server did not list in a client's session in time");
+        let walking = timeout(
+            self.works.settings.first_list_wait,
+            self.walk_session(source, lists, (kind, class)),
+        );
+        let late = || {
+            Failure::new(
+                FailureKind::TimedOut,
+                "the server did not list in a client's session in time",
+            )
+        };
         let walked = walking.await.unwrap_or_else(|_| Err(late()));
         let (shared, own, is_cut) = match walked {
             Ok(Some(walked)) => walked,
             // The session is over, or the shared list is not known.
             Ok(None) => return,
             Err(failure) => {
-                let retry = now.saturating_add(u64::try_from(AFTER_FAILURE.as_millis()).unwrap_or(u64::MAX));
+                let retry = now
+                    .saturating_add(u64::try_from(AFTER_FAILURE.as_millis()).unwrap_or(u64::MAX));
                 lists.not_before.store(retry, Ordering::Relaxed);
                 tracing::debug!(upstream = %lists.upstream, list = kind.word(), error = failure.cause(), "a client's own list was not read");
                 return count("failed");
             }
         };
-        match Difference::between(&shared, (&own, is_cut), mark, &self.works.ports.session_lists.memory) {
+        match Difference::between(
+            &shared,
+            (&own, is_cut),
+            mark,
+            &self.works.ports.session_lists.memory,
+        ) {
             Ok(difference) => {
-                count(if difference.is_empty() { "same" } else { "differs" });
+                count(if difference.is_empty() {
+                    "same"
+                } else {
+                    "differs"
+                });
                 lists.learn(kind, difference);
             }
             Err(bound) => {
@@ -73,23 +95,33 @@ impl Catalog {
         }
     }
 
-    /// The shared list, the session's list, and whether a guard cut the latter; `None` without a session or a shared list.
+    /// The shared list, the session's list, and whether a guard cut the latter; `None` without a
+    /// session or a shared list.
     async fn walk_session(
         &self,
         source: &Arc<Source>,
         lists: &SessionLists,
         (kind, class): (ListKind, CapabilityClass),
     ) -> Result<Option<(Arc<[Arc<Tool>]>, Arc<[Arc<Tool>]>, bool)>, Failure> {
-        let Some(session) = lists.session.upgrade() else { return Ok(None) };
+        let Some(session) = lists.session.upgrade() else {
+            return Ok(None);
+        };
         let walked = or_none(walk(&mut *session.lists(), kind, &source.rules().given.walk).await)?;
         let is_cut = walked.truncated.is_some();
         let of_class = source.feed(&self.works, class).snapshot();
-        let snapshot = if has_lists(of_class.state) { of_class } else { source.base().snapshot() };
+        let snapshot = if has_lists(of_class.state) {
+            of_class
+        } else {
+            source.base().snapshot()
+        };
         if !has_lists(snapshot.state) {
             return Ok(None);
         }
         let shared = snapshot.list(kind).items.clone();
-        let before = lists.known(kind).map(|known| known.changed.clone()).unwrap_or_default();
+        let before = lists
+            .known(kind)
+            .map(|known| known.changed.clone())
+            .unwrap_or_default();
         let known: Arc<[Arc<Tool>]> = match before.is_empty() {
             true => shared.clone(),
             // Items of the session's last walk keep their meters.

@@ -1,5 +1,5 @@
-//! The task of a table: a line to the server, opened again when it is lost, on which the server tells of exactly what
-//! clients want to be told of.
+//! The task of a table: a line to the server, opened again when it is lost, on which the server
+//! tells of exactly what clients want to be told of.
 
 use std::sync::{Arc, Weak};
 
@@ -15,8 +15,17 @@ use crate::telemetry::instruments;
 use crate::upstream::{Updated, Updates};
 
 /// Follows until nobody is in the table, or the catalog is gone.
-pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<Works>, tables: Arc<Tables>, table: Arc<Table>) {
-    let follower = Follower { catalog, works, table };
+pub(super) async fn run(
+    catalog: Weak<Catalog>,
+    works: Arc<Works>,
+    tables: Arc<Tables>,
+    table: Arc<Table>,
+) {
+    let follower = Follower {
+        catalog,
+        works,
+        table,
+    };
     let settings = &follower.works.settings;
     let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
     let mut missed = false;
@@ -61,27 +70,50 @@ struct Follower {
 impl Follower {
     /// A line to the upstream as the config now has it.
     async fn open(&self) -> Result<Box<dyn Updates>, Failure> {
-        let gone = || Failure::new(FailureKind::Unavailable, "The server of this resource is not served any more");
-        let upstream = self.catalog.upgrade().and_then(|catalog| catalog.upstream(&self.table.upstream));
+        let gone = || {
+            Failure::new(
+                FailureKind::Unavailable,
+                "The server of this resource is not served any more",
+            )
+        };
+        let upstream = self
+            .catalog
+            .upgrade()
+            .and_then(|catalog| catalog.upstream(&self.table.upstream));
         let upstream = upstream.ok_or_else(gone)?;
         let time = upstream.open_time(self.works.settings.open_time);
         let opening = upstream.updates();
-        let late = || Failure::new(FailureKind::TimedOut, "The server did not open a line for updates in time");
-        timeout(time, opening).await.unwrap_or_else(|_| Err(late().at(&self.table.upstream)))
+        let late = || {
+            Failure::new(
+                FailureKind::TimedOut,
+                "The server did not open a line for updates in time",
+            )
+        };
+        timeout(time, opening)
+            .await
+            .unwrap_or_else(|_| Err(late().at(&self.table.upstream)))
     }
 
     /// Tells the server what is wanted, and the clients what was updated, until nothing is wanted.
     async fn follow(&self, line: &mut dyn Updates, mut missed: bool) -> Result<(), Failure> {
         loop {
             if self.table.is_empty() {
-                // A server that is not left must not go on telling. Where it cannot be told, the line's end says it.
+                // A server that is not left must not go on telling. Where it cannot be told, the
+                // line's end says it.
                 let _told = timeout(self.works.settings.open_time, line.want(&[])).await;
                 return Ok(());
             }
             if let Some(wanted) = self.table.changed() {
-                let late = || Failure::new(FailureKind::TimedOut, "The server did not take the subscriptions in time");
+                let late = || {
+                    Failure::new(
+                        FailureKind::TimedOut,
+                        "The server did not take the subscriptions in time",
+                    )
+                };
                 let asking = timeout(self.works.settings.open_time, line.want(&wanted));
-                let refused = asking.await.unwrap_or_else(|_| Err(late().at(&self.table.upstream)))?;
+                let refused = asking
+                    .await
+                    .unwrap_or_else(|_| Err(late().at(&self.table.upstream)))?;
                 self.table.settle(&wanted, refused);
                 // What happened while there was no line, nobody knows.
                 if std::mem::take(&mut missed) {
@@ -99,7 +131,9 @@ impl Follower {
     }
 
     fn tell(&self, updated: &Updated) {
-        let Some(catalog) = self.catalog.upgrade() else { return };
+        let Some(catalog) = self.catalog.upgrade() else {
+            return;
+        };
         let subscribers = match updated {
             Updated::One(uri) => self.table.told(uri),
             Updated::Any => self.table.all(),

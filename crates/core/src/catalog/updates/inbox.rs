@@ -1,4 +1,5 @@
-//! What a client is still to be told: each resource once, in the order in which they were first updated.
+//! What a client is still to be told: each resource once, in the order in which they were first
+//! updated.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -10,7 +11,8 @@ const MOST: usize = 1024;
 /// Bytes of their names, likewise.
 const MOST_BYTES: usize = 256 << 10;
 
-/// The updates one client is still to be told of. Clones are the same inbox; one of them is polled at a time.
+/// The updates one client is still to be told of. Clones are the same inbox; one of them is polled
+/// at a time.
 #[derive(Clone, Default)]
 pub struct Inbox(Arc<Mutex<Waiting>>);
 
@@ -23,7 +25,8 @@ struct Waiting {
 }
 
 impl Inbox {
-    /// The next updated resource, by the client's name for it. For whoever is polled itself, such as a response body.
+    /// The next updated resource, by the client's name for it. For whoever is polled itself, such
+    /// as a response body.
     pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
         let mut waiting = self.lock();
         match waiting.order.pop_front() {
@@ -101,9 +104,16 @@ mod tests {
         let told = drain(&inbox);
         assert_eq!((told.len(), told.last()), (MOST + 1, Some(&whole)));
         for part in 0..8 {
-            inbox.put(format!("{part}{}", "x".repeat(MOST_BYTES / 4)).into(), &whole);
+            inbox.put(
+                format!("{part}{}", "x".repeat(MOST_BYTES / 4)).into(),
+                &whole,
+            );
         }
         let told = drain(&inbox);
-        assert_eq!((told.len(), told.last()), (4, Some(&whole)), "long names count by their bytes");
+        assert_eq!(
+            (told.len(), told.last()),
+            (4, Some(&whole)),
+            "long names count by their bytes"
+        );
     }
 }

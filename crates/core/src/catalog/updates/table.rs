@@ -53,15 +53,23 @@ struct Wanted {
 
 impl Table {
     pub(super) fn new(upstream: UpstreamId) -> Self {
-        Self { upstream, bell: Notify::new(), state: Mutex::default() }
+        Self {
+            upstream,
+            bell: Notify::new(),
+            state: Mutex::default(),
+        }
     }
 
-    /// Takes a client in; gives its number, and whether the server consents as soon as that is known.
+    /// Takes a client in; gives its number, and whether the server consents as soon as that is
+    /// known.
     pub(super) fn enter(&self, subscriber: Subscriber) -> (u64, Consent) {
         let mut state = self.lock();
         state.next += 1;
         let nth = state.next;
-        let wanted = state.wanted.entry(subscriber.item.tool.native.clone()).or_default();
+        let wanted = state
+            .wanted
+            .entry(subscriber.item.tool.native.clone())
+            .or_default();
         wanted.subscribers.push((nth, subscriber));
         let consent = (!wanted.held).then(|| {
             let (told, consent) = oneshot::channel();
@@ -78,7 +86,9 @@ impl Table {
 
     pub(super) fn leave(&self, native: &Arc<str>, nth: u64) {
         let mut state = self.lock();
-        let Some(wanted) = state.wanted.get_mut(native) else { return };
+        let Some(wanted) = state.wanted.get_mut(native) else {
+            return;
+        };
         wanted.subscribers.retain(|(own, _)| *own != nth);
         if wanted.subscribers.is_empty() {
             state.wanted.remove(native);
@@ -107,17 +117,27 @@ impl Table {
     pub(super) fn settle(&self, wanted: &[Arc<str>], mut refused: Unheard) {
         let mut state = self.lock();
         for uri in wanted {
-            let refusal = refused.iter().position(|(own, _)| own == uri).map(|at| refused.swap_remove(at).1);
-            let Some(own) = state.wanted.get_mut(uri) else { continue };
+            let refusal = refused
+                .iter()
+                .position(|(own, _)| own == uri)
+                .map(|at| refused.swap_remove(at).1);
+            let Some(own) = state.wanted.get_mut(uri) else {
+                continue;
+            };
             own.held = refusal.is_none();
             for told in own.waiting.drain(..) {
                 // Whoever waited may have gone.
-                let _gone = told.send(refusal.as_ref().map_or(Ok(()), |refusal| Err(again(refusal))));
+                let _gone = told.send(
+                    refusal
+                        .as_ref()
+                        .map_or(Ok(()), |refusal| Err(again(refusal))),
+                );
             }
         }
     }
 
-    /// The line to the server is lost, or was not had: whoever waits is told, and all is to be said again.
+    /// The line to the server is lost, or was not had: whoever waits is told, and all is to be said
+    /// again.
     pub(super) fn lost(&self, failure: &Failure) {
         let mut state = self.lock();
         state.changed = true;
@@ -129,21 +149,34 @@ impl Table {
         }
     }
 
-    /// Who is to be told of an update: the subscribers of this URI, and of what it may be a part of.
+    /// Who is to be told of an update: the subscribers of this URI, and of what it may be a part
+    /// of.
     pub(super) fn told(&self, uri: &str) -> Vec<Subscriber> {
         let state = self.lock();
-        let mut found: Vec<_> = wholes(uri).filter_map(|whole| state.wanted.get(whole)).collect();
+        let mut found: Vec<_> = wholes(uri)
+            .filter_map(|whole| state.wanted.get(whole))
+            .collect();
         if found.is_empty() && state.wanted.len() == 1 {
-            // A server may call parts as it likes. There is only one resource of which it was asked to tell.
+            // A server may call parts as it likes. There is only one resource of which it was asked
+            // to tell.
             found.extend(state.wanted.values());
         }
-        found.iter().flat_map(|wanted| &wanted.subscribers).map(|(_, subscriber)| subscriber.clone()).collect()
+        found
+            .iter()
+            .flat_map(|wanted| &wanted.subscribers)
+            .map(|(_, subscriber)| subscriber.clone())
+            .collect()
     }
 
     /// Everybody.
     pub(super) fn all(&self) -> Vec<Subscriber> {
         let state = self.lock();
-        state.wanted.values().flat_map(|wanted| &wanted.subscribers).map(|(_, subscriber)| subscriber.clone()).collect()
+        state
+            .wanted
+            .values()
+            .flat_map(|wanted| &wanted.subscribers)
+            .map(|(_, subscriber)| subscriber.clone())
+            .collect()
     }
 
     pub(super) fn label(&self) -> KeyValue {
@@ -157,13 +190,20 @@ impl Table {
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} of {})", self.lock().wanted.len(), self.upstream)
+        write!(
+            f,
+            "Table({} of {})",
+            self.lock().wanted.len(),
+            self.upstream
+        )
     }
 }
 
 /// A URI and what it may be a part of: its beginnings up to each boundary, with and without it.
 fn wholes(uri: &str) -> impl Iterator<Item = &str> {
-    let boundaries = uri.char_indices().filter(|(_, c)| matches!(c, '/' | '?' | '#'));
+    let boundaries = uri
+        .char_indices()
+        .filter(|(_, c)| matches!(c, '/' | '?' | '#'));
     let beginnings = boundaries.flat_map(move |(at, _)| [&uri[..at], &uri[..=at]]);
     std::iter::once(uri).chain(beginnings.filter(move |beginning| *beginning != uri))
 }
@@ -190,6 +230,9 @@ mod tests {
         assert_eq!(all("a:b"), ["a:b"]);
         assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);
         assert_eq!(all("a:b/"), ["a:b/", "a:b"]);
-        assert_eq!(all("a:b?c#d"), ["a:b?c#d", "a:b", "a:b?", "a:b?c", "a:b?c#"]);
+        assert_eq!(
+            all("a:b?c#d"),
+            ["a:b?c#d", "a:b", "a:b?", "a:b?c", "a:b?c#"]
+        );
     }
 }

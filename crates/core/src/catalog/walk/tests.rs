@@ -15,7 +15,11 @@ impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scrip
     fn about(&self) -> &About {
         unreachable!("a walk does not ask")
     }
-    fn list(&mut self, _kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        _kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         self.1.push(cursor.clone());
         let page = (self.0)(cursor.as_deref());
         Box::pin(async move { page })
@@ -26,8 +30,14 @@ impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scrip
 }
 
 fn page(items: usize, next: Option<&str>) -> Result<ListPage, Failure> {
-    let items = (0..items).map(|at| Bytes::from(format!("{{\"name\":\"t{at}\"}}"))).collect();
-    Ok(ListPage { items, next_cursor: next.map(str::to_owned), ..ListPage::default() })
+    let items = (0..items)
+        .map(|at| Bytes::from(format!("{{\"name\":\"t{at}\"}}")))
+        .collect();
+    Ok(ListPage {
+        items,
+        next_cursor: next.map(str::to_owned),
+        ..ListPage::default()
+    })
 }
 
 async fn run(
@@ -59,7 +69,10 @@ async fn r146_the_empty_cursor_is_a_cursor_and_r145_cursors_go_back_unaltered() 
 async fn b18_r150_cursor_loops_and_endless_lists_are_cut() {
     let (walked, asked) = run(|_| page(2, Some("same")), WalkLimits::default()).await;
     let walked = walked.unwrap();
-    assert_eq!((walked.truncated, asked.len(), walked.items.len()), (Some("cursor_loop"), 2, 4));
+    assert_eq!(
+        (walked.truncated, asked.len(), walked.items.len()),
+        (Some("cursor_loop"), 2, 4)
+    );
 
     let mut count = 0;
     let (walked, asked) = run(
@@ -70,11 +83,17 @@ async fn b18_r150_cursor_loops_and_endless_lists_are_cut() {
         WalkLimits::default(),
     )
     .await;
-    assert_eq!((walked.unwrap().truncated, asked.len()), (Some("pages"), 200));
+    assert_eq!(
+        (walked.unwrap().truncated, asked.len()),
+        (Some("pages"), 200)
+    );
 
     let (walked, _) = run(|_| page(1_000_000, None), WalkLimits::default()).await;
     let walked = walked.unwrap();
-    assert_eq!((walked.truncated, walked.items.len()), (Some("items"), 10_000));
+    assert_eq!(
+        (walked.truncated, walked.items.len()),
+        (Some("items"), 10_000)
+    );
 }
 
 #[tokio::test]
@@ -90,20 +109,25 @@ async fn b25_an_oversized_item_is_left_out_and_the_others_stay() {
     )
     .await;
     let walked = walked.unwrap();
-    assert_eq!((walked.truncated, walked.items.len()), (Some("item_bytes"), 2));
+    assert_eq!(
+        (walked.truncated, walked.items.len()),
+        (Some("item_bytes"), 2)
+    );
 }
 
 #[tokio::test]
 async fn a_failing_page_fails_the_walk() {
-    let (walked, _) = run(
-        |cursor| match cursor {
-            None => page(5, Some("2")),
-            Some("2") => page(5, Some("3")),
-            _ => Err(Failure::new(FailureKind::Unavailable, "gone").at(&UpstreamId::new("u").unwrap())),
-        },
-        WalkLimits::default(),
-    )
-    .await;
+    let (walked, _) =
+        run(
+            |cursor| match cursor {
+                None => page(5, Some("2")),
+                Some("2") => page(5, Some("3")),
+                _ => Err(Failure::new(FailureKind::Unavailable, "gone")
+                    .at(&UpstreamId::new("u").unwrap())),
+            },
+            WalkLimits::default(),
+        )
+        .await;
     assert_eq!(walked.unwrap_err().kind(), &FailureKind::Unavailable);
 }
 
@@ -114,7 +138,12 @@ async fn r153_r157_r159_hints_of_a_walk_are_the_narrowest_of_its_pages() {
             move |cursor| {
                 let (ttl_ms, public, hinted) = if cursor.is_none() { first } else { second };
                 let next = cursor.is_none().then_some("2");
-                Ok(ListPage { ttl_ms, public, hinted, ..page(1, next)? })
+                Ok(ListPage {
+                    ttl_ms,
+                    public,
+                    hinted,
+                    ..page(1, next)?
+                })
             },
             WalkLimits::default(),
         )
@@ -122,10 +151,22 @@ async fn r153_r157_r159_hints_of_a_walk_are_the_narrowest_of_its_pages() {
         let walked = walked.unwrap();
         (walked.ttl.map(|ttl| ttl.as_millis()), walked.public)
     };
-    assert_eq!(hints((9000, true, true), (4000, true, true)).await, (Some(4000), true));
-    assert_eq!(hints((9000, true, true), (9000, false, true)).await, (Some(9000), false));
-    assert_eq!(hints((9000, true, true), (0, true, true)).await, (Some(0), true));
-    assert_eq!(hints((0, false, false), (0, false, false)).await, (None, false));
+    assert_eq!(
+        hints((9000, true, true), (4000, true, true)).await,
+        (Some(4000), true)
+    );
+    assert_eq!(
+        hints((9000, true, true), (9000, false, true)).await,
+        (Some(9000), false)
+    );
+    assert_eq!(
+        hints((9000, true, true), (0, true, true)).await,
+        (Some(0), true)
+    );
+    assert_eq!(
+        hints((0, false, false), (0, false, false)).await,
+        (None, false)
+    );
 }
 
 proptest! {

@@ -20,7 +20,8 @@ use crate::task::{TaskDesk, TaskHome};
 
 /// The capabilities that a client lacks whose call can only become a task.
 const NEEDED: &[u8] = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-/// How long the result of a call is kept that was over when it was to become a task, unless its client wants less.
+/// How long the result of a call is kept that was over when it was to become a task, unless its
+/// client wants less.
 const KEPT: u64 = 3_600_000;
 
 /// What names the task that a call becomes.
@@ -45,20 +46,49 @@ impl Naming {
             own: false,
         };
         let (desk, principal, endpoint) = (desk.clone(), principal.clone(), call.endpoint.clone());
-        Self { desk, principal, endpoint, home, asked: call.as_task }
+        Self {
+            desk,
+            principal,
+            endpoint,
+            home,
+            asked: call.as_task,
+        }
     }
 
     /// A `CreateTaskResult` under the client's name for the task.
     pub(in super::super) fn name(&self, created: &Bytes) -> Result<Bytes, Failure> {
-        let bad = || Failure::new(FailureKind::BadAnswer, "The server's task has no id that can be used");
-        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at])).ok_or_else(bad)?;
-        let home = TaskHome { native: native.into_owned(), ..self.home.clone() };
-        let name = self.desk.name(&self.principal, &self.endpoint, &home).ok_or_else(bad)?;
+        let bad = || {
+            Failure::new(
+                FailureKind::BadAnswer,
+                "The server's task has no id that can be used",
+            )
+        };
+        let native = scan::find(created, "taskId")
+            .and_then(|at| scan::string(&created[at]))
+            .ok_or_else(bad)?;
+        let home = TaskHome {
+            native: native.into_owned(),
+            ..self.home.clone()
+        };
+        let name = self
+            .desk
+            .name(&self.principal, &self.endpoint, &home)
+            .ok_or_else(bad)?;
         let created = named(created, &name).ok_or_else(bad)?;
         let ttl = scan::find(&created, "ttlMs").and_then(|at| scan::integer(&created[at]));
-        let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok()).map(Duration::from_millis);
-        let task = KeptTask { name: name.into(), state: created.clone(), settled: false };
-        if let Err(full) = self.desk.book.enter((&self.principal, &self.endpoint), task, ttl) {
+        let ttl = ttl
+            .and_then(|ttl| u64::try_from(ttl).ok())
+            .map(Duration::from_millis);
+        let task = KeptTask {
+            name: name.into(),
+            state: created.clone(),
+            settled: false,
+        };
+        if let Err(full) = self
+            .desk
+            .book
+            .enter((&self.principal, &self.endpoint), task, ttl)
+        {
             // It works without: it is only not listed.
             tracing::debug!(error = %full, "a task is not remembered");
         }
@@ -75,7 +105,11 @@ impl Naming {
     /// # Errors
     /// `Busy`: it cannot be kept now.
     pub(in super::super) fn settled(&self, result: &Bytes) -> Result<Bytes, Failure> {
-        let home = TaskHome { native: self.desk.own_name(), own: true, ..self.home.clone() };
+        let home = TaskHome {
+            native: self.desk.own_name(),
+            own: true,
+            ..self.home.clone()
+        };
         let name = self.desk.name(&self.principal, &self.endpoint, &home);
         let name = name.ok_or_else(|| Failure::internal("a task of weir's own has no name"))?;
         let wanted = match self.asked {
@@ -84,14 +118,23 @@ impl Naming {
         };
         let ttl = wanted.unwrap_or(KEPT).min(KEPT);
         let state = completed(&name, &self.desk.now(), ttl, result);
-        let task = KeptTask { name: name.into(), state: state.clone(), settled: true };
-        self.desk.book.enter((&self.principal, &self.endpoint), task, Some(Duration::from_millis(ttl)))?;
+        let task = KeptTask {
+            name: name.into(),
+            state: state.clone(),
+            settled: true,
+        };
+        self.desk.book.enter(
+            (&self.principal, &self.endpoint),
+            task,
+            Some(Duration::from_millis(ttl)),
+        )?;
         Ok(state)
     }
 }
 
 impl Router {
-    /// Whether a call is to be made as a task; gives what names it then, and the call as its upstream is to hear of it.
+    /// Whether a call is to be made as a task; gives what names it then, and the call as its
+    /// upstream is to hear of it.
     ///
     /// # Errors
     /// The tool can only be called as a task, and its client takes none; or the other way round.
@@ -102,28 +145,45 @@ impl Router {
         item: &Item,
     ) -> Result<Option<(Naming, Arc<Call>)>, Failure> {
         let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
-        let Some(desk) = &self.tasks else { return Ok(None) };
+        let Some(desk) = &self.tasks else {
+            return Ok(None);
+        };
         if call.method != Method::ToolsCall {
             return Ok(None);
         }
         let as_task = match (call.as_task, item.tool.tasks) {
-            (AsTask::Never | AsTask::Driven, TaskSupport::Forbidden | TaskSupport::Optional) => return Ok(None),
+            (AsTask::Never | AsTask::Driven, TaskSupport::Forbidden | TaskSupport::Optional) => {
+                return Ok(None);
+            }
             (AsTask::Taken, TaskSupport::Forbidden) => AsTask::Taken,
             (AsTask::Taken, TaskSupport::Optional | TaskSupport::Required)
             | (AsTask::Driven, TaskSupport::Required) => AsTask::Wanted { ttl_ms: None },
-            (wanted @ AsTask::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => wanted,
-            (AsTask::Wanted { .. }, TaskSupport::Forbidden) => return refused("This tool cannot be called as a task"),
+            (wanted @ AsTask::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => {
+                wanted
+            }
+            (AsTask::Wanted { .. }, TaskSupport::Forbidden) => {
+                return refused("This tool cannot be called as a task");
+            }
             (AsTask::Never, TaskSupport::Required) if call.asked == AskedBy::Rounds => {
                 let needed = Bytes::from_static(NEEDED);
                 let text = "This tool's calls are tasks: declare the extension with the call";
                 return Err(Failure::new(FailureKind::MissingCapability(needed), text));
             }
             (AsTask::Never, TaskSupport::Required) => {
-                return refused("This tool can be called as a task only: send `task` with the call");
+                return refused(
+                    "This tool can be called as a task only: send `task` with the call",
+                );
             }
         };
         let naming = Naming::of(desk, principal, call, item);
-        let call = if as_task == call.as_task { call.clone() } else { Arc::new(Call { as_task, ..Call::clone(call) }) };
+        let call = if as_task == call.as_task {
+            call.clone()
+        } else {
+            Arc::new(Call {
+                as_task,
+                ..Call::clone(call)
+            })
+        };
         Ok(Some((naming, call)))
     }
 }

@@ -1,5 +1,5 @@
-//! Waiting for a task's result in its client's stead: its state is looked at until it is over, and what it asks is asked on
-//! the way.
+//! Waiting for a task's result in its client's stead: its state is looked at until it is over, and
+//! what it asks is asked on the way.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
@@ -45,16 +45,26 @@ enum Told {
 }
 
 impl Router {
-    /// Waits for the result of a task (2025-11-25, `tasks/result`). What the task asks comes as questions of the reply, its
-    /// changes as notes. Dropping the reply ends the waiting, not the task.
+    /// Waits for the result of a task (2025-11-25, `tasks/result`). What the task asks comes as
+    /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
+    /// task.
     pub async fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
         self.wait(call, Told::AsTask)
     }
 
     /// Follows the task that a call became, for a client that knows of none.
-    pub(in super::super) fn drive(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
-        let name = scan::find(created, "taskId").and_then(|at| scan::string(&created[at])).unwrap_or_default();
-        let about = Call { params: Params::of_task(&name), ..Call::clone(call.inner()) };
+    pub(in super::super) fn drive(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+        created: &Bytes,
+    ) -> Reply {
+        let name = scan::find(created, "taskId")
+            .and_then(|at| scan::string(&created[at]))
+            .unwrap_or_default();
+        let about = Call {
+            params: Params::of_task(&name),
+            ..Call::clone(call.inner())
+        };
         self.wait(call.with(Arc::new(about)), Told::AsCall)
     }
 
@@ -77,7 +87,11 @@ impl Router {
         let events = stream::unfold(Some(waiting), |waiting| async move {
             let mut waiting = waiting?;
             let event = waiting.next().await;
-            let rest = if matches!(event, Event::End(_)) { None } else { Some(waiting) };
+            let rest = if matches!(event, Event::End(_)) {
+                None
+            } else {
+                Some(waiting)
+            };
             Some((event, rest))
         });
         let events: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(events);
@@ -85,11 +99,18 @@ impl Router {
     }
 
     /// Who asks, where a task asks, and what it tells of the task's progress.
-    fn upstream_of(&self, call: &Authenticated<Arc<Call>>) -> Option<(UpstreamId, Option<Reports>)> {
+    fn upstream_of(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+    ) -> Option<(UpstreamId, Option<Reports>)> {
         let name = call.inner().params.task_id().ok().flatten()?;
-        let home = self.tasks.as_ref()?.find(call.principal(), &call.inner().endpoint, &name)?;
+        let home = self
+            .tasks
+            .as_ref()?
+            .find(call.principal(), &call.inner().endpoint, &name)?;
         let upstream = self.catalog.upstream(&home.upstream).filter(|_| !home.own);
-        let reports = upstream.and_then(|upstream| upstream.progress(call.principal(), &home.native));
+        let reports =
+            upstream.and_then(|upstream| upstream.progress(call.principal(), &home.native));
         Some((home.upstream, reports))
     }
 }
@@ -147,36 +168,61 @@ impl Waiting {
         }
     }
 
-    /// Tells of progress: on its own call's stream under the token that is known there, else under the one of the call that
-    /// became the task.
+    /// Tells of progress: on its own call's stream under the token that is known there, else under
+    /// the one of the call that became the task.
     fn report(&mut self, params: Bytes) {
-        let kind = if self.told == Told::AsCall { NoteKind::Progress } else { NoteKind::Other(Method::Progress) };
+        let kind = if self.told == Told::AsCall {
+            NoteKind::Progress
+        } else {
+            NoteKind::Other(Method::Progress)
+        };
         self.said.push_back(Event::Note(Note { kind, params }));
     }
 
     /// Looks at the task; gives the end, where it is over.
     async fn look(&mut self) -> Result<Option<End>, Failure> {
         let state = self.router.task(self.about(Method::TasksGet, None)).await?;
-        let interval = scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
-        let interval = interval.and_then(|millis| u64::try_from(millis).ok()).map_or(USUAL, Duration::from_millis);
+        let interval =
+            scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
+        let interval = interval
+            .and_then(|millis| u64::try_from(millis).ok())
+            .map_or(USUAL, Duration::from_millis);
         self.next = Instant::now() + interval.clamp(SOONEST, LATEST);
-        let status = scan::find(&state, "status").and_then(|at| scan::string(&state[at])).unwrap_or_default();
-        let is_news = self.status.as_deref().is_some_and(|before| before != status);
+        let status = scan::find(&state, "status")
+            .and_then(|at| scan::string(&state[at]))
+            .unwrap_or_default();
+        let is_news = self
+            .status
+            .as_deref()
+            .is_some_and(|before| before != status);
         self.status = Some(status.to_string());
         if is_news && self.told == Told::AsTask {
-            let note = Note { kind: NoteKind::Other(Method::TasksStatus), params: state.clone() };
+            let note = Note {
+                kind: NoteKind::Other(Method::TasksStatus),
+                params: state.clone(),
+            };
             self.said.push_back(Event::Note(note));
         }
         match &*status {
             "completed" => {
-                let bad = || Failure::new(FailureKind::BadAnswer, "The server's task is completed, and has no result");
+                let bad = || {
+                    Failure::new(
+                        FailureKind::BadAnswer,
+                        "The server's task is completed, and has no result",
+                    )
+                };
                 let at = scan::find(&state, "result").ok_or_else(bad)?;
                 let result = state.slice(at);
                 let removed = clean::removed_from(&result);
-                Ok(Some(Removed::told(removed, End::Complete(Payload::Whole(result)))))
+                Ok(Some(Removed::told(
+                    removed,
+                    End::Complete(Payload::Whole(result)),
+                )))
             }
             "failed" => Err(failed(&state)),
-            "cancelled" => Err(Failure::invalid_params("The task was cancelled: it has no result")),
+            "cancelled" => Err(Failure::invalid_params(
+                "The task was cancelled: it has no result",
+            )),
             _ => {
                 self.ask(&state);
                 Ok(None)
@@ -186,50 +232,94 @@ impl Waiting {
 
     /// Asks what the task asks and was not asked yet.
     fn ask(&mut self, state: &Bytes) {
-        let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream) else { return };
+        let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream)
+        else {
+            return;
+        };
         let requests = state.slice(range);
         for member in scan::members(&requests) {
-            let (key, request) = (member.key.decode().into_owned(), requests.slice(member.value));
+            let (key, request) = (
+                member.key.decode().into_owned(),
+                requests.slice(member.value),
+            );
             let method = scan::find(&request, "method").and_then(|at| scan::string(&request[at]));
-            let Some(method) = method.and_then(|method| Method::parse(&method)) else { continue };
+            let Some(method) = method.and_then(|method| Method::parse(&method)) else {
+                continue;
+            };
             if !self.asked.insert(key.clone()) {
                 continue;
             }
-            let params = scan::find(&request, "params").map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
-            let (ask, hearing) = Ask::new(Question { method, params: self.related(params) }, upstream.clone());
-            self.open.push(Open { key, method, hearing });
+            let params = scan::find(&request, "params")
+                .map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
+            let (ask, hearing) = Ask::new(
+                Question {
+                    method,
+                    params: self.related(params),
+                },
+                upstream.clone(),
+            );
+            self.open.push(Open {
+                key,
+                method,
+                hearing,
+            });
             self.said.push_back(Event::Ask(Box::new(ask)));
         }
     }
 
     /// What is asked says for which task (2025-11-25, "Associating Task-Related Messages").
     fn related(&self, params: Bytes) -> Bytes {
-        let name = self.call.inner().params.task_id().ok().flatten().filter(|_| self.told == Told::AsTask);
+        let name = self
+            .call
+            .inner()
+            .params
+            .task_id()
+            .ok()
+            .flatten()
+            .filter(|_| self.told == Told::AsTask);
         let Some(name) = name else { return params };
         let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, write::task(&name)));
         edits.or_same(&params)
     }
 
     /// Passes an answer on to the task.
-    async fn answered(&mut self, key: &str, method: Method, word: Word) -> Result<Option<End>, Failure> {
+    async fn answered(
+        &mut self,
+        key: &str,
+        method: Method,
+        word: Word,
+    ) -> Result<Option<End>, Failure> {
         let answer = match (word, method) {
             // Nobody hears of progress with answers there.
             (Word::Progress(_), _) => return Ok(None),
-            (Word::Answer(Ok(answer)), _) => Edits::new().remove("_meta").remove("resultType").or_same(&answer),
-            (Word::Answer(Err(_)), Method::ElicitationCreate) => Bytes::from_static(br#"{"action":"cancel"}"#),
+            (Word::Answer(Ok(answer)), _) => Edits::new()
+                .remove("_meta")
+                .remove("resultType")
+                .or_same(&answer),
+            (Word::Answer(Err(_)), Method::ElicitationCreate) => {
+                Bytes::from_static(br#"{"action":"cancel"}"#)
+            }
             // Its client went away: who comes back is asked again.
             (Word::Nothing, _) => {
-                return Err(Failure::invalid_params("The client did not answer: ask for the task's result again"));
+                return Err(Failure::invalid_params(
+                    "The client did not answer: ask for the task's result again",
+                ));
             }
             // Sampling and roots have no form of refusal: the task cannot go on.
             (Word::Answer(Err(_)), _) => {
-                self.router.task(self.about(Method::TasksCancel, None)).await?;
-                return Err(Failure::invalid_params("The client did not give the input that the task asks for"));
+                self.router
+                    .task(self.about(Method::TasksCancel, None))
+                    .await?;
+                return Err(Failure::invalid_params(
+                    "The client did not give the input that the task asks for",
+                ));
             }
         };
         let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
         ObjectWriter::new(&mut answers).raw(key, &answer).end();
-        self.router.task(self.about(Method::TasksUpdate, Some(answers.freeze()))).await?;
+        self.router
+            .task(self.about(Method::TasksUpdate, Some(answers.freeze())))
+            .await?;
         self.next = Instant::now() + SOONEST;
         Ok(None)
     }
@@ -238,7 +328,14 @@ impl Waiting {
         let call = self.call.inner();
         let name = call.params.task_id().ok().flatten().unwrap_or_default();
         let (params, wants_progress, log_level) = (Params::of_task(&name), false, None);
-        self.call.with(Arc::new(Call { method, params, answers, wants_progress, log_level, ..Call::clone(call) }))
+        self.call.with(Arc::new(Call {
+            method,
+            params,
+            answers,
+            wants_progress,
+            log_level,
+            ..Call::clone(call)
+        }))
     }
 }
 
@@ -255,11 +352,16 @@ async fn next_report(reports: &mut Option<Reports>) -> Bytes {
 
 /// The next word about any of the questions.
 fn poll_answer(open: &mut Vec<Open>, cx: &mut Context<'_>) -> Poll<(String, Method, Word)> {
-    let found = open.iter_mut().enumerate().find_map(|(nth, one)| match one.hearing.poll_word(cx) {
-        Poll::Ready(word) => Some((nth, word)),
-        Poll::Pending => None,
-    });
-    let Some((nth, word)) = found else { return Poll::Pending };
+    let found =
+        open.iter_mut()
+            .enumerate()
+            .find_map(|(nth, one)| match one.hearing.poll_word(cx) {
+                Poll::Ready(word) => Some((nth, word)),
+                Poll::Pending => None,
+            });
+    let Some((nth, word)) = found else {
+        return Poll::Pending;
+    };
     let (key, method) = (open[nth].key.clone(), open[nth].method);
     if !matches!(word, Word::Progress(_)) {
         open.swap_remove(nth);
@@ -269,12 +371,25 @@ fn poll_answer(open: &mut Vec<Open>, cx: &mut Context<'_>) -> Poll<(String, Meth
 
 /// The error that a task ended with, as its call's own.
 fn failed(state: &Bytes) -> Failure {
-    let bad = || Failure::new(FailureKind::BadAnswer, "The server's task failed, and has no error");
-    let Some(error) = scan::find(state, "error").map(|at| state.slice(at)) else { return bad() };
+    let bad = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The server's task failed, and has no error",
+        )
+    };
+    let Some(error) = scan::find(state, "error").map(|at| state.slice(at)) else {
+        return bad();
+    };
     let code = scan::find(&error, "code").and_then(|at| scan::integer(&error[at]));
     let message = scan::find(&error, "message").and_then(|at| scan::string(&error[at]));
-    let (Some(code), Some(message)) = (code, message) else { return bad() };
+    let (Some(code), Some(message)) = (code, message) else {
+        return bad();
+    };
     let data = scan::find(&error, "data").map(|at| error.slice(at));
-    let error = UpstreamError { code, message: message.to_string(), data };
+    let error = UpstreamError {
+        code,
+        message: message.to_string(),
+        data,
+    };
     Failure::new(FailureKind::Upstream(error), message.into_owned())
 }

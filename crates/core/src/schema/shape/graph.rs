@@ -1,4 +1,5 @@
-//! Reading a schema into a graph: its subschemas, and which of them a value or its parts are held against.
+//! Reading a schema into a graph: its subschemas, and which of them a value or its parts are held
+//! against.
 
 use std::collections::{HashMap, HashSet};
 
@@ -78,17 +79,28 @@ impl<'a> Graph<'a> {
     /// # Errors
     /// A reference leads out, or nowhere.
     pub(super) fn read(root: &'a Value) -> Result<Vec<Node>, Unusable> {
-        let own_id =
-            root.get("$id").and_then(Value::as_str).map(|id| id.trim_end_matches('#')).filter(|id| !id.is_empty());
+        let own_id = root
+            .get("$id")
+            .and_then(Value::as_str)
+            .map(|id| id.trim_end_matches('#'))
+            .filter(|id| !id.is_empty());
         let (by_place, anchors) = (HashMap::new(), HashMap::new());
-        let mut graph =
-            Self { root, own_id, nodes: Vec::new(), by_place, open: Vec::new(), anchors, references: Vec::new() };
+        let mut graph = Self {
+            root,
+            own_id,
+            nodes: Vec::new(),
+            by_place,
+            open: Vec::new(),
+            anchors,
+            references: Vec::new(),
+        };
         graph.node(root);
         loop {
             while let Some((at, schema)) = graph.open.pop() {
                 graph.enter(at, schema)?;
             }
-            // Anchors are known only when all schemas were entered, and pointers may lead to further ones.
+            // Anchors are known only when all schemas were entered, and pointers may lead to
+            // further ones.
             let references = std::mem::take(&mut graph.references);
             if references.is_empty() {
                 return Ok(graph.nodes);
@@ -102,18 +114,28 @@ impl<'a> Graph<'a> {
 
     /// The node of a schema, to be entered if it is new.
     fn node(&mut self, schema: &'a Value) -> usize {
-        *self.by_place.entry(std::ptr::from_ref(schema)).or_insert_with(|| {
-            self.nodes.push(Node { weight: 1, ..Node::default() });
-            self.open.push((self.nodes.len() - 1, schema));
-            self.nodes.len() - 1
-        })
+        *self
+            .by_place
+            .entry(std::ptr::from_ref(schema))
+            .or_insert_with(|| {
+                self.nodes.push(Node {
+                    weight: 1,
+                    ..Node::default()
+                });
+                self.open.push((self.nodes.len() - 1, schema));
+                self.nodes.len() - 1
+            })
     }
 
     fn enter(&mut self, at: usize, schema: &'a Value) -> Result<(), Unusable> {
-        let Value::Object(keywords) = schema else { return Ok(()) };
+        let Value::Object(keywords) = schema else {
+            return Ok(());
+        };
         let is_root = std::ptr::eq(schema, self.root);
         // An id inside changes what references below it mean; nobody needs it in a tool's schema.
-        if !is_root && (keywords.get("$id").is_some_and(Value::is_string) || keywords.get("id").is_some_and(is_address))
+        if !is_root
+            && (keywords.get("$id").is_some_and(Value::is_string)
+                || keywords.get("id").is_some_and(is_address))
         {
             return Err(Unusable::BrokenReference);
         }
@@ -126,7 +148,9 @@ impl<'a> Graph<'a> {
 
     fn keyword(&mut self, at: usize, keyword: &str, value: &'a Value) {
         match (keyword, value) {
-            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => self.references.push((at, target)),
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
+                self.references.push((at, target))
+            }
             ("$anchor" | "$dynamicAnchor", Value::String(name)) => {
                 self.anchors.insert(name, at);
             }
@@ -138,7 +162,9 @@ impl<'a> Graph<'a> {
             ("dependentRequired", Value::Object(map)) => self.dependent(at, map),
             ("dependentSchemas" | "dependencies", Value::Object(map)) => {
                 self.dependent(at, map);
-                map.values().filter(|value| !value.is_array()).for_each(|schema| self.here(at, schema));
+                map.values()
+                    .filter(|value| !value.is_array())
+                    .for_each(|schema| self.here(at, schema));
             }
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(map)) => {
                 self.map(at, keyword, map)
@@ -180,7 +206,11 @@ impl<'a> Graph<'a> {
 
     /// Notes the names in a list of members.
     fn name(&mut self, at: usize, listed: &Value) {
-        let names = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let names = listed
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         self.nodes[at].named.extend(names.map(str::to_owned));
     }
 
@@ -204,7 +234,9 @@ impl<'a> Graph<'a> {
                 }
                 "patternProperties" => {
                     self.nodes[at].members.push(next);
-                    self.nodes[at].patterned.push((MemberPattern::new(key), next));
+                    self.nodes[at]
+                        .patterned
+                        .push((MemberPattern::new(key), next));
                 }
                 // Definitions are only read, for anchors and for ids.
                 _ => {}
@@ -225,10 +257,16 @@ impl<'a> Graph<'a> {
         let fragment = local.strip_prefix('#').ok_or(Unusable::ForeignReference)?;
         if fragment.starts_with('/') {
             let pointer = unescape(fragment).ok_or(Unusable::BrokenReference)?;
-            let schema = self.root.pointer(&pointer).ok_or(Unusable::BrokenReference)?;
+            let schema = self
+                .root
+                .pointer(&pointer)
+                .ok_or(Unusable::BrokenReference)?;
             return Ok(self.node(schema));
         }
-        self.anchors.get(fragment).copied().ok_or(Unusable::BrokenReference)
+        self.anchors
+            .get(fragment)
+            .copied()
+            .ok_or(Unusable::BrokenReference)
     }
 }
 

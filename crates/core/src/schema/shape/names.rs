@@ -1,8 +1,9 @@
 //! The names of members in a schema, and arguments that differ from them in case alone.
 //!
-//! A server that matches names without regard to case takes `Path` for `path`, and the last of both may win: what was checked is not
-//! what it uses. So a property that equals a named one under simple case folding, and is not named itself, does not match, at every
-//! level that the schema names properties of.
+//! A server that matches names without regard to case takes `Path` for `path`, and the last of both
+//! may win: what was checked is not what it uses. So a property that equals a named one under
+//! simple case folding, and is not named itself, does not match, at every level that the schema
+//! names properties of.
 
 use std::fmt;
 
@@ -19,22 +20,31 @@ use super::graph::Node;
 /// A pattern of members' names, asked by the validator's own engine.
 pub(super) struct MemberPattern {
     text: String,
-    /// `None` until it is needed, and for a pattern that cannot be used: such a schema is not used either.
+    /// `None` until it is needed, and for a pattern that cannot be used: such a schema is not used
+    /// either.
     validator: Option<Validator>,
 }
 
 impl MemberPattern {
     pub(super) fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), validator: None }
+        Self {
+            text: text.to_owned(),
+            validator: None,
+        }
     }
 
     fn compile(&mut self) {
         let schema = serde_json::json!({ "pattern": self.text });
-        self.validator = jsonschema::options().with_pattern_options(patterns()).build(&schema).ok();
+        self.validator = jsonschema::options()
+            .with_pattern_options(patterns())
+            .build(&schema)
+            .ok();
     }
 
     fn fits(&self, name: &str) -> bool {
-        self.validator.as_ref().is_none_or(|validator| validator.is_valid(&Value::from(name)))
+        self.validator
+            .as_ref()
+            .is_none_or(|validator| validator.is_valid(&Value::from(name)))
     }
 }
 
@@ -47,15 +57,24 @@ impl fmt::Debug for MemberPattern {
 /// Gathers the names of each node, and marks the nodes that lead to names.
 pub(super) fn gather(nodes: &mut [Node]) {
     for node in &mut *nodes {
-        node.folded = node.keyed.keys().chain(&node.named).map(|name| (folded(name), name.clone())).collect();
+        node.folded = node
+            .keyed
+            .keys()
+            .chain(&node.named)
+            .map(|name| (folded(name), name.clone()))
+            .collect();
         node.leads_to_names = !node.folded.is_empty();
     }
     // Backwards along the edges, each node once.
     let mut before = vec![Vec::new(); nodes.len()];
     for (at, node) in nodes.iter().enumerate() {
-        node.all().into_iter().for_each(|next| before[next].push(at));
+        node.all()
+            .into_iter()
+            .for_each(|next| before[next].push(at));
     }
-    let mut open: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].leads_to_names).collect();
+    let mut open: Vec<usize> = (0..nodes.len())
+        .filter(|at| nodes[*at].leads_to_names)
+        .collect();
     while let Some(at) = open.pop() {
         for from in &before[at] {
             if !std::mem::replace(&mut nodes[*from].leads_to_names, true) {
@@ -67,7 +86,9 @@ pub(super) fn gather(nodes: &mut [Node]) {
     let leads: Vec<bool> = nodes.iter().map(|node| node.leads_to_names).collect();
     for node in nodes {
         node.patterned.retain(|(_, next)| leads[*next]);
-        node.patterned.iter_mut().for_each(|(pattern, _)| pattern.compile());
+        node.patterned
+            .iter_mut()
+            .for_each(|(pattern, _)| pattern.compile());
     }
 }
 
@@ -79,42 +100,61 @@ impl Node {
     /// What the member of this name is held against.
     fn of_member(&self, key: &str) -> impl Iterator<Item = usize> {
         let keyed = self.keyed.get(key).copied();
-        let patterned = self.patterned.iter().filter(|(pattern, _)| pattern.fits(key)).map(|(_, next)| *next);
-        let others = [self.others, self.unevaluated].into_iter().flatten().filter(move |_| keyed.is_none());
+        let patterned = self
+            .patterned
+            .iter()
+            .filter(|(pattern, _)| pattern.fits(key))
+            .map(|(_, next)| *next);
+        let others = [self.others, self.unevaluated]
+            .into_iter()
+            .flatten()
+            .filter(move |_| keyed.is_none());
         keyed.into_iter().chain(patterned).chain(others)
     }
 
     /// What the item at this place is held against.
     fn of_item(&self, place: usize) -> impl Iterator<Item = usize> {
-        self.places.get(place).copied().or(self.rest).into_iter().chain(self.items.iter().copied())
+        self.places
+            .get(place)
+            .copied()
+            .or(self.rest)
+            .into_iter()
+            .chain(self.items.iter().copied())
     }
 }
 
 impl Shape {
-    /// The first property of an affordable value that differs in case alone from one that the schema names there.
+    /// The first property of an affordable value that differs in case alone from one that the
+    /// schema names there.
     pub(in super::super) fn case_variant(&self, value: &Value) -> Option<Mismatch> {
         let mut pointer = String::new();
         let name = self.variant_in(&self.root, value, &mut pointer)?;
-        let text = format!("a name that differs from {name:?} in case alone: send one of the schema's own names");
+        let text = format!(
+            "a name that differs from {name:?} in case alone: send one of the schema's own names"
+        );
         Some(Mismatch::at(&pointer, &text))
     }
 
     /// Whether the schema names the member that these steps lead to.
     pub(in super::super) fn names(&self, steps: &[&str]) -> bool {
-        let Some((last, outer)) = steps.split_last() else { return false };
+        let Some((last, outer)) = steps.split_last() else {
+            return false;
+        };
         let at = outer.iter().fold(self.root.clone(), |here, step| {
             let place = step.parse::<usize>().ok();
             let next = here.iter().flat_map(|at| {
                 let node = &self.nodes[*at];
-                node.of_member(step).chain(place.into_iter().flat_map(|place| node.of_item(place)))
+                node.of_member(step)
+                    .chain(place.into_iter().flat_map(|place| node.of_item(place)))
             });
             all_here(&self.nodes, next.collect())
         });
         at.iter().any(|at| self.nodes[*at].is_named(last))
     }
 
-    /// The name that a member of the value, or of what is in it, differs from in case alone; `pointer` leads to that member then.
-    /// `here` are the nodes that lead to names among those that the value is held against.
+    /// The name that a member of the value, or of what is in it, differs from in case alone;
+    /// `pointer` leads to that member then. `here` are the nodes that lead to names among those
+    /// that the value is held against.
     fn variant_in(&self, here: &[usize], value: &Value, pointer: &mut String) -> Option<String> {
         if here.is_empty() {
             return None;
@@ -126,22 +166,37 @@ impl Shape {
                     return Some(name.to_owned());
                 }
                 has_parts(member).then(|| {
-                    let next = here.iter().flat_map(|at| self.nodes[*at].of_member(key)).collect();
+                    let next = here
+                        .iter()
+                        .flat_map(|at| self.nodes[*at].of_member(key))
+                        .collect();
                     self.variant_below(key, next, member, pointer)
                 })?
             }),
-            Value::Array(items) => {
-                items.iter().enumerate().filter(|(_, item)| has_parts(item)).find_map(|(place, item)| {
-                    let next = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .filter(|(_, item)| has_parts(item))
+                .find_map(|(place, item)| {
+                    let next = here
+                        .iter()
+                        .flat_map(|at| self.nodes[*at].of_item(place))
+                        .collect();
                     self.variant_below(&place.to_string(), next, item, pointer)
-                })
-            }
+                }),
             _ => None,
         }
     }
 
-    /// The same of a member or an item, which `step` leads to; `at` are the first nodes that it is held against.
-    fn variant_below(&self, step: &str, at: Vec<usize>, value: &Value, pointer: &mut String) -> Option<String> {
+    /// The same of a member or an item, which `step` leads to; `at` are the first nodes that it is
+    /// held against.
+    fn variant_below(
+        &self,
+        step: &str,
+        at: Vec<usize>,
+        value: &Value,
+        pointer: &mut String,
+    ) -> Option<String> {
         let before = pointer.len();
         push(pointer, step);
         let name = self.variant_in(&all_here(&self.nodes, at), value, pointer);
@@ -156,7 +211,9 @@ impl Shape {
             return None;
         }
         let key = folded(key);
-        here.iter().find_map(|at| self.nodes[*at].folded.get(&key)).map(String::as_str)
+        here.iter()
+            .find_map(|at| self.nodes[*at].folded.get(&key))
+            .map(String::as_str)
     }
 }
 
@@ -165,7 +222,8 @@ fn has_parts(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// The nodes that lead to names among those that a value is held against, each once; `at` are the first of them.
+/// The nodes that lead to names among those that a value is held against, each once; `at` are the
+/// first of them.
 pub(super) fn all_here(nodes: &[Node], at: Vec<usize>) -> Vec<usize> {
     let mut here: Vec<usize> = Vec::with_capacity(at.len());
     let mut met = Met::default();

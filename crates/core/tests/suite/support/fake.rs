@@ -9,7 +9,9 @@ use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::port::Fut;
 use weir_core::reply::{End, Payload};
-use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch};
+use weir_core::upstream::{
+    About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch,
+};
 use weir_core::{Failure, FailureKind, Reply, UpstreamId};
 
 use super::lines::Lines;
@@ -62,8 +64,11 @@ pub(crate) fn tool(name: &str) -> Bytes {
 
 impl Fake {
     pub(crate) fn new(id: &str, tools: &[&str]) -> Arc<Self> {
-        let answer: Answer =
-            Box::new(|_| Reply::ended(End::Complete(Payload::Whole(Bytes::from_static(b"{\"content\":[]}")))));
+        let answer: Answer = Box::new(|_| {
+            Reply::ended(End::Complete(Payload::Whole(Bytes::from_static(
+                b"{\"content\":[]}",
+            ))))
+        });
         Arc::new(Self {
             id: UpstreamId::new(id).unwrap(),
             script: Mutex::new(Script {
@@ -134,26 +139,52 @@ impl Upstream for Fake {
         })
     }
 
-    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+    fn watch(
+        self: Arc<Self>,
+        class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
         Box::pin(async move {
             self.opened.fetch_add(1, Ordering::SeqCst);
             let (refuse, hang, about) = {
                 let script = self.script.lock().unwrap();
-                let some = |has: bool| if has { Kinds::default().with(ListKind::Tools) } else { Kinds::default() };
+                let some = |has: bool| {
+                    if has {
+                        Kinds::default().with(ListKind::Tools)
+                    } else {
+                        Kinds::default()
+                    }
+                };
                 let (offers, pushes) = (some(script.has_tools), some(script.pushes));
                 let resources = script.has_resources || script.subscribes;
-                let offers = if resources { offers.with(ListKind::Resources) } else { offers };
-                let about = About { offers, pushes, subscribes: script.subscribes, ..About::default() };
+                let offers = if resources {
+                    offers.with(ListKind::Resources)
+                } else {
+                    offers
+                };
+                let about = About {
+                    offers,
+                    pushes,
+                    subscribes: script.subscribes,
+                    ..About::default()
+                };
                 (script.refuse, script.hang, about)
             };
             if hang {
                 std::future::pending::<()>().await;
             }
             if refuse {
-                return Err(Failure::new(FailureKind::Unavailable, "connection refused").at(&self.id));
+                return Err(
+                    Failure::new(FailureKind::Unavailable, "connection refused").at(&self.id)
+                );
             }
             let (told, cut) = (self.told.subscribe(), self.cut.subscribe());
-            let watch: Box<dyn Watch> = Box::new(FakeWatch { fake: self, class, about, told, cut });
+            let watch: Box<dyn Watch> = Box::new(FakeWatch {
+                fake: self,
+                class,
+                about,
+                told,
+                cut,
+            });
             Ok(watch)
         })
     }
@@ -192,17 +223,35 @@ impl FakeWatch {
         let lost = Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id);
         if script.refuse
             || self.cut.has_changed().unwrap()
-            || script.fail_page.is_some_and(|page| from / script.page == page)
+            || script
+                .fail_page
+                .is_some_and(|page| from / script.page == page)
         {
             return Err(lost);
         }
         if from == 0 {
             self.fake.walks.fetch_add(1, Ordering::SeqCst);
-            self.fake.walked_at.lock().unwrap().push(tokio::time::Instant::now());
+            self.fake
+                .walked_at
+                .lock()
+                .unwrap()
+                .push(tokio::time::Instant::now());
         }
-        let own = script.for_class.iter().filter(|(class, _)| *class == self.class).map(|(_, tool)| tool);
-        let apart = script.in_sessions.as_ref().filter(|_| self.class.has(CapabilityClass::SESSIONS));
-        let all: Vec<Bytes> = apart.unwrap_or(&script.tools).iter().chain(own).cloned().collect();
+        let own = script
+            .for_class
+            .iter()
+            .filter(|(class, _)| *class == self.class)
+            .map(|(_, tool)| tool);
+        let apart = script
+            .in_sessions
+            .as_ref()
+            .filter(|_| self.class.has(CapabilityClass::SESSIONS));
+        let all: Vec<Bytes> = apart
+            .unwrap_or(&script.tools)
+            .iter()
+            .chain(own)
+            .cloned()
+            .collect();
         let to = (from + script.page).min(all.len());
         let (ttl_ms, public) = script.hint.unwrap_or_default();
         Ok(ListPage {
@@ -220,7 +269,11 @@ impl Watch for FakeWatch {
         &self.about
     }
 
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             if kind != ListKind::Tools {
                 return Ok(ListPage::default());

@@ -1,4 +1,5 @@
-//! Gates without rules, or with few: who sees, calls and waits for what is said by name. They keep the records.
+//! Gates without rules, or with few: who sees, calls and waits for what is said by name. They keep
+//! the records.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,8 @@ use weir_core::admit::Gates;
 use weir_core::catalog::Item;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Limiter, Permit, Sight, Verdict,
+    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Limiter,
+    Permit, Sight, Verdict,
 };
 use weir_core::{Call, Failure, FailureKind, Principal};
 
@@ -33,11 +35,18 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn all(self: &Arc<Self>) -> Gates {
-        Gates { authorizer: self.clone(), limiter: self.clone(), audit: self.clone() }
+        Gates {
+            authorizer: self.clone(),
+            limiter: self.clone(),
+            audit: self.clone(),
+        }
     }
 
     pub(crate) fn rule(&self, who: &str, native: &str, rule: Rule) {
-        self.rules.lock().unwrap().push((who.to_owned(), native.to_owned(), rule));
+        self.rules
+            .lock()
+            .unwrap()
+            .push((who.to_owned(), native.to_owned(), rule));
     }
 
     pub(crate) fn forget(&self) {
@@ -70,11 +79,19 @@ impl Authorizer for Gate {
 
     fn audience(&self, principal: &Principal, _: &EndpointId) -> Option<Audience> {
         let rules = self.rules.lock().unwrap();
-        let text = format!("{:?}", rules.iter().filter(|rule| rule.0 == principal.to_string()).collect::<Vec<_>>());
+        let text = format!(
+            "{:?}",
+            rules
+                .iter()
+                .filter(|rule| rule.0 == principal.to_string())
+                .collect::<Vec<_>>()
+        );
         let mut name = [0u8; 16];
-        text.bytes()
-            .enumerate()
-            .for_each(|(at, byte)| name[at % 16] = byte.wrapping_mul(31).wrapping_add(name[at % 16].rotate_left(3)));
+        text.bytes().enumerate().for_each(|(at, byte)| {
+            name[at % 16] = byte
+                .wrapping_mul(31)
+                .wrapping_add(name[at % 16].rotate_left(3))
+        });
         (!rules.is_empty()).then_some(Audience(name))
     }
 
@@ -89,7 +106,11 @@ impl Authorizer for Gate {
     }
 
     fn may_call(&self, principal: &Principal, _: &Call, item: &Item) -> Result<Verdict, Failure> {
-        match self.of(principal, item).iter().any(|rule| matches!(rule, Rule::Denied)) {
+        match self
+            .of(principal, item)
+            .iter()
+            .any(|rule| matches!(rule, Rule::Denied))
+        {
             true => Err(Failure::new(FailureKind::Denied, "no")),
             false => Ok(Verdict::default()),
         }
@@ -105,13 +126,23 @@ impl Limiter for Gate {
         Ok(())
     }
 
-    fn call<'a>(&'a self, principal: &'a Principal, _: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure> {
-        let queue = self.of(principal, item).into_iter().find_map(|rule| match rule {
-            Rule::Queue(queue) => Some(queue),
-            _ => None,
-        });
+    fn call<'a>(
+        &'a self,
+        principal: &'a Principal,
+        _: &'a Call,
+        item: &'a Item,
+    ) -> Result<Entry<'a>, Failure> {
+        let queue = self
+            .of(principal, item)
+            .into_iter()
+            .find_map(|rule| match rule {
+                Rule::Queue(queue) => Some(queue),
+                _ => None,
+            });
         Ok(match queue {
-            Some(queue) => Entry::Later(Box::pin(async { Ok(Permit::holding(queue.acquire_owned().await.unwrap())) })),
+            Some(queue) => Entry::Later(Box::pin(async {
+                Ok(Permit::holding(queue.acquire_owned().await.unwrap()))
+            })),
             None => Entry::Now(Permit::free()),
         })
     }
@@ -125,7 +156,10 @@ impl Audit for Gate {
             self.refused.lock().unwrap().push(failure.reason());
         }
         match *self.closed.lock().unwrap() {
-            true => Err(Failure::new(FailureKind::Overloaded, "no record can be kept")),
+            true => Err(Failure::new(
+                FailureKind::Overloaded,
+                "no record can be kept",
+            )),
             false => Ok(()),
         }
     }

@@ -47,7 +47,12 @@ impl Lines {
 
     /// What was asked for last.
     pub(crate) fn wanted(&self) -> Vec<String> {
-        self.asked.lock().unwrap().last().cloned().unwrap_or_default()
+        self.asked
+            .lock()
+            .unwrap()
+            .last()
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -58,17 +63,24 @@ struct Line {
 
 impl Updates for Line {
     fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
-        self.lines.asked.lock().unwrap().push(uris.iter().map(ToString::to_string).collect());
+        self.lines
+            .asked
+            .lock()
+            .unwrap()
+            .push(uris.iter().map(ToString::to_string).collect());
         let refuses = self.lines.refuses.lock().unwrap();
         let refused = uris.iter().filter(|uri| refuses.contains(&&***uri));
-        let refused = refused.map(|uri| (uri.clone(), Failure::invalid_params("not this one"))).collect();
+        let refused = refused
+            .map(|uri| (uri.clone(), Failure::invalid_params("not this one")))
+            .collect();
         Box::pin(std::future::ready(Ok(refused)))
     }
 
     fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
         Box::pin(async {
             let told = self.told.recv().await.unwrap();
-            told.map(Updated::One).ok_or_else(|| Failure::new(FailureKind::Unavailable, "line lost"))
+            told.map(Updated::One)
+                .ok_or_else(|| Failure::new(FailureKind::Unavailable, "line lost"))
         })
     }
 }

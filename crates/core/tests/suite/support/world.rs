@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog::{
-    Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, SessionListTable, Topology, View,
+    Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, SessionListTable, Topology,
+    View,
 };
 use weir_core::endpoint::{Mode, PageSize, Prefix, UpstreamRules};
 use weir_core::names::{EndpointId, Naming, UpstreamId};
@@ -40,7 +41,10 @@ impl Clock for Plain {
 impl Random for Plain {
     fn fill(&self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
-            let mixed = self.0.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = self
+                .0
+                .fetch_add(1, Ordering::SeqCst)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             chunk.copy_from_slice(&mixed.to_le_bytes()[..chunk.len()]);
         }
     }
@@ -65,7 +69,11 @@ impl Verifier for Says {
 pub(crate) async fn principal(name: &str) -> Principal {
     let endpoint = endpoint();
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    authenticate(&Says::name(name), &evidence, ()).await.unwrap().into_parts().0
+    authenticate(&Says::name(name), &evidence, ())
+        .await
+        .unwrap()
+        .into_parts()
+        .0
 }
 
 /// The endpoint most tests use.
@@ -82,8 +90,15 @@ pub(crate) fn aggregate(upstreams: &[&str], prefix: Prefix, items: usize) -> Arc
     let upstreams = upstreams.iter().map(|text| id(text)).collect();
     Arc::new(Endpoint {
         id: endpoint(),
-        mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
-        page: PageSize { items, ..PageSize::default() },
+        mode: Mode::Aggregate {
+            upstreams,
+            naming: Naming::default(),
+            prefix,
+        },
+        page: PageSize {
+            items,
+            ..PageSize::default()
+        },
         deadlines: None,
         clean: true,
         tools: None,
@@ -127,8 +142,16 @@ impl World {
             session_lists: session_lists.clone(),
         };
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
-        let (catalog, rules) = (Catalog::new(settings, ports, sealer), UpstreamRules::default());
-        Self { catalog, rules, gate, session_lists }
+        let (catalog, rules) = (
+            Catalog::new(settings, ports, sealer),
+            UpstreamRules::default(),
+        );
+        Self {
+            catalog,
+            rules,
+            gate,
+            session_lists,
+        }
     }
 
     /// A catalog with one aggregating endpoint over `fakes`, in this order.
@@ -144,23 +167,38 @@ impl World {
     }
 
     pub(crate) fn apply(&self, endpoints: Vec<Arc<Endpoint>>, fakes: &[&Arc<Fake>]) {
-        let upstreams = fakes.iter().map(|fake| (Arc::clone(fake) as Arc<dyn Upstream>, self.rules.clone())).collect();
-        self.catalog.apply(Topology { endpoints, upstreams });
+        let upstreams = fakes
+            .iter()
+            .map(|fake| (Arc::clone(fake) as Arc<dyn Upstream>, self.rules.clone()))
+            .collect();
+        self.catalog.apply(Topology {
+            endpoints,
+            upstreams,
+        });
     }
 
     pub(crate) async fn settled(&self) -> Arc<View> {
-        self.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE).await
+        self.catalog
+            .settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .await
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
-        self.catalog.view(&endpoint(), ListKind::Tools, CapabilityClass::BASE).unwrap()
+        self.catalog
+            .view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .unwrap()
     }
 
     pub(crate) fn changes(&self) -> Changes {
-        self.catalog.changes(&endpoint(), CapabilityClass::BASE, ListKind::Tools)
+        self.catalog
+            .changes(&endpoint(), CapabilityClass::BASE, ListKind::Tools)
     }
 
-    pub(crate) async fn page(&self, who: &Principal, cursor: Option<&str>) -> Result<Page, Failure> {
+    pub(crate) async fn page(
+        &self,
+        who: &Principal,
+        cursor: Option<&str>,
+    ) -> Result<Page, Failure> {
         let ask = PageAsk {
             endpoint: &endpoint(),
             class: CapabilityClass::BASE,

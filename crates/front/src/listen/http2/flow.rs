@@ -1,5 +1,5 @@
-//! The flow of an HTTP/2 connection: its windows, the answers that wait in it for their client, and the frames that ask for
-//! work and bring none.
+//! The flow of an HTTP/2 connection: its windows, the answers that wait in it for their client, and
+//! the frames that ask for work and bring none.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -51,7 +51,8 @@ struct Windows {
     granted: u64,
     /// What a stream's window begins with.
     initial: i64,
-    /// What was granted to each stream that is answered, beyond its begin; the streams at once bound it.
+    /// What was granted to each stream that is answered, beyond its begin; the streams at once
+    /// bound it.
     streams: HashMap<u32, i64>,
     /// Grants for streams that are not yet answered.
     early: VecDeque<(u32, i64)>,
@@ -92,7 +93,8 @@ impl Flow {
         }
     }
 
-    /// Drives `making`, which makes an answer or a part of one, only while there is room for what it makes.
+    /// Drives `making`, which makes an answer or a part of one, only while there is room for what
+    /// it makes.
     pub(crate) async fn within<T>(&self, making: impl Future<Output = T>) -> T {
         let mut making = pin!(making);
         let mut room = None;
@@ -107,22 +109,36 @@ impl Flow {
         .await
     }
 
-    /// Counts bytes of an answer until they were sent. `None`: they are too many beside what waits already.
+    /// Counts bytes of an answer until they were sent. `None`: they are too many beside what waits
+    /// already.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
-        let places = self.places.clone().try_acquire_many_owned(places(bytes)).ok()?;
+        let places = self
+            .places
+            .clone()
+            .try_acquire_many_owned(places(bytes))
+            .ok()?;
         Some(self.share(bytes, places))
     }
 
     /// The same, as soon as enough of what waits already was sent. Whoever came first is first.
     pub(super) async fn hold_in_turn(self: Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
         // They are never closed.
-        let places = self.places.clone().acquire_many_owned(places(bytes)).await.ok()?;
+        let places = self
+            .places
+            .clone()
+            .acquire_many_owned(places(bytes))
+            .await
+            .ok()?;
         Some(self.share(bytes, places))
     }
 
     fn share(self: &Arc<Self>, bytes: usize, places: OwnedSemaphorePermit) -> Arc<Share> {
         self.waiting.fetch_add(bytes, Ordering::AcqRel);
-        Arc::new(Share { flow: self.clone(), bytes, _places: places })
+        Arc::new(Share {
+            flow: self.clone(),
+            bytes,
+            _places: places,
+        })
     }
 
     /// Bytes of answers that were sent so far.
@@ -134,7 +150,8 @@ impl Flow {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Answers wait, and the connection's window is used up; with it what was granted so far: whoever grants anything moves.
+    /// Answers wait, and the connection's window is used up; with it what was granted so far:
+    /// whoever grants anything moves.
     pub(super) fn exhausted(&self) -> Option<u64> {
         let windows = self.windows();
         (self.waiting() > 0 && windows.connection <= 0).then_some(windows.granted)
@@ -156,11 +173,20 @@ impl Flow {
     /// The window of a stream that is answered from now on.
     pub(super) fn enter(self: &Arc<Self>, stream: u32) -> StreamWindow {
         let mut windows = self.windows();
-        let granted = windows.early.iter().filter(|(of, _)| *of == stream).map(|(_, bytes)| bytes).sum();
+        let granted = windows
+            .early
+            .iter()
+            .filter(|(of, _)| *of == stream)
+            .map(|(_, bytes)| bytes)
+            .sum();
         // Streams are answered in the order in which they come: those before this one will not be.
         windows.early.retain(|(of, _)| *of > stream);
         windows.streams.insert(stream, granted);
-        StreamWindow { flow: self.clone(), stream, sent: 0 }
+        StreamWindow {
+            flow: self.clone(),
+            stream,
+            sent: 0,
+        }
     }
 
     pub(super) fn received(&self, seen: Seen) {
@@ -195,7 +221,8 @@ impl Flow {
         let mut windows = self.windows();
         windows.idle_frames.add(IDLE_FRAMES_AN_ANSWER);
         if head.kind == DATA {
-            self.answered.fetch_add(head.length as u64, Ordering::Relaxed);
+            self.answered
+                .fetch_add(head.length as u64, Ordering::Relaxed);
             windows.connection -= i64::try_from(head.length).unwrap_or(i64::MAX);
         }
     }
@@ -206,7 +233,11 @@ impl Flow {
         if head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0) {
             return;
         }
-        if !self.windows().idle_frames.take(1, Instant::now().into_std()) {
+        if !self
+            .windows()
+            .idle_frames
+            .take(1, Instant::now().into_std())
+        {
             self.flooded.store(true, Ordering::Release);
         }
     }
@@ -247,12 +278,18 @@ pub(super) struct Piece {
 
 impl Piece {
     pub(super) fn new(bytes: Bytes, share: Arc<Share>) -> Self {
-        Self { bytes, _share: Some(share) }
+        Self {
+            bytes,
+            _share: Some(share),
+        }
     }
 
     /// No bytes: the end of a stream.
     pub(super) fn empty() -> Self {
-        Self { bytes: Bytes::new(), _share: None }
+        Self {
+            bytes: Bytes::new(),
+            _share: None,
+        }
     }
 }
 
@@ -305,7 +342,13 @@ mod tests {
     use super::*;
 
     fn head(kind: u8, flags: u8, length: usize) -> Seen {
-        Seen::Head(FrameHead { length, padding: 0, kind, flags, stream: 1 })
+        Seen::Head(FrameHead {
+            length,
+            padding: 0,
+            kind,
+            flags,
+            stream: 1,
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -351,7 +394,10 @@ mod tests {
         drop(part);
         room.await.unwrap();
         let first = flow.hold(MOST_WAITING + 1).unwrap();
-        assert!(flow.hold(1).is_none(), "beyond the bound only what is alone is held");
+        assert!(
+            flow.hold(1).is_none(),
+            "beyond the bound only what is alone is held"
+        );
         let mut turns = [MOST_WAITING, 1].map(|bytes| Box::pin(flow.clone().hold_in_turn(bytes)));
         for turn in &mut turns {
             assert!(futures_util::poll!(turn).is_pending());
@@ -360,7 +406,10 @@ mod tests {
         assert_eq!(flow.waiting(), 0);
         let [second, mut third] = turns;
         let second = second.await.unwrap();
-        assert!(futures_util::poll!(&mut third).is_pending(), "one after the other");
+        assert!(
+            futures_util::poll!(&mut third).is_pending(),
+            "one after the other"
+        );
         drop(second);
         drop(third.await.unwrap());
         assert_eq!(flow.waiting(), 0);
@@ -378,7 +427,11 @@ mod tests {
         assert!(second.is_exhausted());
         flow.received(Seen::Window(3, 1));
         assert!(!second.is_exhausted());
-        assert_eq!(flow.exhausted(), None, "the connection has its first window");
+        assert_eq!(
+            flow.exhausted(),
+            None,
+            "the connection has its first window"
+        );
         flow.sent(head(DATA, 0, 65_535));
         assert_eq!(flow.exhausted(), None, "nothing waits");
         let _share = flow.hold(1).unwrap();

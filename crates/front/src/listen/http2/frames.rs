@@ -1,5 +1,5 @@
-//! The frames of an HTTP/2 connection, seen by their heads as they pass: windows and floods, which the protocol's library
-//! does not show.
+//! The frames of an HTTP/2 connection, seen by their heads as they pass: windows and floods, which
+//! the protocol's library does not show.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,12 @@ pub(super) struct FrameWatch<S> {
 
 impl<S> FrameWatch<S> {
     pub(super) fn new(inner: S, flow: Arc<Flow>) -> Self {
-        Self { inner, flow, received: FrameParser::new(PREFACE), sent: FrameParser::new(0) }
+        Self {
+            inner,
+            flow,
+            received: FrameParser::new(PREFACE),
+            sent: FrameParser::new(0),
+        }
     }
 
     fn wrote(&mut self, bytes: &[u8]) {
@@ -31,7 +36,11 @@ impl<S> FrameWatch<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for FrameWatch<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         // The connection's task ends a flood as soon as it gets to it: what else comes is not read.
         if this.flow.is_flooded() {
@@ -47,7 +56,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameWatch<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for FrameWatch<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = ready!(Pin::new(&mut this.inner).poll_write(cx, data))?;
         this.flow.moved(written);
@@ -101,7 +114,15 @@ mod tests {
         bytes.extend(frame(HEADERS, 5, 1, b"\x82\x86\x84"));
         bytes.extend(frame(WINDOW_UPDATE, 0, 1, &9u32.to_be_bytes()));
         bytes.extend(frame(DATA, 1, 3, b""));
-        let head = |length, kind, flags, stream| Seen::Head(FrameHead { length, padding: 0, kind, flags, stream });
+        let head = |length, kind, flags, stream| {
+            Seen::Head(FrameHead {
+                length,
+                padding: 0,
+                kind,
+                flags,
+                stream,
+            })
+        };
         let expected = [
             head(6, SETTINGS, 0, 0),
             Seen::Setting(INITIAL_WINDOW_SIZE, 7),

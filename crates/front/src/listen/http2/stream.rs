@@ -1,4 +1,5 @@
-//! One stream of an HTTP/2 connection: a request, and its answer in parts for which there is window.
+//! One stream of an HTTP/2 connection: a request, and its answer in parts for which there is
+//! window.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -45,16 +46,30 @@ pub(super) async fn serve(
         flow.room().await;
         stack.serve(arrival).await
     };
-    let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else { return };
+    let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else {
+        return;
+    };
     let (head, body) = head_of(answer);
     let ends = body.is_end_stream();
     // What is whole is in memory, and counts, before any of it can be sent.
-    let whole = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let whole = body
+        .size_hint()
+        .exact()
+        .and_then(|bytes| usize::try_from(bytes).ok());
     let share = match whole {
         None => None,
         Some(bytes) => {
-            let place = Place { flow: &flow, stall_time, until: body.until() };
-            match place.of_whole(bytes, (&messages, owner), |cx| respond.poll_reset(cx).map(drop)).await {
+            let place = Place {
+                flow: &flow,
+                stall_time,
+                until: body.until(),
+            };
+            match place
+                .of_whole(bytes, (&messages, owner), |cx| {
+                    respond.poll_reset(cx).map(drop)
+                })
+                .await
+            {
                 Ok(share) => Some(share),
                 Err(Unsent::Gone) => return,
                 Err(Unsent::Reset(reason)) => return respond.send_reset(reason),
@@ -67,7 +82,13 @@ pub(super) async fn serve(
     if ends {
         return;
     }
-    let mut sending = Sending { stream, window, flow, stall_time, until: body.until() };
+    let mut sending = Sending {
+        stream,
+        window,
+        flow,
+        stall_time,
+        until: body.until(),
+    };
     if let Err(Unsent::Reset(reason)) = sending.all(body, share).await {
         sending.stream.send_reset(reason);
     }
@@ -94,7 +115,10 @@ fn head_of(answer: Served) -> (Response<()>, Followed) {
     parts.headers.remove(header::CONNECTION);
     parts.headers.entry(header::DATE).or_insert_with(date);
     if let (false, Some(bytes)) = (body.is_end_stream(), body.size_hint().exact()) {
-        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
+        parts
+            .headers
+            .entry(header::CONTENT_LENGTH)
+            .or_insert_with(|| HeaderValue::from(bytes));
     }
     (Response::from_parts(parts, ()), body)
 }
@@ -105,19 +129,22 @@ fn date() -> HeaderValue {
         static LAST: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
     }
     let now = SystemTime::now();
-    let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let second = now
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     LAST.with_borrow_mut(|last| match last {
         Some((of, value)) if *of == second => value.clone(),
         _ => {
             let text = httpdate::fmt_http_date(now);
-            let value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+            let value =
+                HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
             last.insert((second, value)).1.clone()
         }
     })
 }
 
-/// The place of an answer among what waits for its connection's client. A client that reads gets one answer after the other;
-/// one that takes nothing has those reset that found no place.
+/// The place of an answer among what waits for its connection's client. A client that reads gets
+/// one answer after the other; one that takes nothing has those reset that found no place.
 struct Place<'a> {
     flow: &'a Arc<Flow>,
     stall_time: Duration,
@@ -125,7 +152,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// For a whole answer, which is in memory already: while it waits it takes from the memory of all messages.
+    /// For a whole answer, which is in memory already: while it waits it takes from the memory of
+    /// all messages.
     async fn of_whole(
         self,
         bytes: usize,
@@ -143,7 +171,11 @@ impl Place<'_> {
     }
 
     /// For a part of an answer.
-    async fn of(self, bytes: usize, gone: impl FnMut(&mut Context<'_>) -> Poll<()>) -> Result<Arc<Share>, Unsent> {
+    async fn of(
+        self,
+        bytes: usize,
+        gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> Result<Arc<Share>, Unsent> {
         match self.flow.hold(bytes) {
             Some(share) => Ok(share),
             None => Box::pin(self.wait(bytes, gone)).await,
@@ -206,9 +238,16 @@ impl Sending {
             let frame = match self.next(&mut body, whole.is_some()).await? {
                 Some(Ok(frame)) => frame,
                 Some(Err(_)) => return Err(Unsent::Reset(Reason::INTERNAL_ERROR)),
-                None => return self.stream.send_data(Piece::empty(), true).map_err(|_| Unsent::Gone),
+                None => {
+                    return self
+                        .stream
+                        .send_data(Piece::empty(), true)
+                        .map_err(|_| Unsent::Gone);
+                }
             };
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
             let share = match whole.take() {
                 Some(share) => share,
                 None => self.place(data.len()).await?,
@@ -233,7 +272,11 @@ impl Sending {
         let flow = self.flow.clone();
         let mut next = pin!(async {
             // What is held already waits for no room.
-            if is_held { body.frame().await } else { flow.within(body.frame()).await }
+            if is_held {
+                body.frame().await
+            } else {
+                flow.within(body.frame()).await
+            }
         });
         poll_fn(|cx| {
             if self.stream.poll_reset(cx).is_ready() {
@@ -246,25 +289,36 @@ impl Sending {
 
     /// A place for a part of the answer.
     async fn place(&mut self, bytes: usize) -> Result<Arc<Share>, Unsent> {
-        let place = Place { flow: &self.flow, stall_time: self.stall_time, until: self.until };
+        let place = Place {
+            flow: &self.flow,
+            stall_time: self.stall_time,
+            until: self.until,
+        };
         let stream = &mut self.stream;
         place.of(bytes, |cx| stream.poll_reset(cx).map(drop)).await
     }
 
-    async fn parts(&mut self, mut data: Bytes, share: &Arc<Share>, ends: bool) -> Result<(), Unsent> {
+    async fn parts(
+        &mut self,
+        mut data: Bytes,
+        share: &Arc<Share>,
+        ends: bool,
+    ) -> Result<(), Unsent> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len().min(PART));
             let room = self.capacity().await?;
             let part = data.split_to(room.min(data.len()));
             self.window.sent(part.len());
             let piece = Piece::new(part, share.clone());
-            self.stream.send_data(piece, ends && data.is_empty()).map_err(|_| Unsent::Gone)?;
+            self.stream
+                .send_data(piece, ends && data.is_empty())
+                .map_err(|_| Unsent::Gone)?;
         }
         Ok(())
     }
 
-    /// How much may be sent now. A stream whose own window stays used up is reset; where it is the connection's, the
-    /// connection's task sees to it.
+    /// How much may be sent now. A stream whose own window stays used up is reset; where it is the
+    /// connection's, the connection's task sees to it.
     async fn capacity(&mut self) -> Result<usize, Unsent> {
         let (stream, stall_time, until) = (&mut self.stream, self.stall_time, self.until);
         let due = move || {
@@ -282,7 +336,8 @@ impl Sending {
                         Poll::Ready(Some(Ok(_))) => {}
                         Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::Gone)),
                         Poll::Pending => {
-                            let stalled = stalled.get_or_insert_with(|| Box::pin(sleep_until(due())));
+                            let stalled =
+                                stalled.get_or_insert_with(|| Box::pin(sleep_until(due())));
                             return stalled.as_mut().poll(cx).map(|()| Ok(None));
                         }
                     }

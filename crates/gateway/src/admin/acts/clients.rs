@@ -45,14 +45,25 @@ struct Named {
 impl Named {
     /// Reads the body.
     async fn read(body: Body, lasting: bool) -> Result<Self, Refused> {
-        let Whom { issuer, subject, reason, ttl } = wish::read(body).await?;
+        let Whom {
+            issuer,
+            subject,
+            reason,
+            ttl,
+        } = wish::read(body).await?;
         let one = |text: Option<String>, name: &str| {
             let text = text.filter(|text| !text.is_empty() && text.len() <= LONGEST);
-            text.ok_or_else(|| Refused::bad(format!("`{name}` is missing: as `/admin/clients` shows it")))
+            text.ok_or_else(|| {
+                Refused::bad(format!("`{name}` is missing: as `/admin/clients` shows it"))
+            })
         };
         let (issuer, subject) = (one(issuer, "issuer")?, one(subject, "subject")?);
         Ok(Self {
-            what: format!("principal {} of {}", wish::plain(&subject), wish::plain(&issuer)),
+            what: format!(
+                "principal {} of {}",
+                wish::plain(&subject),
+                wish::plain(&issuer)
+            ),
             subject: Subject::new(issuer.as_str(), subject.as_str()),
             target: Target::Principal { issuer, subject },
             wish: Wish::new(reason, ttl, lasting)?,
@@ -86,15 +97,31 @@ pub(in super::super) async fn block(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let Named { subject, target, what, wish } = Named::read(body, true).await?;
+    let Named {
+        subject,
+        target,
+        what,
+        wish,
+    } = Named::read(body, true).await?;
     let digest = *subject.digest();
     let expires = wish.expires(&desk);
     let change = wish.change(words::BLOCK, &operator, &desk);
-    let changed = desk.book.enter(target, change, || Ok(desk.blocked.block(subject)))?;
-    let ended_calls = desk.live.stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
-    let parked = desk.parking.stop(&|_, stay| *stay.principal.digest() == digest);
+    let changed = desk
+        .book
+        .enter(target, change, || Ok(desk.blocked.block(subject)))?;
+    let ended_calls = desk
+        .live
+        .stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
+    let parked = desk
+        .parking
+        .stop(&|_, stay| *stay.principal.digest() == digest);
     let ended_streams = desk.front.end_streams(&digest);
-    desk.operated(&operator.0, "block", &wish.detail(&what, expires.as_deref()), true);
+    desk.operated(
+        &operator.0,
+        "block",
+        &wish.detail(&what, expires.as_deref()),
+        true,
+    );
     let done = Done {
         ended_calls: Some(ended_calls + parked),
         ended_streams: Some(ended_streams),
@@ -109,8 +136,15 @@ pub(in super::super) async fn unblock(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let Named { subject, target, what, wish } = Named::read(body, false).await?;
-    let changed = desk.book.strike(&target, || desk.blocked.unblock(subject.digest()));
+    let Named {
+        subject,
+        target,
+        what,
+        wish,
+    } = Named::read(body, false).await?;
+    let changed = desk
+        .book
+        .strike(&target, || desk.blocked.unblock(subject.digest()));
     desk.operated(&operator.0, "unblock", &wish.detail(&what, None), true);
     Ok(Done::answer("unblock", changed))
 }

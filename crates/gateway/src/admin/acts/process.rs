@@ -40,22 +40,45 @@ pub(in super::super) async fn log(
 ) -> Result<Response, Refused> {
     let Level { level, reason, ttl } = wish::read(body).await?;
     let wish = Wish::new(reason, ttl, level.is_some())?;
-    let Some(levers) = desk.levers() else { return Err(none()) };
+    let Some(levers) = desk.levers() else {
+        return Err(none());
+    };
     let expires = wish.expires(&desk);
     let shown = wish::plain(level.as_deref().unwrap_or("as from the beginning"));
     let refused = |why: String| {
-        desk.operated(&operator.0, "log", &format!("{shown}: {}", wish::plain(&why)), false);
+        desk.operated(
+            &operator.0,
+            "log",
+            &format!("{shown}: {}", wish::plain(&why)),
+            false,
+        );
         Refused::bad(format!("level: {why}"))
     };
     match level {
         Some(level) => {
             let change = wish.change(words::LOG, &operator, &desk);
-            desk.book.enter(Target::Log(shown.clone()), change, || levers.log.set(&level).map_err(refused))?;
+            desk.book.enter(Target::Log(shown.clone()), change, || {
+                levers.log.set(&level).map_err(refused)
+            })?;
         }
-        None => desk.book.strike_log(|| levers.log.reset()).map_err(refused)?,
+        None => desk
+            .book
+            .strike_log(|| levers.log.reset())
+            .map_err(refused)?,
     }
-    desk.operated(&operator.0, "log", &wish.detail(&shown, expires.as_deref()), true);
-    Ok(json(StatusCode::OK, &Done { expires, ..Done::new("log", true) }))
+    desk.operated(
+        &operator.0,
+        "log",
+        &wish.detail(&shown, expires.as_deref()),
+        true,
+    );
+    Ok(json(
+        StatusCode::OK,
+        &Done {
+            expires,
+            ..Done::new("log", true)
+        },
+    ))
 }
 
 /// How to read the config again.
@@ -72,34 +95,58 @@ pub(in super::super) async fn reload(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let Reload { reason, allow_weaker } = wish::read(body).await?;
+    let Reload {
+        reason,
+        allow_weaker,
+    } = wish::read(body).await?;
     let wish = Wish::new(reason, None, false)?;
-    let Some(levers) = desk.levers() else { return Err(none()) };
-    let asked = if allow_weaker { "asked for, and allowed to be weaker" } else { "asked for" };
+    let Some(levers) = desk.levers() else {
+        return Err(none());
+    };
+    let asked = if allow_weaker {
+        "asked for, and allowed to be weaker"
+    } else {
+        "asked for"
+    };
     let may = !allow_weaker || operator.is_logged_in();
     desk.operated(&operator.0, "reload", &wish.detail(asked, None), may);
     if !may {
-        let text =
-            "only an operator with a token may allow a weaker config: this listener asks for none (`admin.auth`)";
+        let text = "only an operator with a token may allow a weaker config: this listener asks for none (`admin.auth`)";
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }
     let (done, wait) = oneshot::channel();
-    let busy = || Refused::new(StatusCode::SERVICE_UNAVAILABLE, "weir is busy or stops: try again");
-    let strictness = if allow_weaker { Strictness::AllowWeaker } else { Strictness::NoWeaker };
-    levers.reload.try_send(ReloadRequest { strictness, done }).map_err(|_| busy())?;
+    let busy = || {
+        Refused::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "weir is busy or stops: try again",
+        )
+    };
+    let strictness = if allow_weaker {
+        Strictness::AllowWeaker
+    } else {
+        Strictness::NoWeaker
+    };
+    levers
+        .reload
+        .try_send(ReloadRequest { strictness, done })
+        .map_err(|_| busy())?;
     match tokio::time::timeout(PATIENCE, wait).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => return Err(busy()),
     }
     match desk.chronicle.book().last.and_then(|last| last.error) {
         None => Ok(Done::answer("reload", true)),
-        Some(why) => {
-            Err(Refused::new(StatusCode::CONFLICT, format!("the config was not taken, nothing changed: {why}")))
-        }
+        Some(why) => Err(Refused::new(
+            StatusCode::CONFLICT,
+            format!("the config was not taken, nothing changed: {why}"),
+        )),
     }
 }
 
 /// Where weir is part of another program, as in its quickstart.
 fn none() -> Refused {
-    Refused::new(StatusCode::CONFLICT, "this weir has no config file and no log of its own")
+    Refused::new(
+        StatusCode::CONFLICT,
+        "this weir has no config file and no log of its own",
+    )
 }

@@ -42,15 +42,23 @@ impl Wish {
         Self::new(reason, ttl, lasting)
     }
 
-    pub(super) fn new(reason: Option<String>, ttl: Option<Time>, lasting: bool) -> Result<Self, Refused> {
+    pub(super) fn new(
+        reason: Option<String>,
+        ttl: Option<Time>,
+        lasting: bool,
+    ) -> Result<Self, Refused> {
         let ttl = ttl.map(|Time(ttl)| ttl);
         if ttl.is_some() && !lasting {
             return Err(Refused::bad("`ttl` means nothing for what is done at once"));
         }
         if ttl.is_some_and(|ttl| ttl.is_zero() || ttl > LONGEST_TTL) {
-            return Err(Refused::bad("`ttl` must be more than nothing and at most 30d"));
+            return Err(Refused::bad(
+                "`ttl` must be more than nothing and at most 30d",
+            ));
         }
-        let reason = reason.map(|reason| plain(&reason)).filter(|reason| !reason.is_empty());
+        let reason = reason
+            .map(|reason| plain(&reason))
+            .filter(|reason| !reason.is_empty());
         Ok(Self { reason, ttl })
     }
 }
@@ -69,12 +77,17 @@ pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T,
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(Refused::bad("the body is no JSON object"));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Refused::bad(format!("the body is not understood: {error}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Refused::bad(format!("the body is not understood: {error}")))
 }
 
 /// A text as it stands in records and logs: cut, and on one line.
 pub(super) fn plain(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(REASON).collect()
+    text.trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON)
+        .collect()
 }
 
 #[cfg(test)]
@@ -88,15 +101,43 @@ mod tests {
 
     #[tokio::test]
     async fn a_wish_is_an_object_with_a_reason_and_a_time() {
-        let wish = of(r#"{"reason":" why\nnot ","ttl":"5m"}"#, true).await.unwrap();
-        assert_eq!((wish.reason.as_deref(), wish.ttl), (Some("why not"), Some(Duration::from_secs(300))));
+        let wish = of(r#"{"reason":" why\nnot ","ttl":"5m"}"#, true)
+            .await
+            .unwrap();
+        assert_eq!(
+            (wish.reason.as_deref(), wish.ttl),
+            (Some("why not"), Some(Duration::from_secs(300)))
+        );
         assert!(of("", true).await.unwrap().ttl.is_none());
-        for bad in ["[]", "5", "{\"ttl\":5}", "{\"ttl\":\"0s\"}", "{\"ttl\":\"31d\"}", "{\"reson\":\"x\"}", "{"] {
+        for bad in [
+            "[]",
+            "5",
+            "{\"ttl\":5}",
+            "{\"ttl\":\"0s\"}",
+            "{\"ttl\":\"31d\"}",
+            "{\"reson\":\"x\"}",
+            "{",
+        ] {
             assert!(of(bad, true).await.is_none(), "{bad}");
         }
-        assert!(of(r#"{"ttl":"5m"}"#, false).await.is_none(), "it does not last");
+        assert!(
+            of(r#"{"ttl":"5m"}"#, false).await.is_none(),
+            "it does not last"
+        );
         let long = format!("{{\"reason\":\"{}\"}}", "x".repeat(1000));
-        assert_eq!(Wish::read(Body::from(long), false).await.unwrap().reason.unwrap().len(), REASON);
-        assert!(Wish::read(Body::from(" ".repeat(LONGEST + 1)), false).await.is_err());
+        assert_eq!(
+            Wish::read(Body::from(long), false)
+                .await
+                .unwrap()
+                .reason
+                .unwrap()
+                .len(),
+            REASON
+        );
+        assert!(
+            Wish::read(Body::from(" ".repeat(LONGEST + 1)), false)
+                .await
+                .is_err()
+        );
     }
 }

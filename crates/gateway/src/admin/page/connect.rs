@@ -1,4 +1,5 @@
-//! How clients connect, on the status page: the entries of all clients for one endpoint, with its URL.
+//! How clients connect, on the status page: the entries of all clients for one endpoint, with its
+//! URL.
 
 use std::fmt::Write as _;
 
@@ -8,7 +9,10 @@ use crate::mcp_clients::{client_sections, usual_credential};
 
 /// The URL of an endpoint.
 pub(super) fn url(desk: &Desk, path: &str) -> String {
-    format!("{}{path}", desk.chronicle.config().public_base(desk.clients))
+    format!(
+        "{}{path}",
+        desk.chronicle.config().public_base(desk.clients)
+    )
 }
 
 /// The section about the endpoint of this path, or the first one.
@@ -16,7 +20,9 @@ pub(super) fn section(out: &mut String, desk: &Desk, wanted: Option<&str>) {
     let config = desk.chronicle.config();
     let mut paths = config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
     let chosen = wanted.and_then(|wanted| paths.clone().find(|path| *path == wanted));
-    let Some(path) = chosen.or_else(|| paths.next()) else { return };
+    let Some(path) = chosen.or_else(|| paths.next()) else {
+        return;
+    };
     let url = url(desk, path);
     // Writing to a string cannot fail.
     let _ = write!(

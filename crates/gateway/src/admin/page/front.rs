@@ -23,7 +23,8 @@ const LOCAL: &str = "local";
 const REFUSALS: usize = 20;
 /// Clients that are shown, the last ones.
 const CLIENTS: usize = 10;
-/// Milliseconds after which a call is one to look at. The page knows no past to compare with, as the alert `WeirUpstreamSlow` does.
+/// Milliseconds after which a call is one to look at. The page knows no past to compare with, as
+/// the alert `WeirUpstreamSlow` does.
 const SLOW: f64 = 2_500.0;
 /// Calls that are shown, the oldest.
 const OLDEST: usize = 10;
@@ -37,41 +38,83 @@ pub(super) fn body(desk: &Desk, view: &PageView) -> String {
     let streams = desk.front.streams();
     let mut out = String::from("<main>");
     head(&mut out, desk, view.refresh);
-    let up = upstreams.iter().filter(|upstream| upstream.state == "up").count();
-    let tools: usize = upstreams.iter().map(|upstream| upstream.catalog.tools).sum();
+    let up = upstreams
+        .iter()
+        .filter(|upstream| upstream.state == "up")
+        .count();
+    let tools: usize = upstreams
+        .iter()
+        .map(|upstream| upstream.catalog.tools)
+        .sum();
     tiles(
         &mut out,
         &[
-            ("upstreams up", format!("{up} of {}", upstreams.len()), up < upstreams.len()),
+            (
+                "upstreams up",
+                format!("{up} of {}", upstreams.len()),
+                up < upstreams.len(),
+            ),
             ("calls running", live.len().to_string(), false),
             ("client sessions", sessions.to_string(), false),
             ("open streams", streams.len().to_string(), false),
             ("tools", tools.to_string(), false),
             ("limits reached", limits.total.to_string(), limits.total > 0),
-            ("credentials refused", applied.auth.refused.to_string(), false),
+            (
+                "credentials refused",
+                applied.auth.refused.to_string(),
+                false,
+            ),
         ],
     );
     troubles(&mut out, (&upstreams, &applied, &limits), now);
     section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
     if !live.is_empty() {
-        let calls: Vec<Call> = live.iter().take(OLDEST).map(|call| Call::of(call, now)).collect();
-        section(&mut out, &format!("Running calls: {}, the oldest first", live.len()), &calls_table(&calls, now));
+        let calls: Vec<Call> = live
+            .iter()
+            .take(OLDEST)
+            .map(|call| Call::of(call, now))
+            .collect();
+        section(
+            &mut out,
+            &format!("Running calls: {}, the oldest first", live.len()),
+            &calls_table(&calls, now),
+        );
     }
     waiting_section(&mut out, desk, None, now);
     if !limits.refusing.is_empty() {
-        section(&mut out, "Limits that are reached now", &limits_table(&limits));
+        section(
+            &mut out,
+            "Limits that are reached now",
+            &limits_table(&limits),
+        );
     }
     let clients = desk.clients(&streams);
     if !clients.is_empty() {
-        section(&mut out, "Clients, the one seen last first", &clients_table(&clients, now));
+        section(
+            &mut out,
+            "Clients, the one seen last first",
+            &clients_table(&clients, now),
+        );
     }
-    section(&mut out, "Endpoints, where clients connect", &endpoints_table(desk, &applied));
+    section(
+        &mut out,
+        "Endpoints, where clients connect",
+        &endpoints_table(desk, &applied),
+    );
     connect::section(&mut out, desk, view.endpoint.as_deref());
     if !applied.changes.is_empty() {
-        section(&mut out, "Changes by operators that are in force", &changes_table(&applied, now));
+        section(
+            &mut out,
+            "Changes by operators that are in force",
+            &changes_table(&applied, now),
+        );
     }
     if !applied.issuers.is_empty() {
-        section(&mut out, "Authorization servers, whose tokens are good here", &issuers_table(&applied));
+        section(
+            &mut out,
+            "Authorization servers, whose tokens are good here",
+            &issuers_table(&applied),
+        );
     }
     section(&mut out, "This weir", &config_facts(&applied, now));
     out.push_str("</main>");
@@ -110,40 +153,69 @@ pub(super) fn section(out: &mut String, title: &str, body: &str) {
 }
 
 /// What is wrong now, in a sentence each; first of all.
-fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Applied, &Limits), now: SystemTime) {
+fn troubles(
+    out: &mut String,
+    (upstreams, applied, limits): (&[Upstream], &Applied, &Limits),
+    now: SystemTime,
+) {
     let mut all: Vec<String> = Vec::new();
-    for issuer in applied.issuers.iter().filter(|issuer| !issuer.ready || issuer.failures > 0) {
-        let tokens = if issuer.ready { "its last keys still serve" } else { "its tokens cannot be checked" };
+    for issuer in applied
+        .issuers
+        .iter()
+        .filter(|issuer| !issuer.ready || issuer.failures > 0)
+    {
+        let tokens = if issuer.ready {
+            "its last keys still serve"
+        } else {
+            "its tokens cannot be checked"
+        };
         let name = text(&issuer.issuer);
         let attempts = count(issuer.failures, "attempt");
-        all.push(format!("the keys of the authorization server {name} cannot be had ({attempts}): {tokens}"));
+        all.push(format!(
+            "the keys of the authorization server {name} cannot be had ({attempts}): {tokens}"
+        ));
     }
     if let Some(first) = limits.refusing.first() {
         let (of, limit) = (text(&first.of.words()), text(&first.limit));
         let reached = count(limits.total, "limit");
-        all.push(format!("{reached} reached, so that requests are refused; the first: {limit} of {of}"));
+        all.push(format!(
+            "{reached} reached, so that requests are refused; the first: {limit} of {of}"
+        ));
     }
-    if let Some(reload) = applied.last_reload.as_ref().filter(|reload| reload.error.is_some()) {
+    if let Some(reload) = applied
+        .last_reload
+        .as_ref()
+        .filter(|reload| reload.error.is_some())
+    {
         let why = lines(reload.error.as_deref().unwrap_or_default());
         all.push(format!(
             "The config as it is in the files now was refused {}, and weir runs by the one before:<pre>{why}</pre>",
             when(reload.at, now)
         ));
     }
-    for file in applied.team_files.iter().filter(|file| !file.errors.is_empty()) {
+    for file in applied
+        .team_files
+        .iter()
+        .filter(|file| !file.errors.is_empty())
+    {
         let serves = match file.serves {
             "last_good" => "its last good version is served, which a restart would not have",
             _ => "it is left out, and its paths answer 503",
         };
         let (name, errors) = (text(&file.name), lines(&file.errors.join("\n")));
-        all.push(format!("the team's file {name} has errors: {serves}:<pre>{errors}</pre>"));
+        all.push(format!(
+            "the team's file {name} has errors: {serves}:<pre>{errors}</pre>"
+        ));
     }
     for upstream in upstreams {
         let link = link(&upstream.id);
         let since = when(upstream.since, now);
         match upstream.state {
             "down" => {
-                let why = upstream.last_error.as_deref().unwrap_or("no reason is known");
+                let why = upstream
+                    .last_error
+                    .as_deref()
+                    .unwrap_or("no reason is known");
                 all.push(format!("{link} went down {since}: {}", text(why)));
             }
             "disabled" | "draining" | "drained" => {
@@ -154,13 +226,22 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
         let calls = &upstream.calls;
         if upstream.catalog.redefined > 0 {
             let times = count(upstream.catalog.redefined, "time");
-            all.push(format!("{link} changed what its tools say or take {times}: look whether that was meant"));
+            all.push(format!(
+                "{link} changed what its tools say or take {times}: look whether that was meant"
+            ));
         }
         if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
-            all.push(format!("{link} is slow: one of 100 calls takes {} or more", took(calls.p99_ms)));
+            all.push(format!(
+                "{link} is slow: one of 100 calls takes {} or more",
+                took(calls.p99_ms)
+            ));
         }
         if calls.failed * 10 > calls.recent {
-            all.push(format!("{link} failed {} of its last {}", calls.failed, count(calls.recent, "call")));
+            all.push(format!(
+                "{link} failed {} of its last {}",
+                calls.failed,
+                count(calls.recent, "call")
+            ));
         }
         if calls.tool_errors * 2 > calls.recent {
             all.push(format!(
@@ -171,8 +252,14 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
         }
     }
     if !all.is_empty() {
-        let all: String = all.iter().map(|trouble| format!("<li>{trouble}</li>")).collect();
-        let _ = write!(out, "<section class=\"troubles\"><h2>Needs a look</h2><ul>{all}</ul></section>");
+        let all: String = all
+            .iter()
+            .map(|trouble| format!("<li>{trouble}</li>"))
+            .collect();
+        let _ = write!(
+            out,
+            "<section class=\"troubles\"><h2>Needs a look</h2><ul>{all}</ul></section>"
+        );
     }
 }
 
@@ -182,13 +269,32 @@ pub(super) fn link(id: &str) -> String {
 }
 
 fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
-    let heads = ["Upstream", "State", "Protocol", "Calls", "Calls take", "Failed", "Tools", "List of tools", "Reason"];
+    let heads = [
+        "Upstream",
+        "State",
+        "Protocol",
+        "Calls",
+        "Calls take",
+        "Failed",
+        "Tools",
+        "List of tools",
+        "Reason",
+    ];
     let row = |upstream: &Upstream| {
         let calls = &upstream.calls;
         let reason = reason(upstream, now);
         vec![
-            format!("{}<br><small>{} {}</small>", link(&upstream.id), upstream.transport, text(&upstream.target)),
-            format!("{}<br><small>{}</small>", badge(upstream.state), when(upstream.since, now)),
+            format!(
+                "{}<br><small>{} {}</small>",
+                link(&upstream.id),
+                upstream.transport,
+                text(&upstream.target)
+            ),
+            format!(
+                "{}<br><small>{}</small>",
+                badge(upstream.state),
+                when(upstream.since, now)
+            ),
             era(upstream),
             format!(
                 "<span class=\"n\">{} now</span><br><small class=\"n\">{} in 2 min</small>",
@@ -198,25 +304,43 @@ fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
             failed(calls.failed, calls.tool_errors),
             upstream.catalog.tools.to_string(),
             listed(upstream, now),
-            if reason.is_empty() { reason } else { format!("<small>{reason}</small>") },
+            if reason.is_empty() {
+                reason
+            } else {
+                format!("<small>{reason}</small>")
+            },
         ]
     };
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The reason of the state: who took the upstream out and why, the cause why it is down, the progress of a start, or the last failure
-/// with its time.
+/// The reason of the state: who took the upstream out and why, the cause why it is down, the
+/// progress of a start, or the last failure with its time.
 fn reason(upstream: &Upstream, now: SystemTime) -> String {
-    let Upstream { change, last_error, starting, last_failure, .. } = upstream;
+    let Upstream {
+        change,
+        last_error,
+        starting,
+        last_failure,
+        ..
+    } = upstream;
     match (change, last_error, starting, last_failure) {
         (Some(_), _, _, _) => taken_out(upstream, now),
         (None, Some(error), _, _) => text(error),
         (None, None, Some(starting), _) => {
-            let says = starting.says.as_deref().map(|says| format!("; it says: {says}")).unwrap_or_default();
+            let says = starting
+                .says
+                .as_deref()
+                .map(|says| format!("; it says: {says}"))
+                .unwrap_or_default();
             text(&format!("starts for {} s now{says}", starting.seconds))
         }
         (None, None, None, Some(failure)) => {
-            format!("works; last failure {}: {}", when(failure.at, now), text(&failure.cause))
+            format!(
+                "works; last failure {}: {}",
+                when(failure.at, now),
+                text(&failure.cause)
+            )
         }
         (None, None, None, None) => String::new(),
     }
@@ -229,17 +353,32 @@ fn taken_out(upstream: &Upstream, now: SystemTime) -> String {
         "drained" => "was drained",
         _ => "was disabled",
     };
-    let Some(change) = &upstream.change else { return format!("{done} {}", when(upstream.since, now)) };
+    let Some(change) = &upstream.change else {
+        return format!("{done} {}", when(upstream.since, now));
+    };
     let ends = change
         .expires
-        .map_or("until somebody enables it".to_owned(), |expires| format!("and comes back {}", when(expires, now)));
-    let why = change.reason.as_deref().map_or("no reason was given".to_owned(), text);
-    format!("{done} {} by {}, {ends}: {why}", when(change.since, now), operator(&change.by))
+        .map_or("until somebody enables it".to_owned(), |expires| {
+            format!("and comes back {}", when(expires, now))
+        });
+    let why = change
+        .reason
+        .as_deref()
+        .map_or("no reason was given".to_owned(), text);
+    format!(
+        "{done} {} by {}, {ends}: {why}",
+        when(change.since, now),
+        operator(&change.by)
+    )
 }
 
 /// An operator for a reader who does not know the names of logins.
 pub(super) fn operator(by: &str) -> String {
-    if by == LOCAL { "somebody on this machine".to_owned() } else { text(by) }
+    if by == LOCAL {
+        "somebody on this machine".to_owned()
+    } else {
+        text(by)
+    }
 }
 
 pub(super) fn badge(state: &str) -> String {
@@ -254,7 +393,9 @@ pub(super) fn badge(state: &str) -> String {
 pub(super) fn era(upstream: &Upstream) -> String {
     match (upstream.era, upstream.protocol, upstream.second_protocol) {
         (Some(era), Some(protocol), Some(second)) => {
-            format!("<span class=\"n\">{protocol}, {second}</span><br><small>{era} and legacy</small>")
+            format!(
+                "<span class=\"n\">{protocol}, {second}</span><br><small>{era} and legacy</small>"
+            )
         }
         (Some(era), Some(protocol), None) => {
             format!("<span class=\"n\">{protocol}</span><br><small>{era}</small>")
@@ -286,7 +427,10 @@ fn failed(failed: u64, tool_errors: u64) -> String {
     match (failed, tool_errors) {
         (0, 0) => "–".to_owned(),
         (failed, 0) => format!("<b class=\"bad\">{failed}</b>"),
-        (failed, errors) => format!("{failed}<br><small class=\"n\">{}</small>", count(errors, "tool error")),
+        (failed, errors) => format!(
+            "{failed}<br><small class=\"n\">{}</small>",
+            count(errors, "tool error")
+        ),
     }
 }
 
@@ -294,9 +438,16 @@ fn listed(upstream: &Upstream, now: SystemTime) -> String {
     let list = &upstream.catalog;
     let mut out = badge(list_words(list));
     if let Some(walked) = list.walked_at {
-        let _ = write!(out, "<br><small class=\"n\">read {}</small>", when(walked, now));
+        let _ = write!(
+            out,
+            "<br><small class=\"n\">read {}</small>",
+            when(walked, now)
+        );
     }
-    for (count, what) in [(list.redefined, "changed definitions"), (list.rejected, "left out")] {
+    for (count, what) in [
+        (list.redefined, "changed definitions"),
+        (list.rejected, "left out"),
+    ] {
         if count > 0 {
             let _ = write!(out, "<br><small>{count} {what}</small>");
         }
@@ -330,18 +481,30 @@ pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
     let row = |call: &Call| {
         vec![
             text(&call.id),
-            format!("{}<br><small>{}</small>", text(&call.tool), text(&call.endpoint)),
+            format!(
+                "{}<br><small>{}</small>",
+                text(&call.tool),
+                text(&call.endpoint)
+            ),
             link(&call.upstream),
             text(call.principal.name()),
             phase_words(call.phase).to_owned(),
             when(call.since, now),
         ]
     };
-    table(&["Call", "Tool", "Upstream", "For", "State", "Began"], &calls.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["Call", "Tool", "Upstream", "For", "State", "Began"],
+        &calls.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 /// The calls that wait for their clients, where there are any.
-pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&str>, now: SystemTime) {
+pub(super) fn waiting_section(
+    out: &mut String,
+    desk: &Desk,
+    upstream: Option<&str>,
+    now: SystemTime,
+) {
     let waiting = desk.waiting(upstream);
     if waiting.is_empty() {
         return;
@@ -350,7 +513,11 @@ pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&s
         let call = Parked::of(call, now);
         vec![
             text(&call.id),
-            format!("{}<br><small>{}</small>", text(&call.tool), text(&call.endpoint)),
+            format!(
+                "{}<br><small>{}</small>",
+                text(&call.tool),
+                text(&call.endpoint)
+            ),
             link(&call.upstream),
             text(call.principal.name()),
             text(&call.waits_for.join(", ")),
@@ -359,39 +526,83 @@ pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&s
         ]
     };
     let rows: Vec<_> = waiting.iter().take(OLDEST).map(row).collect();
-    let heads = ["Call", "Tool", "Upstream", "For", "Waits for", "Began", "Given up"];
-    let title = format!("Calls that wait for their clients: {}, the oldest first", waiting.len());
+    let heads = [
+        "Call",
+        "Tool",
+        "Upstream",
+        "For",
+        "Waits for",
+        "Began",
+        "Given up",
+    ];
+    let title = format!(
+        "Calls that wait for their clients: {}, the oldest first",
+        waiting.len()
+    );
     section(out, &title, &table(&heads, &rows));
 }
 
 fn endpoints_table(desk: &Desk, applied: &Applied) -> String {
     let row = |endpoint: &super::super::views::config::Endpoint| {
         let id = weir_core::EndpointId::new(&endpoint.path);
-        let view = desk.catalog.view(&id, ListKind::Tools, CapabilityClass::BASE);
-        let (tools, tokens) = view.map(|view| (view.items.len(), catalog::cost(&view))).unwrap_or_default();
+        let view = desk
+            .catalog
+            .view(&id, ListKind::Tools, CapabilityClass::BASE);
+        let (tools, tokens) = view
+            .map(|view| (view.items.len(), catalog::cost(&view)))
+            .unwrap_or_default();
         let url = text(&connect::url(desk, &endpoint.path));
-        let link = format!("<a href=\"/?endpoint={0}#connect\">connect</a>", text(&endpoint.path));
-        vec![format!("<code>{url}</code>"), link, tools.to_string(), format!("about {tokens}")]
+        let link = format!(
+            "<a href=\"/?endpoint={0}#connect\">connect</a>",
+            text(&endpoint.path)
+        );
+        vec![
+            format!("<code>{url}</code>"),
+            link,
+            tools.to_string(),
+            format!("about {tokens}"),
+        ]
     };
     table(
-        &["URL", "Clients", "Tools", "Tokens a model reads for the list"],
+        &[
+            "URL",
+            "Clients",
+            "Tools",
+            "Tokens a model reads for the list",
+        ],
         &applied.endpoints.iter().map(row).collect::<Vec<_>>(),
     )
 }
 
 fn limits_table(limits: &Limits) -> String {
-    let row =
-        |one: &Refusing| vec![text(&one.limit), text(&one.of.words()), text(&one.allows), took(Some(one.wait_ms))];
-    table(&["Limit", "Whose", "Allows", "Refuses for another"], &limits.refusing.iter().map(row).collect::<Vec<_>>())
+    let row = |one: &Refusing| {
+        vec![
+            text(&one.limit),
+            text(&one.of.words()),
+            text(&one.allows),
+            took(Some(one.wait_ms)),
+        ]
+    };
+    table(
+        &["Limit", "Whose", "Allows", "Refuses for another"],
+        &limits.refusing.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn clients_table(clients: &[Client], now: SystemTime) -> String {
     let row = |client: &Client| {
         let software = &client.software;
         vec![
-            format!("{} <small>{}</small>", text(&software.name), text(&software.version)),
+            format!(
+                "{} <small>{}</small>",
+                text(&software.name),
+                text(&software.version)
+            ),
             text(client.principal.name()),
-            format!("<span class=\"n\">{}</span><br><small>{}</small>", client.protocol, client.era),
+            format!(
+                "<span class=\"n\">{}</span><br><small>{}</small>",
+                client.protocol, client.era
+            ),
             text(&client.endpoint),
             client.streams.to_string(),
             client.calls.to_string(),
@@ -399,7 +610,18 @@ fn clients_table(clients: &[Client], now: SystemTime) -> String {
         ]
     };
     let rows: Vec<_> = clients.iter().take(CLIENTS).map(row).collect();
-    table(&["Program", "For", "Protocol", "Endpoint", "Open streams", "Running calls", "Seen"], &rows)
+    table(
+        &[
+            "Program",
+            "For",
+            "Protocol",
+            "Endpoint",
+            "Open streams",
+            "Running calls",
+            "Seen",
+        ],
+        &rows,
+    )
 }
 
 fn issuers_table(applied: &Applied) -> String {
@@ -407,15 +629,24 @@ fn issuers_table(applied: &Applied) -> String {
         let keys = match (issuer.ready, issuer.failures) {
             (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
             (true, failures) => {
-                format!("<b class=\"odd\">last good ones</b> <small>{}</small>", count(failures, "failed attempt"))
+                format!(
+                    "<b class=\"odd\">last good ones</b> <small>{}</small>",
+                    count(failures, "failed attempt")
+                )
             }
             (false, failures) => {
-                format!("<b class=\"bad\">none</b> <small>{}</small>", count(failures, "failed attempt"))
+                format!(
+                    "<b class=\"bad\">none</b> <small>{}</small>",
+                    count(failures, "failed attempt")
+                )
             }
         };
         vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
     };
-    table(&["Authorization server", "Keys", "Tokens refused"], &applied.issuers.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["Authorization server", "Keys", "Tokens refused"],
+        &applied.issuers.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn changes_table(applied: &Applied, now: SystemTime) -> String {
@@ -426,29 +657,58 @@ fn changes_table(applied: &Applied, now: SystemTime) -> String {
             format!("{} {}", changed.kind, text(&changed.name)),
             operator(&change.by),
             when(change.since, now),
-            change.expires.map_or("until somebody ends it".to_owned(), |expires| when(expires, now)),
+            change
+                .expires
+                .map_or("until somebody ends it".to_owned(), |expires| {
+                    when(expires, now)
+                }),
             text(change.reason.as_deref().unwrap_or_default()),
         ]
     };
-    table(&["Change", "Of", "By", "Made", "Ends", "Reason"], &applied.changes.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["Change", "Of", "By", "Made", "Ends", "Reason"],
+        &applied.changes.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn config_facts(applied: &Applied, now: SystemTime) -> String {
-    let mut all = vec![("Started", when(applied.started, now)), ("Config in force since", when(applied.applied, now))];
+    let mut all = vec![
+        ("Started", when(applied.started, now)),
+        ("Config in force since", when(applied.applied, now)),
+    ];
     if let Some(reload) = &applied.last_reload {
         let result = match reload.error.is_some() {
             true => "<b class=\"bad\">refused</b>",
             false => "<b class=\"good\">taken</b>",
         };
-        all.push(("Config read again", format!("{result} {}", when(reload.at, now))));
+        all.push((
+            "Config read again",
+            format!("{result} {}", when(reload.at, now)),
+        ));
     }
     if !applied.takes_restart.is_empty() {
-        all.push(("Changed, and taken at a restart only", text(&applied.takes_restart.join(", "))));
+        all.push((
+            "Changed, and taken at a restart only",
+            text(&applied.takes_restart.join(", ")),
+        ));
     }
-    let asked = if applied.auth.required { "clients show who they are" } else { "nobody is asked" };
-    all.push(("Login", format!("{asked}; {} refused since the start", count(applied.auth.refused, "credential"))));
+    let asked = if applied.auth.required {
+        "clients show who they are"
+    } else {
+        "nobody is asked"
+    };
+    all.push((
+        "Login",
+        format!(
+            "{asked}; {} refused since the start",
+            count(applied.auth.refused, "credential")
+        ),
+    ));
     if let Some(digest) = &applied.digest {
-        all.push(("Digest of the config's files", format!("<code title=\"{digest}\">{}</code>", &digest[..16])));
+        all.push((
+            "Digest of the config's files",
+            format!("<code title=\"{digest}\">{}</code>", &digest[..16]),
+        ));
     }
     facts(&all)
 }

@@ -14,7 +14,8 @@ const LONGEST: usize = 500;
 /// And lines of one that has several.
 const LINES: usize = 20;
 
-/// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and not without end.
+/// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and
+/// not without end.
 pub(super) fn text(given: &str) -> String {
     let cut = plain(given, LONGEST);
     let mut out = escape(&cut);
@@ -60,7 +61,8 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// A table; a cell is HTML already. On a narrow screen each row is a block, in which the cells have their heads before them.
+/// A table; a cell is HTML already. On a narrow screen each row is a block, in which the cells have
+/// their heads before them.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::from("<table><thead><tr>");
     for head in heads {
@@ -81,8 +83,10 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
 
 /// Names and values; a value is HTML already.
 pub(super) fn facts(facts: &[(&str, String)]) -> String {
-    let all: String =
-        facts.iter().map(|(name, value)| format!("<div><dt>{}</dt><dd>{value}</dd></div>", text(name))).collect();
+    let all: String = facts
+        .iter()
+        .map(|(name, value)| format!("<div><dt>{}</dt><dd>{value}</dd></div>", text(name)))
+        .collect();
     format!("<dl>{all}</dl>")
 }
 
@@ -94,11 +98,20 @@ mod tests {
     fn nothing_that_somebody_said_is_markup() {
         let hostile = "<script>alert(1)</script>\" onload='x' &amp; \u{202e}gnp.exe\u{0}";
         let shown = text(hostile);
-        assert!(!shown.contains(['<', '>', '"', '\'', '\u{202e}', '\u{0}']), "{shown}");
-        assert!(shown.starts_with("&lt;script&gt;") && shown.contains("&amp;amp;"), "{shown}");
+        assert!(
+            !shown.contains(['<', '>', '"', '\'', '\u{202e}', '\u{0}']),
+            "{shown}"
+        );
+        assert!(
+            shown.starts_with("&lt;script&gt;") && shown.contains("&amp;amp;"),
+            "{shown}"
+        );
         assert_eq!(text(&"x".repeat(600)).chars().count(), LONGEST + 1);
         let row = table(&["a\"b"], &[vec![text("<td>")]]);
-        assert!(row.contains("data-head=\"a&quot;b\"") && row.contains(">&lt;td&gt;</td>"), "{row}");
+        assert!(
+            row.contains("data-head=\"a&quot;b\"") && row.contains(">&lt;td&gt;</td>"),
+            "{row}"
+        );
     }
 
     #[test]
@@ -114,6 +127,9 @@ mod tests {
         assert!(shown(0).contains(">now<") && shown(90).contains(">1 min ago<"));
         assert!(shown(7200).contains("2 h ago") && shown(300_000).contains("3 days ago"));
         assert!(when(Moment(now + Duration::from_secs(30)), now).contains("in 30 s"));
-        assert!(clock(now).contains(">13:46:40 UTC<") && clock(now).contains("title=\"1970-01-12T13:46:40"));
+        assert!(
+            clock(now).contains(">13:46:40 UTC<")
+                && clock(now).contains("title=\"1970-01-12T13:46:40")
+        );
     }
 }

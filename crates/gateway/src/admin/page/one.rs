@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use super::super::desk::Desk;
 use super::super::views::calls::Call;
 use super::super::views::upstreams::Upstream;
-use super::front::{badge, calls_table, era, list_words, operator, section, tiles, took, waiting_section};
+use super::front::{
+    badge, calls_table, era, list_words, operator, section, tiles, took, waiting_section,
+};
 use super::html::{facts, lines, table, text};
 use super::when;
 use weir_core::CapabilityClass;
@@ -33,25 +35,47 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
             ("calls running", calls.in_flight.to_string(), false),
             ("calls in the last 2 min", calls.recent.to_string(), false),
             ("failed", calls.failed.to_string(), calls.failed > 0),
-            ("errors of tools", calls.tool_errors.to_string(), calls.tool_errors > 0),
+            (
+                "errors of tools",
+                calls.tool_errors.to_string(),
+                calls.tool_errors > 0,
+            ),
             ("half of the calls take at most", took(calls.p50_ms), false),
             ("99 of 100 take at most", took(calls.p99_ms), false),
         ],
     );
     if let Some(error) = &upstream.last_error {
-        section(&mut out, "Why it does not work", &format!("<pre>{}</pre>", lines(error)));
+        section(
+            &mut out,
+            "Why it does not work",
+            &format!("<pre>{}</pre>", lines(error)),
+        );
     }
     if let Some(starting) = &upstream.starting {
         let says = starting.says.as_deref().unwrap_or("nothing yet");
-        let facts = facts(&[("Seconds so far", starting.seconds.to_string()), ("Says", text(says))]);
+        let facts = facts(&[
+            ("Seconds so far", starting.seconds.to_string()),
+            ("Says", text(says)),
+        ]);
         section(&mut out, "Start", &facts);
     }
-    if let Some(failure) = upstream.last_failure.as_ref().filter(|_| upstream.last_error.is_none()) {
-        let facts = facts(&[("When", when(failure.at, now)), ("Cause", text(&failure.cause))]);
+    if let Some(failure) = upstream
+        .last_failure
+        .as_ref()
+        .filter(|_| upstream.last_error.is_none())
+    {
+        let facts = facts(&[
+            ("When", when(failure.at, now)),
+            ("Cause", text(&failure.cause)),
+        ]);
         section(&mut out, "Last failure; it works again", &facts);
     }
     if let Some(change) = &upstream.change {
-        let ends = change.expires.map_or("until somebody enables it".to_owned(), |expires| when(expires, now));
+        let ends = change
+            .expires
+            .map_or("until somebody enables it".to_owned(), |expires| {
+                when(expires, now)
+            });
         let change = facts(&[
             ("Change", text(change.what)),
             ("By", operator(&change.by)),
@@ -63,9 +87,17 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     }
     section(&mut out, "Server", &server(upstream));
     let own = desk.running(Some(&upstream.id));
-    let own: Vec<Call> = own.iter().take(50).map(|call| Call::of(call, now)).collect();
+    let own: Vec<Call> = own
+        .iter()
+        .take(50)
+        .map(|call| Call::of(call, now))
+        .collect();
     if !own.is_empty() {
-        section(&mut out, "Calls that run, the oldest first", &calls_table(&own, now));
+        section(
+            &mut out,
+            "Calls that run, the oldest first",
+            &calls_table(&own, now),
+        );
     }
     waiting_section(&mut out, desk, Some(&upstream.id), now);
     section(&mut out, "What it lists", &catalog(upstream, now));
@@ -77,11 +109,20 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
 }
 
 fn server(upstream: &Upstream) -> String {
-    let software = upstream.server.as_ref().map(|server| format!("{} {}", text(&server.name), text(&server.version)));
+    let software = upstream
+        .server
+        .as_ref()
+        .map(|server| format!("{} {}", text(&server.name), text(&server.version)));
     facts(&[
-        ("Reached by", format!("{} {}", upstream.transport, text(&upstream.target))),
+        (
+            "Reached by",
+            format!("{} {}", upstream.transport, text(&upstream.target)),
+        ),
         ("Protocol", era(upstream)),
-        ("Calls itself", software.unwrap_or_else(|| "unknown".to_owned())),
+        (
+            "Calls itself",
+            software.unwrap_or_else(|| "unknown".to_owned()),
+        ),
         ("Calls", breaker_words(upstream.breaker).to_owned()),
         ("Sessions or processes", upstream.sessions.to_string()),
         ("Shown at", text(&upstream.endpoints.join(", "))),
@@ -100,8 +141,19 @@ fn breaker_words(breaker: &str) -> &str {
 fn catalog(upstream: &Upstream, now: std::time::SystemTime) -> String {
     let list = &upstream.catalog;
     let mut all = vec![
-        ("State", format!("{}, changed {}", badge(list_words(list)), when(list.since, now))),
-        ("Last read", list.walked_at.map_or("never".to_owned(), |walked| when(walked, now))),
+        (
+            "State",
+            format!(
+                "{}, changed {}",
+                badge(list_words(list)),
+                when(list.since, now)
+            ),
+        ),
+        (
+            "Last read",
+            list.walked_at
+                .map_or("never".to_owned(), |walked| when(walked, now)),
+        ),
         ("Tools", list.tools.to_string()),
         ("Prompts", list.prompts.to_string()),
         ("Resources", list.resources.to_string()),
@@ -118,15 +170,31 @@ fn catalog(upstream: &Upstream, now: std::time::SystemTime) -> String {
 /// What an endpoint shows of it.
 fn tools(out: &mut String, desk: &Desk, upstream: &Upstream, path: &str) {
     let id = weir_core::EndpointId::new(path);
-    let Some(view) = desk.catalog.view(&id, ListKind::Tools, CapabilityClass::BASE) else { return };
-    let own: Vec<_> = view.items.iter().filter(|item| item.tool.upstream.as_str() == upstream.id).collect();
+    let Some(view) = desk
+        .catalog
+        .view(&id, ListKind::Tools, CapabilityClass::BASE)
+    else {
+        return;
+    };
+    let own: Vec<_> = view
+        .items
+        .iter()
+        .filter(|item| item.tool.upstream.as_str() == upstream.id)
+        .collect();
     if own.is_empty() {
         return;
     }
     let row = |item: &&weir_core::catalog::Item| {
         let about: Option<serde_json::Value> = serde_json::from_slice(&item.tool.raw).ok();
-        let about = about.as_ref().and_then(|tool| tool["description"].as_str()).unwrap_or_default();
-        vec![text(&item.exposed), text(&item.tool.native), format!("<small>{}</small>", text(about))]
+        let about = about
+            .as_ref()
+            .and_then(|tool| tool["description"].as_str())
+            .unwrap_or_default();
+        vec![
+            text(&item.exposed),
+            text(&item.tool.native),
+            format!("<small>{}</small>", text(about)),
+        ]
     };
     let rows: Vec<_> = own.iter().take(TOOLS).map(row).collect();
     section(

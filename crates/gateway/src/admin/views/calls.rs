@@ -96,10 +96,26 @@ pub(in super::super) async fn all(
     let (limit, upstream) = (query.limit()?, query.text("upstream"));
     let live = desk.running(upstream);
     let now = desk.now();
-    let calls = live.iter().take(limit).map(|call| Call::of(call, now)).collect();
+    let calls = live
+        .iter()
+        .take(limit)
+        .map(|call| Call::of(call, now))
+        .collect();
     let waiting = desk.waiting(upstream);
-    let parked = waiting.iter().take(limit).map(|call| Parked::of(call, now)).collect();
-    Ok(json(StatusCode::OK, &All { total: live.len(), calls, total_parked: waiting.len(), parked }))
+    let parked = waiting
+        .iter()
+        .take(limit)
+        .map(|call| Parked::of(call, now))
+        .collect();
+    Ok(json(
+        StatusCode::OK,
+        &All {
+            total: live.len(),
+            calls,
+            total_parked: waiting.len(),
+            parked,
+        },
+    ))
 }
 
 /// The name of a call for operators.
@@ -113,7 +129,15 @@ pub(in super::super) fn parked_name(number: u64) -> String {
 }
 
 impl Parked {
-    pub(in super::super) fn of(ParkedCall { number, stay, age, left }: &ParkedCall, now: SystemTime) -> Self {
+    pub(in super::super) fn of(
+        ParkedCall {
+            number,
+            stay,
+            age,
+            left,
+        }: &ParkedCall,
+        now: SystemTime,
+    ) -> Self {
         Self {
             id: parked_name(*number),
             request: stay.request.as_str().to_owned(),

@@ -1,4 +1,5 @@
-//! The catalog: what an endpoint lists, by both of its names, with its schemas and what it costs a model to read.
+//! The catalog: what an endpoint lists, by both of its names, with its schemas and what it costs a
+//! model to read.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use super::super::refused::{Refused, json};
 use super::{Moment, Query};
 use crate::explain::ENDPOINT;
 
-/// Bytes of JSON that are taken to be one token. Tokenizers differ; of tool definitions in English they make one of three and a
-/// half to four and a half bytes.
+/// Bytes of JSON that are taken to be one token. Tokenizers differ; of tool definitions in English
+/// they make one of three and a half to four and a half bytes.
 const BYTES_A_TOKEN: usize = 4;
 
 /// What an endpoint lists to clients that can be asked for nothing, before rules hide any of it.
@@ -61,7 +62,8 @@ struct Shown {
     /// Further names under which it is found.
     aliases: Vec<String>,
     tokens_estimated: usize,
-    /// How arguments are validated: `off`, `warn`, `enforce`, `none` (there is no schema), or `unusable: ` and why.
+    /// How arguments are validated: `off`, `warn`, `enforce`, `none` (there is no schema), or
+    /// `unusable: ` and why.
     input_validation: String,
     output_validation: String,
     /// As clients are shown it, but for its name: the upstream's own words.
@@ -89,13 +91,25 @@ pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
-    let query = Query::read(query.as_deref(), &["endpoint", "upstream", "kind", "limit", "after", "definitions"])?;
+    let query = Query::read(
+        query.as_deref(),
+        &[
+            "endpoint",
+            "upstream",
+            "kind",
+            "limit",
+            "after",
+            "definitions",
+        ],
+    )?;
     let endpoint = query.text("endpoint").unwrap_or(ENDPOINT);
     let kind = match query.text("kind") {
         None => ListKind::Tools,
         Some(word) => {
             let known = ListKind::ALL.into_iter().find(|kind| kind.word() == word);
-            known.ok_or_else(|| Refused::bad("`kind` is one of tools, prompts, resources, resource_templates"))?
+            known.ok_or_else(|| {
+                Refused::bad("`kind` is one of tools, prompts, resources, resource_templates")
+            })?
         }
     };
     let definitions = match query.text("definitions") {
@@ -104,11 +118,16 @@ pub(in super::super) async fn all(
         Some(_) => return Err(Refused::bad("`definitions` is true or false")),
     };
     let limit = query.limit()?;
-    let view = desk.catalog.view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
+    let view = desk
+        .catalog
+        .view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
     let view = view.ok_or_else(|| Refused::unknown("endpoint", endpoint))?;
     let upstream = query.text("upstream");
-    let wanted: Vec<&Item> =
-        view.items.iter().filter(|item| upstream.is_none_or(|id| item.tool.upstream.as_str() == id)).collect();
+    let wanted: Vec<&Item> = view
+        .items
+        .iter()
+        .filter(|item| upstream.is_none_or(|id| item.tool.upstream.as_str() == id))
+        .collect();
     let begin = match query.text("after") {
         None => 0,
         Some(after) => {
@@ -126,8 +145,14 @@ pub(in super::super) async fn all(
             version: format!("{:?}", view.version),
             total: wanted.len(),
             tokens_estimated: wanted.iter().map(|item| tokens(item)).sum(),
-            items: page.iter().map(|item| Shown::of(item, &view, definitions)).collect(),
-            next: page.last().filter(|_| more).map(|item| item.exposed.to_string()),
+            items: page
+                .iter()
+                .map(|item| Shown::of(item, &view, definitions))
+                .collect(),
+            next: page
+                .last()
+                .filter(|_| more)
+                .map(|item| item.exposed.to_string()),
             missing: missing(&view, upstream),
             collisions: collisions(&view, upstream),
             sessions: sessions(&desk, &view, upstream),
@@ -140,9 +165,13 @@ fn sessions(desk: &Desk, view: &View, upstream: Option<&str>) -> Vec<OwnLists> {
     let mut shown: Vec<_> = view.items.iter().map(|item| &item.tool.upstream).collect();
     shown.sort_unstable();
     shown.dedup();
-    let wanted = shown.into_iter().filter(|id| upstream.is_none_or(|wanted| id.as_str() == wanted));
-    let counted =
-        wanted.map(|id| OwnLists { upstream: id.to_string(), differing: desk.catalog.sessions_that_differ(id) });
+    let wanted = shown
+        .into_iter()
+        .filter(|id| upstream.is_none_or(|wanted| id.as_str() == wanted));
+    let counted = wanted.map(|id| OwnLists {
+        upstream: id.to_string(),
+        differing: desk.catalog.sessions_that_differ(id),
+    });
     counted.filter(|own| own.differing > 0).collect()
 }
 
@@ -189,7 +218,10 @@ fn validated(check: Check, schema: Option<Result<(), weir_core::schema::Unusable
 }
 
 fn missing(view: &View, upstream: Option<&str>) -> Vec<Missing> {
-    let those = view.missing.iter().filter(|missing| upstream.is_none_or(|id| missing.upstream.as_str() == id));
+    let those = view
+        .missing
+        .iter()
+        .filter(|missing| upstream.is_none_or(|id| missing.upstream.as_str() == id));
     those
         .map(|missing| Missing {
             upstream: missing.upstream.to_string(),
@@ -201,7 +233,10 @@ fn missing(view: &View, upstream: Option<&str>) -> Vec<Missing> {
 
 fn collisions(view: &View, upstream: Option<&str>) -> Vec<Collision> {
     let of = |id: &weir_core::UpstreamId| upstream.is_none_or(|wanted| id.as_str() == wanted);
-    let those = view.collisions.iter().filter(|collision| of(&collision.kept) || of(&collision.dropped));
+    let those = view
+        .collisions
+        .iter()
+        .filter(|collision| of(&collision.kept) || of(&collision.dropped));
     those
         .map(|collision| Collision {
             exposed: collision.exposed.to_string(),

@@ -64,7 +64,8 @@ pub(in super::super) struct Client {
     pub(in super::super) protocol: &'static str,
     pub(in super::super) endpoint: String,
     first_seen: Moment,
-    /// Of a modern one the first request of a connection is looked at, and then every 64th; of a session its beginning.
+    /// Of a modern one the first request of a connection is looked at, and then every 64th; of a
+    /// session its beginning.
     pub(in super::super) last_seen: Moment,
     /// Streams of its principal that are open.
     pub(in super::super) streams: usize,
@@ -89,7 +90,13 @@ pub(in super::super) async fn sessions(
 ) -> Result<Response, Refused> {
     let limit = Query::read(query.as_deref(), &["limit"])?.limit()?;
     let (total, sessions) = desk.front.sessions(limit);
-    Ok(json(StatusCode::OK, &Sessions { total, sessions: sessions.iter().map(Session::of).collect() }))
+    Ok(json(
+        StatusCode::OK,
+        &Sessions {
+            total,
+            sessions: sessions.iter().map(Session::of).collect(),
+        },
+    ))
 }
 
 /// The programs and streams of clients.
@@ -103,7 +110,15 @@ pub(in super::super) async fn all(
     let total = clients.len();
     clients.truncate(limit);
     let streams = streams.iter().take(limit).map(Stream::of).collect();
-    Ok(json(StatusCode::OK, &Clients { total, clients, total_streams, streams }))
+    Ok(json(
+        StatusCode::OK,
+        &Clients {
+            total,
+            clients,
+            total_streams,
+            streams,
+        },
+    ))
 }
 
 /// The name of a session for operators.
@@ -113,22 +128,39 @@ pub(in super::super) fn session_name(key: SessionKey) -> String {
 
 /// The session of this name.
 pub(in super::super) fn session_of(name: &str) -> Option<SessionKey> {
-    Some(SessionKey(HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?))
+    Some(SessionKey(
+        HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?,
+    ))
 }
 
 impl Desk {
     pub(in super::super) fn clients(&self, streams: &[StreamSeen]) -> Vec<Client> {
         let mut open: HashMap<[u8; 16], (usize, usize)> = HashMap::new();
-        streams.iter().for_each(|stream| open.entry(*stream.principal.digest()).or_default().0 += 1);
-        self.live.all().iter().for_each(|call| open.entry(*call.principal.digest()).or_default().1 += 1);
+        streams
+            .iter()
+            .for_each(|stream| open.entry(*stream.principal.digest()).or_default().0 += 1);
+        self.live
+            .all()
+            .iter()
+            .for_each(|call| open.entry(*call.principal.digest()).or_default().1 += 1);
         let mut seen = self.front.clients();
         seen.sort_by_key(|client| std::cmp::Reverse(client.last));
         let view = |client: ClientSeen| {
-            let (streams, calls) = open.get(client.principal.digest()).copied().unwrap_or_default();
+            let (streams, calls) = open
+                .get(client.principal.digest())
+                .copied()
+                .unwrap_or_default();
             Client {
                 principal: Who::of(&client.principal),
-                software: Software { name: client.name, version: client.version },
-                era: if client.revision.is_modern() { "modern" } else { "legacy" },
+                software: Software {
+                    name: client.name,
+                    version: client.version,
+                },
+                era: if client.revision.is_modern() {
+                    "modern"
+                } else {
+                    "legacy"
+                },
                 protocol: client.revision.as_str(),
                 endpoint: client.endpoint.to_string(),
                 first_seen: Moment(client.first),
@@ -142,19 +174,36 @@ impl Desk {
 
     /// Who the principals are that were here, by digest.
     pub(in super::super) fn known(&self) -> HashMap<[u8; 16], Who> {
-        let clients = self.front.clients().into_iter().map(|client| client.principal);
+        let clients = self
+            .front
+            .clients()
+            .into_iter()
+            .map(|client| client.principal);
         let calls = self.live.all().into_iter().map(|call| call.principal);
         let blocked = self.book.blocked().into_iter().map(|(issuer, subject)| {
             let digest = *Subject::new(issuer.as_str(), subject.as_str()).digest();
-            (digest, Who { issuer: Some(issuer), subject: Some(subject) })
+            (
+                digest,
+                Who {
+                    issuer: Some(issuer),
+                    subject: Some(subject),
+                },
+            )
         });
-        clients.chain(calls).map(|who| (*who.digest(), Who::of(&who))).chain(blocked).collect()
+        clients
+            .chain(calls)
+            .map(|who| (*who.digest(), Who::of(&who)))
+            .chain(blocked)
+            .collect()
     }
 }
 
 impl Session {
     fn of(seen: &SessionSeen) -> Self {
-        let software = seen.software.clone().map(|(name, version)| Software { name, version });
+        let software = seen
+            .software
+            .clone()
+            .map(|(name, version)| Software { name, version });
         Self {
             id: session_name(seen.key),
             principal: Who::of(&seen.principal),

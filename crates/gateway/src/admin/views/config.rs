@@ -1,4 +1,5 @@
-//! The config that is applied: what of it an operator has to know to find a fault, and nothing that is or may be secret.
+//! The config that is applied: what of it an operator has to know to find a fault, and nothing that
+//! is or may be secret.
 
 use std::sync::Arc;
 
@@ -128,7 +129,11 @@ impl TeamFileState {
             name: file.name.clone(),
             serves: file.serves.label(),
             errors: file.errors.clone(),
-            unserved: file.unserved.iter().map(|path| path.as_str().to_owned()).collect(),
+            unserved: file
+                .unserved
+                .iter()
+                .map(|path| path.as_str().to_owned())
+                .collect(),
         }
     }
 }
@@ -153,25 +158,50 @@ pub(in super::super) async fn all(
 
 impl Desk {
     pub(in super::super) fn applied(&self) -> Applied {
-        let changed = |(target, change): (super::super::book::Target, super::super::book::Change)| {
-            let (kind, name) = target.named();
-            Changed { kind, name, change: InForce::of(&change) }
-        };
+        let changed =
+            |(target, change): (super::super::book::Target, super::super::book::Change)| {
+                let (kind, name) = target.named();
+                Changed {
+                    kind,
+                    name,
+                    change: InForce::of(&change),
+                }
+            };
         let changes = self.book.all().into_iter().map(changed).collect();
-        let issuers = self.credentials.issuers().into_iter().map(Issuer::of).collect();
+        let issuers = self
+            .credentials
+            .issuers()
+            .into_iter()
+            .map(Issuer::of)
+            .collect();
         let refused = self.credentials.refused();
-        Applied::of(&self.chronicle.config(), &self.chronicle.book(), issuers, refused, changes)
+        Applied::of(
+            &self.chronicle.config(),
+            &self.chronicle.book(),
+            issuers,
+            refused,
+            changes,
+        )
     }
 }
 
 impl Applied {
-    fn of(config: &Config, book: &Book, issuers: Vec<Issuer>, refused: u64, changes: Vec<Changed>) -> Self {
+    fn of(
+        config: &Config,
+        book: &Book,
+        issuers: Vec<Issuer>,
+        refused: u64,
+        changes: Vec<Changed>,
+    ) -> Self {
         let last = book.last.as_ref();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             started: Moment(book.started),
             applied: Moment(book.applied),
-            digest: config.source.digest().map(|digest| HEXLOWER.encode(&digest)),
+            digest: config
+                .source
+                .digest()
+                .map(|digest| HEXLOWER.encode(&digest)),
             last_reload: last.map(|last| Reload {
                 at: Moment(last.at),
                 result: if last.error.is_some() { "error" } else { "ok" },
@@ -185,7 +215,11 @@ impl Applied {
             auth: Auth::of(config, refused),
             endpoints: config.endpoints.iter().map(Endpoint::of).collect(),
             issuers,
-            upstreams: config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect(),
+            upstreams: config
+                .upstreams
+                .iter()
+                .map(|plan| plan.settings.id.to_string())
+                .collect(),
             team_files: config.team_files.iter().map(TeamFileState::of).collect(),
             log: config.log.filter.clone(),
             drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
@@ -201,8 +235,14 @@ impl Admin {
         Self {
             guarded: plan.is_some_and(crate::config::AdminPlan::is_guarded),
             open_metrics: plan.is_some_and(|plan| plan.open_metrics),
-            operators: plan.iter().flat_map(|plan| &plan.keys).map(|key| key.name.to_string()).collect(),
-            scope: plan.and_then(|plan| plan.scope.as_deref()).map(str::to_owned),
+            operators: plan
+                .iter()
+                .flat_map(|plan| &plan.keys)
+                .map(|key| key.name.to_string())
+                .collect(),
+            scope: plan
+                .and_then(|plan| plan.scope.as_deref())
+                .map(str::to_owned),
         }
     }
 }
@@ -212,8 +252,16 @@ impl Auth {
         let auth = &config.auth;
         Self {
             required: auth.required,
-            issuers: auth.issuers.iter().map(|issuer| issuer.name.to_string()).collect(),
-            api_keys: auth.api_keys.iter().map(|key| format!("{}: {}", key.id, key.subject)).collect(),
+            issuers: auth
+                .issuers
+                .iter()
+                .map(|issuer| issuer.name.to_string())
+                .collect(),
+            api_keys: auth
+                .api_keys
+                .iter()
+                .map(|key| format!("{}: {}", key.id, key.subject))
+                .collect(),
             certificates: auth.certificates.is_some(),
             refused,
         }
@@ -223,9 +271,17 @@ impl Auth {
 impl Endpoint {
     fn of(endpoint: &weir_core::Endpoint) -> Self {
         let (mode, upstreams) = match &endpoint.mode {
-            Mode::Aggregate { upstreams, .. } => ("aggregate", upstreams.iter().map(ToString::to_string).collect()),
+            Mode::Aggregate { upstreams, .. } => (
+                "aggregate",
+                upstreams.iter().map(ToString::to_string).collect(),
+            ),
             Mode::Transparent(upstream) => ("transparent", vec![upstream.to_string()]),
         };
-        Self { path: endpoint.id.to_string(), mode, upstreams, selected: endpoint.tools.is_some() }
+        Self {
+            path: endpoint.id.to_string(),
+            mode,
+            upstreams,
+            selected: endpoint.tools.is_some(),
+        }
     }
 }

@@ -49,7 +49,8 @@ struct Places {
 pub(in super::super) struct Owner {
     /// `network`, `principal`, `upstream` or `everybody`.
     kind: &'static str,
-    /// A network, an upstream's id, a principal's subject; a digest where the principal is not known by name any more.
+    /// A network, an upstream's id, a principal's subject; a digest where the principal is not
+    /// known by name any more.
     name: Option<String>,
     principal: Option<Who>,
 }
@@ -62,11 +63,17 @@ impl Owner {
             Whose::Everybody => ("everybody", None, None),
             Whose::Principal(digest) => {
                 let who = known.get(digest).cloned();
-                let name = who.as_ref().map_or_else(|| HEXLOWER.encode(digest), |who| who.name().to_owned());
+                let name = who
+                    .as_ref()
+                    .map_or_else(|| HEXLOWER.encode(digest), |who| who.name().to_owned());
                 ("principal", Some(name), who)
             }
         };
-        Self { kind, name, principal }
+        Self {
+            kind,
+            name,
+            principal,
+        }
     }
 
     /// In words.

@@ -39,7 +39,8 @@ pub(in super::super) struct Upstream {
     /// `modern` or `legacy`, once that is known.
     pub(in super::super) era: Option<&'static str>,
     pub(in super::super) protocol: Option<&'static str>,
-    /// The older revision that it speaks to clients with sessions beside that, once a call of such a client has found it.
+    /// The older revision that it speaks to clients with sessions beside that, once a call of such
+    /// a client has found it.
     pub(in super::super) second_protocol: Option<&'static str>,
     pub(in super::super) server: Option<Software>,
     /// `closed`: calls go through. `open`: they fail at once, but for one a second.
@@ -144,7 +145,12 @@ pub(in super::super) async fn all(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
     Query::read(query.as_deref(), &[])?;
-    Ok(json(StatusCode::OK, &All { upstreams: desk.upstreams() }))
+    Ok(json(
+        StatusCode::OK,
+        &All {
+            upstreams: desk.upstreams(),
+        },
+    ))
 }
 
 /// One of them.
@@ -154,8 +160,13 @@ pub(in super::super) async fn one(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
     Query::read(query.as_deref(), &[])?;
-    let found = desk.upstreams().into_iter().find(|upstream| upstream.id == id);
-    found.map(|upstream| json(StatusCode::OK, &upstream)).ok_or_else(|| Refused::unknown("upstream", &id))
+    let found = desk
+        .upstreams()
+        .into_iter()
+        .find(|upstream| upstream.id == id);
+    found
+        .map(|upstream| json(StatusCode::OK, &upstream))
+        .ok_or_else(|| Refused::unknown("upstream", &id))
 }
 
 impl Desk {
@@ -171,15 +182,27 @@ impl Desk {
 }
 
 impl Upstream {
-    fn of(status: &UpstreamStatus, config: &Config, change: Option<&Change>, now: SystemTime) -> Self {
-        let plan = config.upstreams.iter().find(|plan| plan.settings.id == status.id);
+    fn of(
+        status: &UpstreamStatus,
+        config: &Config,
+        change: Option<&Change>,
+        now: SystemTime,
+    ) -> Self {
+        let plan = config
+            .upstreams
+            .iter()
+            .find(|plan| plan.settings.id == status.id);
         let (transport, target) = plan.map(reached).unwrap_or(("http", String::new()));
         let health = &status.health;
         let (base, others) = match status.lists.split_first() {
             Some((base, others)) => (Some(base), others),
             None => (None, &[][..]),
         };
-        let since = status.closed.map(|closed| closed.since).or(base.map(|list| list.since)).unwrap_or(now);
+        let since = status
+            .closed
+            .map(|closed| closed.since)
+            .or(base.map(|list| list.since))
+            .unwrap_or(now);
         let state = state(status);
         let error = status.cause().filter(|_| state != "up").map(str::to_owned);
         let failure = health.last_error.clone().zip(health.last_error_at);
@@ -189,21 +212,33 @@ impl Upstream {
             state,
             since: Moment(since),
             last_error: error,
-            last_failure: failure.map(|(cause, at)| LastFailure { cause, at: Moment(at) }),
+            last_failure: failure.map(|(cause, at)| LastFailure {
+                cause,
+                at: Moment(at),
+            }),
             starting: starting.map(|start| Starting {
                 seconds: start.time.as_secs(),
                 says: start.says.map(|says| plain(&says, 300)),
             }),
             transport,
             target,
-            era: health.revision.and_then(Revision::parse).map(|revision| match revision.is_modern() {
-                true => "modern",
-                false => "legacy",
+            era: health.revision.and_then(Revision::parse).map(|revision| {
+                match revision.is_modern() {
+                    true => "modern",
+                    false => "legacy",
+                }
             }),
             protocol: health.revision,
             second_protocol: health.second_revision,
-            server: status.about.as_ref().and_then(|about| Software::of(about.server_info.as_deref()?)),
-            breaker: if health.breaker_open { "open" } else { "closed" },
+            server: status
+                .about
+                .as_ref()
+                .and_then(|about| Software::of(about.server_info.as_deref()?)),
+            breaker: if health.breaker_open {
+                "open"
+            } else {
+                "closed"
+            },
             sessions: health.sessions,
             calls: Calls::of(status),
             catalog: Catalog::of(base, now),
@@ -241,15 +276,28 @@ fn shown_at(config: &Config, id: &UpstreamId) -> Vec<String> {
         Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
         Mode::Transparent(one) => one == id,
     };
-    let those = config.endpoints.iter().filter(|endpoint| shows(&endpoint.mode));
+    let those = config
+        .endpoints
+        .iter()
+        .filter(|endpoint| shows(&endpoint.mode));
     those.map(|endpoint| endpoint.id.to_string()).collect()
 }
 
 impl Software {
     fn of(raw: &[u8]) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_slice(raw).ok()?;
-        let text = |name: &str| value[name].as_str().unwrap_or_default().chars().take(64).collect();
-        Some(Self { name: text("name"), version: text("version") })
+        let text = |name: &str| {
+            value[name]
+                .as_str()
+                .unwrap_or_default()
+                .chars()
+                .take(64)
+                .collect()
+        };
+        Some(Self {
+            name: text("name"),
+            version: text("version"),
+        })
     }
 }
 
@@ -284,14 +332,20 @@ impl Catalog {
             redefined: list.map_or(0, |list| list.redefined),
             walks: list.map_or(0, |list| list.walks),
             walked_at: list.and_then(|list| list.walked_at).map(Moment),
-            error: list.and_then(|list| list.error.as_deref()).map(str::to_owned),
+            error: list
+                .and_then(|list| list.error.as_deref())
+                .map(str::to_owned),
         }
     }
 }
 
 impl Class {
     fn of(list: &ListStatus) -> Self {
-        Self { class: list.class.to_string(), state: list.state, tools: list.tools }
+        Self {
+            class: list.class.to_string(),
+            state: list.state,
+            tools: list.tools,
+        }
     }
 }
 

@@ -41,10 +41,16 @@ impl Desk {
                 let text = std::fs::read_to_string(file);
                 Some(text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?)
             }
-            None => std::env::var("WEIR_ADMIN_TOKEN").ok().filter(|text| !text.trim().is_empty()),
+            None => std::env::var("WEIR_ADMIN_TOKEN")
+                .ok()
+                .filter(|text| !text.trim().is_empty()),
         };
-        let header = |text: String| bearer(&text).ok_or("the token has characters no header can have");
-        Ok(Self { url: url.trim_end_matches('/').to_owned(), token: text.map(header).transpose()? })
+        let header =
+            |text: String| bearer(&text).ok_or("the token has characters no header can have");
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            token: text.map(header).transpose()?,
+        })
     }
 
     pub(in crate::cli) async fn look(&self, path: &str) -> Result<Value, Failed> {
@@ -52,42 +58,69 @@ impl Desk {
     }
 
     pub(in crate::cli) async fn change(&self, path: &str, wish: &Value) -> Result<Value, Failed> {
-        self.send(Method::POST, path, Bytes::from(wish.to_string())).await
+        self.send(Method::POST, path, Bytes::from(wish.to_string()))
+            .await
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, Failed> {
         let url = format!("{}{path}", self.url);
-        let wrong = |why: String| Failed { code: USAGE, why: format!("{url}: {why}") };
+        let wrong = |why: String| Failed {
+            code: USAGE,
+            why: format!("{url}: {why}"),
+        };
         let lost = |why: String| {
             let why = format!("no weir answers its operators at {}: {why}", self.url);
-            Failed { code: UNREACHABLE, why }
+            Failed {
+                code: UNREACHABLE,
+                why,
+            }
         };
-        let mut request = Request::builder().method(method).uri(&url).header(header::CONTENT_TYPE, "application/json");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&url)
+            .header(header::CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        let request = request.body(Full::new(body)).map_err(|error| wrong(error.to_string()))?;
+        let request = request
+            .body(Full::new(body))
+            .map_err(|error| wrong(error.to_string()))?;
         let uri = request.uri().clone();
         let exchange = async {
             let pool = pool(url.starts_with("https:"))?;
-            let response = pool.request(request).await.map_err(|error| explain_unreachable(&uri, &error))?;
+            let response = pool
+                .request(request)
+                .await
+                .map_err(|error| explain_unreachable(&uri, &error))?;
             let status = response.status();
-            let body =
-                Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
+            let body = Limited::new(response.into_body(), LONGEST)
+                .collect()
+                .await
+                .map_err(|error| error.to_string())?;
             Ok::<_, String>((status, body.to_bytes()))
         };
         let exchanged = tokio::time::timeout(PATIENCE, exchange).await;
-        let (status, body) = exchanged.unwrap_or_else(|_| Err("it is silent".to_owned())).map_err(lost)?;
+        let (status, body) = exchanged
+            .unwrap_or_else(|_| Err("it is silent".to_owned()))
+            .map_err(lost)?;
         let answer = serde_json::from_slice::<Value>(&body);
         match (status, answer) {
             (StatusCode::OK, Ok(answer)) => Ok(answer),
             (status, Ok(answer)) if answer["error"].is_string() => {
                 let why = crate::terminal::plain(answer["error"].as_str().unwrap_or_default());
-                let hint =
-                    if status == StatusCode::UNAUTHORIZED { ": set WEIR_ADMIN_TOKEN, or use --token-file" } else { "" };
-                Err(Failed { code: REFUSED, why: format!("{why}{hint}") })
+                let hint = if status == StatusCode::UNAUTHORIZED {
+                    ": set WEIR_ADMIN_TOKEN, or use --token-file"
+                } else {
+                    ""
+                };
+                Err(Failed {
+                    code: REFUSED,
+                    why: format!("{why}{hint}"),
+                })
             }
-            (status, _) => Err(lost(format!("what is there says {status}, and is no listener for operators"))),
+            (status, _) => Err(lost(format!(
+                "what is there says {status}, and is no listener for operators"
+            ))),
         }
     }
 }

@@ -52,7 +52,12 @@ const CLIENTS: &Columns = &[
     ("SEEN", "/last_seen"),
 ];
 
-const LIMITS: &Columns = &[("LIMIT", "/limit"), ("OF", "/of/name"), ("ALLOWS", "/allows"), ("REFUSES MS", "/wait_ms")];
+const LIMITS: &Columns = &[
+    ("LIMIT", "/limit"),
+    ("OF", "/of/name"),
+    ("ALLOWS", "/allows"),
+    ("REFUSES MS", "/wait_ms"),
+];
 
 const CALLS: &Columns = &[
     ("CALL", "/id"),
@@ -80,7 +85,10 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
     match command {
         Command::Upstreams { id: None } => table(&upstreams(&answer["upstreams"]), UPSTREAMS),
         Command::Catalog { .. } => {
-            let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
+            let total = format!(
+                "{} in all, about {} tokens\n",
+                answer["total"], answer["tokens_estimated"]
+            );
             let own = answer["sessions"].as_array().into_iter().flatten().map(|own| {
                 let upstream = plain(own["upstream"].as_str().unwrap_or_default());
                 let sessions = count(own["differing"].as_u64().unwrap_or_default(), "session");
@@ -100,9 +108,16 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
 /// The upstreams; one that starts has what it says in place of an error.
 fn upstreams(all: &Value) -> Value {
     let mut all = all.clone();
-    for upstream in all.as_array_mut().into_iter().flatten().filter(|upstream| upstream["last_error"].is_null()) {
+    for upstream in all
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter(|upstream| upstream["last_error"].is_null())
+    {
         if let Some(seconds) = upstream["starting"]["seconds"].as_u64() {
-            let says = upstream["starting"]["says"].as_str().unwrap_or("nothing yet");
+            let says = upstream["starting"]["says"]
+                .as_str()
+                .unwrap_or("nothing yet");
             upstream["last_error"] = format!("starting for {seconds} s, says: {says}").into();
         }
     }
@@ -138,10 +153,23 @@ fn done(answer: &Value) -> String {
 
 /// Every member on a line of its own.
 fn facts(value: &Value, name: &str) -> String {
-    let under = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+    let under = |key: &str| {
+        if name.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{name}.{key}")
+        }
+    };
     match value {
-        Value::Object(members) => members.iter().map(|(key, value)| facts(value, &under(key))).collect(),
-        Value::Array(items) => items.iter().enumerate().map(|(n, item)| facts(item, &under(&n.to_string()))).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| facts(value, &under(key)))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(n, item)| facts(item, &under(&n.to_string())))
+            .collect(),
         Value::Null => String::new(),
         other => format!("{:<28} {}\n", plain(name), cell(other)),
     }
@@ -149,7 +177,12 @@ fn facts(value: &Value, name: &str) -> String {
 
 fn table(rows: &Value, columns: &Columns) -> String {
     let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
-    let row = |row: &Value| columns.iter().map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null))).collect();
+    let row = |row: &Value| {
+        columns
+            .iter()
+            .map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null)))
+            .collect()
+    };
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     super::super::table::table(&heads, &rows, terminal::width())
@@ -174,11 +207,15 @@ mod tests {
 
     #[test]
     fn a_table_has_its_columns_under_their_heads_and_steers_nothing() {
-        let rows = json!([{ "a": "x\u{1b}[2Jy", "b": { "c": 5 } }, { "a": "long\nname", "b": null }]);
+        let rows =
+            json!([{ "a": "x\u{1b}[2Jy", "b": { "c": 5 } }, { "a": "long\nname", "b": null }]);
         let shown = table(&rows, &[("A", "/a"), ("B", "/b/c")]);
         assert_eq!(shown, "A          B\nx[2Jy      5\nlong name  -\n");
         let long = "y".repeat(100);
-        assert!(table(&json!([{ "a": long }]), &[("A", "/a")]).contains(&long), "a pipe gets all of it");
+        assert!(
+            table(&json!([{ "a": long }]), &[("A", "/a")]).contains(&long),
+            "a pipe gets all of it"
+        );
     }
 
     #[test]
@@ -187,13 +224,18 @@ mod tests {
         assert_eq!(none.lines().count(), 1, "{none}");
         let one = json!({ "id": "p1", "waits_for": ["roots/list", "elicitation/create"] });
         let shown = calls(&json!({ "calls": [], "parked": [one] }));
-        assert!(shown.contains("\nPARKED") && shown.contains("roots/list, elicitation/create"), "{shown}");
+        assert!(
+            shown.contains("\nPARKED") && shown.contains("roots/list, elicitation/create"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn what_was_done_is_said_in_a_line() {
-        let answer =
-            json!({ "done": "disable", "changed": false, "expires": "2026-01-01T00:00:00Z", "ended_calls": 2 });
-        assert_eq!(done(&answer), "disable: it was so already, 2 calls ended, until 2026-01-01T00:00:00Z\n");
+        let answer = json!({ "done": "disable", "changed": false, "expires": "2026-01-01T00:00:00Z", "ended_calls": 2 });
+        assert_eq!(
+            done(&answer),
+            "disable: it was so already, 2 calls ended, until 2026-01-01T00:00:00Z\n"
+        );
     }
 }

@@ -21,33 +21,50 @@ pub(super) async fn choose(
     if options.with_secret {
         return secret(url).await.map(Credential::Secret);
     }
-    let wanted =
-        options.key.clone().or_else(|| config.filter(|config| config.wants_keys()).map(|_| TOKEN_VARIABLE.into()));
-    let Some(variable) = wanted else { return Ok(Credential::None) };
+    let wanted = options.key.clone().or_else(|| {
+        config
+            .filter(|config| config.wants_keys())
+            .map(|_| TOKEN_VARIABLE.into())
+    });
+    let Some(variable) = wanted else {
+        return Ok(Credential::None);
+    };
     if client.has_variables() {
         return Ok(Credential::Variable(variable));
     }
     let name = client.title();
     let instead = match client.starts_programs_alone() {
-        true => "--with-secret writes the key itself, and `weir login` gets a token where weir takes those",
+        true => {
+            "--with-secret writes the key itself, and `weir login` gets a token where weir takes those"
+        }
         false => "--with-secret writes the key itself",
     };
-    terminal::note(format_args!("weir: files of {name} have no variables, so the key is left out: {instead}"));
+    terminal::note(format_args!(
+        "weir: files of {name} have no variables, so the key is left out: {instead}"
+    ));
     Ok(Credential::None)
 }
 
 /// The secret of the environment, of a login, or of a person at the terminal.
 async fn secret(url: &str) -> Result<String, String> {
     if !super::is_safe(url) {
-        return Err(format!("{url} is neither https nor on this machine: a credential would be read on the way"));
+        return Err(format!(
+            "{url} is neither https nor on this machine: a credential would be read on the way"
+        ));
     }
-    if let Some(given) = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty()) {
+    if let Some(given) = std::env::var(TOKEN_VARIABLE)
+        .ok()
+        .filter(|text| !text.trim().is_empty())
+    {
         return usable(&given);
     }
     let server = login::server_url(url).map_err(|error| error.to_string())?;
     let accounts = Accounts::of_this_user().ok();
     if let Some(accounts) = accounts
-        && let Some(account) = accounts.token(&server, None).await.map_err(|error| error.to_string())?
+        && let Some(account) = accounts
+            .token(&server, None)
+            .await
+            .map_err(|error| error.to_string())?
     {
         terminal::note(
             "weir: this token of `weir login` ends after a while, and the client cannot renew it; clients that log in by \
@@ -63,7 +80,9 @@ async fn secret(url: &str) -> Result<String, String> {
     };
     match ask(&question).filter(|answer| !answer.is_empty()) {
         Some(answer) => usable(&answer),
-        None => Err(format!("there is no credential for {url}: set {TOKEN_VARIABLE}, or run `weir login {url}` first")),
+        None => Err(format!(
+            "there is no credential for {url}: set {TOKEN_VARIABLE}, or run `weir login {url}` first"
+        )),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The words of `weir connect` for a person: where an entry belongs, what a file's change was, and the next step.
+//! The words of `weir connect` for a person: where an entry belongs, what a file's change was, and
+//! the next step.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,19 +7,32 @@ use std::path::Path;
 
 use super::super::table::cut;
 use crate::import::{MASK, looks_secret, split_credential};
-use crate::mcp_clients::{ChangedLine, ClientFolders, Connection, Credential, McpClient, changed_lines};
+use crate::mcp_clients::{
+    ChangedLine, ClientFolders, Connection, Credential, McpClient, changed_lines,
+};
 use crate::terminal::{self, one_line};
 
 /// A longer line of a diff is cut: files without line ends have all of their content in one.
 const LONGEST: usize = 160;
 
 /// Prints where the entry belongs, and the ways to get it there.
-pub(super) fn advise(client: McpClient, connection: &Connection<'_>, folders: Option<&ClientFolders>) {
+pub(super) fn advise(
+    client: McpClient,
+    connection: &Connection<'_>,
+    folders: Option<&ClientFolders>,
+) {
     if let Some(folders) = folders {
         let file = one_line(&client.user_file(folders).display().to_string());
-        let project = client.project_file(folders).map(|file| one_line(&file.display().to_string()));
-        let project = project.map(|file| format!(", or for one project {file}")).unwrap_or_default();
-        terminal::note(format_args!("for {}: {file}{project}; --write puts it there", client.title()));
+        let project = client
+            .project_file(folders)
+            .map(|file| one_line(&file.display().to_string()));
+        let project = project
+            .map(|file| format!(", or for one project {file}"))
+            .unwrap_or_default();
+        terminal::note(format_args!(
+            "for {}: {file}{project}; --write puts it there",
+            client.title()
+        ));
     }
     own_command(client, connection);
     next_step(client, connection);
@@ -40,12 +54,18 @@ pub(super) fn next_step(client: McpClient, connection: &Connection<'_>) {
             terminal::note(format_args!("{title} asks for the key once and keeps it"));
         }
         Credential::Variable(variable) => {
-            terminal::note(format_args!("set {variable} where {title} starts; `weir apikey NAME` makes a key"));
+            terminal::note(format_args!(
+                "set {variable} where {title} starts; `weir apikey NAME` makes a key"
+            ));
         }
         Credential::None if client.starts_programs_alone() => {
-            terminal::note(format_args!("{title} starts weir as a bridge; where a login is wanted: weir login {url}"));
+            terminal::note(format_args!(
+                "{title} starts weir as a bridge; where a login is wanted: weir login {url}"
+            ));
         }
-        Credential::None => terminal::note(format_args!("where a login is wanted, {title} opens a browser for it")),
+        Credential::None => terminal::note(format_args!(
+            "where a login is wanted, {title} opens a browser for it"
+        )),
         Credential::Secret(_) => {}
     }
     terminal::note(format_args!("restart {title}, or reload its servers"));
@@ -58,10 +78,14 @@ pub(super) fn warn_of_readers(file: &Path, connection: &Connection<'_>, is_of_pr
     }
     let shown = one_line(&file.display().to_string());
     if is_of_project {
-        terminal::note(format_args!("weir: {shown} has a credential now: keep it out of version control"));
+        terminal::note(format_args!(
+            "weir: {shown} has a credential now: keep it out of version control"
+        ));
     }
     if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
-        terminal::note(format_args!("weir: {shown} has a credential now, and other users can read it: chmod 600 it"));
+        terminal::note(format_args!(
+            "weir: {shown} has a credential now, and other users can read it: chmod 600 it"
+        ));
     }
 }
 
@@ -73,7 +97,10 @@ pub(super) fn diff(file: &str, before: &str, after: &str, connection: &Connectio
             ChangedLine::Removed(number, line) => ('-', number, line),
             ChangedLine::Added(number, line) => ('+', number, line),
         };
-        text.push_str(&format!("{number:>4} {mark} {}\n", one_line(&masked(line, connection).replace('\t', "  "))));
+        text.push_str(&format!(
+            "{number:>4} {mark} {}\n",
+            one_line(&masked(line, connection).replace('\t', "  "))
+        ));
     }
     text
 }
@@ -91,7 +118,9 @@ fn masked(line: &str, connection: &Connection<'_>) -> String {
         let quote = if at > 0 { "\"" } else { "" };
         let is_text = at % 2 == 1;
         let part = match is_text.then(|| split_credential(&key, part)).flatten() {
-            Some((start, credential)) if !credential.contains("${") && credential != MASK => format!("{start}{MASK}"),
+            Some((start, credential)) if !credential.contains("${") && credential != MASK => {
+                format!("{start}{MASK}")
+            }
             _ if is_text && looks_secret(part) => MASK.to_owned(),
             _ => part.to_owned(),
         };
@@ -99,7 +128,11 @@ fn masked(line: &str, connection: &Connection<'_>) -> String {
             key.clone_from(&part);
         } else if let Some(bare) = part.trim_end().strip_suffix('=') {
             // TOML has keys without quotes.
-            key = bare.split_whitespace().last().unwrap_or_default().to_owned();
+            key = bare
+                .split_whitespace()
+                .last()
+                .unwrap_or_default()
+                .to_owned();
         }
         shown.push_str(quote);
         shown.push_str(&part);
@@ -114,11 +147,23 @@ mod tests {
     #[test]
     fn no_credential_is_in_a_diff() {
         let credential = Credential::Secret("canary-of-mine".to_owned());
-        let connection = Connection { name: "weir", url: "http://x/mcp", program: "weir", credential };
+        let connection = Connection {
+            name: "weir",
+            url: "http://x/mcp",
+            program: "weir",
+            credential,
+        };
         let before = "{ \"mcpServers\": { \"a\": { \"headers\": { \"Authorization\": \"Bearer canary1\" }, \"env\": { \"A_KEY\": \"canary2\" } } } }";
-        let after = format!("{before}\n\"Authorization\": \"Bearer canary-of-mine\"\nurl = \"http://x/mcp\"");
+        let after = format!(
+            "{before}\n\"Authorization\": \"Bearer canary-of-mine\"\nurl = \"http://x/mcp\""
+        );
         let toml = "api_key = \"canary3\"\nhttp_headers = { X-Api-Key = \"canary4\" }";
         let shown = diff("f", before, &format!("x{after}\n{toml}"), &connection);
-        assert!(!shown.contains("canary") && shown.contains("Bearer ***") && shown.contains("http://x/mcp"), "{shown}");
+        assert!(
+            !shown.contains("canary")
+                && shown.contains("Bearer ***")
+                && shown.contains("http://x/mcp"),
+            "{shown}"
+        );
     }
 }

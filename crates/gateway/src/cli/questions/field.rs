@@ -41,24 +41,43 @@ enum FieldKind {
 impl FormField {
     /// The fields of a form.
     pub(super) fn of(schema: &Value) -> Vec<Self> {
-        let required: Vec<&str> =
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let properties = schema["properties"].as_object().into_iter().flatten();
         properties
-            .map(|(name, property)| Self::read_schema(name, property, required.contains(&name.as_str())))
+            .map(|(name, property)| {
+                Self::read_schema(name, property, required.contains(&name.as_str()))
+            })
             .collect()
     }
 
     fn read_schema(name: &str, schema: &Value, required: bool) -> Self {
         let title = schema["title"].as_str().unwrap_or(name);
-        let about = schema["description"].as_str().filter(|about| *about != title);
-        let label = about.map_or_else(|| one_line(title), |about| format!("{} ({})", one_line(title), one_line(about)));
+        let about = schema["description"]
+            .as_str()
+            .filter(|about| *about != title);
+        let label = about.map_or_else(
+            || one_line(title),
+            |about| format!("{} ({})", one_line(title), one_line(about)),
+        );
         let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
         let choices = choices(schema);
         let kind = match schema["type"].as_str() {
             Some("boolean") => FieldKind::Boolean,
-            Some("integer") => FieldKind::Number { whole: true, least, most },
-            Some("number") => FieldKind::Number { whole: false, least, most },
+            Some("integer") => FieldKind::Number {
+                whole: true,
+                least,
+                most,
+            },
+            Some("number") => FieldKind::Number {
+                whole: false,
+                least,
+                most,
+            },
             Some("array") => FieldKind::Choices {
                 of: self::choices(&schema["items"]),
                 least: schema["minItems"].as_u64().unwrap_or_default(),
@@ -72,7 +91,13 @@ impl FormField {
             },
         };
         let default = Some(schema["default"].clone()).filter(|default| !default.is_null());
-        Self { name: name.to_owned(), label, kind, required, default }
+        Self {
+            name: name.to_owned(),
+            label,
+            kind,
+            required,
+            default,
+        }
     }
 
     /// The question, as one line or with a line for each choice.
@@ -93,7 +118,11 @@ impl FormField {
             }
         };
         let optional = if self.required { "" } else { ", optional" };
-        let default = self.default.as_ref().map(|default| format!(" [{}]", shown(default))).unwrap_or_default();
+        let default = self
+            .default
+            .as_ref()
+            .map(|default| format!(" [{}]", shown(default)))
+            .unwrap_or_default();
         let label = &self.label;
         if lines.is_empty() {
             format!("{label}, {what}{optional}{default}: ")
@@ -134,7 +163,10 @@ impl FormField {
 fn choices(schema: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(titled) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
-        return titled.iter().map(|one| (text(&one["const"]), one_line(&text(&one["title"])))).collect();
+        return titled
+            .iter()
+            .map(|one| (text(&one["const"]), one_line(&text(&one["title"]))))
+            .collect();
     }
     let values = schema["enum"].as_array().into_iter().flatten().map(text);
     let titled = values.enumerate().map(|(at, value)| {
@@ -146,7 +178,10 @@ fn choices(schema: &Value) -> Vec<(String, String)> {
 }
 
 fn listed(of: &[(String, String)]) -> String {
-    of.iter().enumerate().map(|(at, (_, title))| format!("  {}) {title}\n", at + 1)).collect()
+    of.iter()
+        .enumerate()
+        .map(|(at, (_, title))| format!("  {}) {title}\n", at + 1))
+        .collect()
 }
 
 fn shown(default: &Value) -> String {
@@ -160,8 +195,14 @@ fn shown(default: &Value) -> String {
 fn text(line: &str, least: u64, most: Option<u64>) -> Result<Value, String> {
     let length = line.chars().count() as u64;
     match most {
-        _ if length < least => Err(format!("write at least {}", terminal::count(least, "character"))),
-        Some(most) if length > most => Err(format!("write at most {}", terminal::count(most, "character"))),
+        _ if length < least => Err(format!(
+            "write at least {}",
+            terminal::count(least, "character")
+        )),
+        Some(most) if length > most => Err(format!(
+            "write at most {}",
+            terminal::count(most, "character")
+        )),
         _ => Ok(Value::from(line)),
     }
 }
@@ -169,7 +210,12 @@ fn text(line: &str, least: u64, most: Option<u64>) -> Result<Value, String> {
 fn number(line: &str, whole: bool, least: Option<f64>, most: Option<f64>) -> Result<Value, String> {
     let parsed: Option<Number> = serde_json::from_str(line).ok();
     let Some(number) = parsed.filter(|number| !whole || number.is_i64() || number.is_u64()) else {
-        return Err(if whole { "write a whole number" } else { "write a number" }.to_owned());
+        return Err(if whole {
+            "write a whole number"
+        } else {
+            "write a number"
+        }
+        .to_owned());
     };
     let value = number.as_f64().unwrap_or_default();
     match (least, most) {
@@ -181,15 +227,30 @@ fn number(line: &str, whole: bool, least: Option<f64>, most: Option<f64>) -> Res
 
 /// By its number, its title or its value.
 fn choice(line: &str, of: &[(String, String)]) -> Result<String, String> {
-    let by_number = line.parse::<usize>().ok().and_then(|number| of.get(number.checked_sub(1)?));
-    let by_word = || of.iter().find(|(value, title)| value == line || title.eq_ignore_ascii_case(line));
+    let by_number = line
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| of.get(number.checked_sub(1)?));
+    let by_word = || {
+        of.iter()
+            .find(|(value, title)| value == line || title.eq_ignore_ascii_case(line))
+    };
     let found = by_number.or_else(by_word).map(|(value, _)| value.clone());
     found.ok_or_else(|| format!("write a number from 1 to {}", of.len()))
 }
 
-fn several(line: &str, of: &[(String, String)], least: u64, most: Option<u64>) -> Result<Value, String> {
+fn several(
+    line: &str,
+    of: &[(String, String)],
+    least: u64,
+    most: Option<u64>,
+) -> Result<Value, String> {
     let mut chosen: Vec<String> = Vec::new();
-    for part in line.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in line
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
         let value = choice(part, of)?;
         if !chosen.contains(&value) {
             chosen.push(value);
@@ -220,12 +281,32 @@ mod tests {
         let many = json!({ "type": "array", "items": { "enum": ["a", "b", "c"] }, "minItems": 1, "maxItems": 2 });
         for (schema, line, expected) in [
             (json!({ "type": "string" }), " Ann ", Ok(json!("Ann"))),
-            (json!({ "type": "string", "maxLength": 2 }), "Ann", Err("write at most 2 characters")),
-            (json!({ "type": "string", "minLength": 4 }), "Ann", Err("write at least 4 characters")),
+            (
+                json!({ "type": "string", "maxLength": 2 }),
+                "Ann",
+                Err("write at most 2 characters"),
+            ),
+            (
+                json!({ "type": "string", "minLength": 4 }),
+                "Ann",
+                Err("write at least 4 characters"),
+            ),
             (json!({ "type": "integer" }), "5", Ok(json!(5))),
-            (json!({ "type": "integer" }), "5.5", Err("write a whole number")),
-            (json!({ "type": "number", "minimum": 1, "maximum": 2 }), "1.5", Ok(json!(1.5))),
-            (json!({ "type": "number", "minimum": 1 }), "0.5", Err("write 1 or more")),
+            (
+                json!({ "type": "integer" }),
+                "5.5",
+                Err("write a whole number"),
+            ),
+            (
+                json!({ "type": "number", "minimum": 1, "maximum": 2 }),
+                "1.5",
+                Ok(json!(1.5)),
+            ),
+            (
+                json!({ "type": "number", "minimum": 1 }),
+                "0.5",
+                Err("write 1 or more"),
+            ),
             (json!({ "type": "boolean" }), "Y", Ok(json!(true))),
             (json!({ "type": "boolean" }), "perhaps", Err("write y or n")),
             (color.clone(), "2", Ok(json!("g"))),
@@ -236,7 +317,11 @@ mod tests {
             (many, "1,2,3", Err("choose at most 2")),
         ] {
             let read = field(&schema, true).read(line);
-            assert_eq!(read, expected.map(Some).map_err(str::to_owned), "{schema} {line}");
+            assert_eq!(
+                read,
+                expected.map(Some).map_err(str::to_owned),
+                "{schema} {line}"
+            );
         }
     }
 
@@ -244,15 +329,24 @@ mod tests {
     fn an_empty_line_takes_the_default_or_leaves_out_what_is_optional() {
         let with_default = json!({ "type": "integer", "default": 7 });
         assert_eq!(field(&with_default, true).read(""), Ok(Some(json!(7))));
-        assert_eq!(field(&json!({ "type": "string" }), false).read("  "), Ok(None));
+        assert_eq!(
+            field(&json!({ "type": "string" }), false).read("  "),
+            Ok(None)
+        );
         assert!(field(&json!({ "type": "string" }), true).read("").is_err());
     }
 
     #[test]
     fn a_prompt_says_what_is_wanted_and_steers_nothing() {
         let schema = json!({ "type": "string", "title": "Name\u{1b}[2J", "description": "yours", "default": "Ann" });
-        assert_eq!(field(&schema, false).prompt(), "Name[2J (yours), text, optional [Ann]: ");
+        assert_eq!(
+            field(&schema, false).prompt(),
+            "Name[2J (yours), text, optional [Ann]: "
+        );
         let schema = json!({ "type": "string", "enum": ["a", "b"] });
-        assert_eq!(field(&schema, true).prompt(), "f\n  1) a\n  2) b\n  one number: ");
+        assert_eq!(
+            field(&schema, true).prompt(),
+            "f\n  1) a\n  2) b\n  one number: "
+        );
     }
 }

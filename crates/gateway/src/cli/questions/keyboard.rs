@@ -9,7 +9,8 @@ use crate::terminal;
 
 /// Reads standard input line by line, each on request.
 ///
-/// A thread of its own reads: one of the runtime's would keep the process alive until the person presses Enter.
+/// A thread of its own reads: one of the runtime's would keep the process alive until the person
+/// presses Enter.
 #[derive(Debug, Default)]
 pub(super) struct KeyboardReader {
     wanted: Option<Sender<oneshot::Sender<Option<String>>>>,
@@ -28,13 +29,16 @@ impl KeyboardReader {
 fn start() -> Sender<oneshot::Sender<Option<String>>> {
     let (sender, wanted) = channel::<oneshot::Sender<Option<String>>>();
     // A thread that cannot start is the end of the input.
-    let _thread = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
-        for answer in wanted {
-            let mut line = String::new();
-            let read = stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0);
-            // The request may have been interrupted.
-            let _gone = answer.send(read.then(|| line.trim_end_matches(['\n', '\r']).to_owned()));
-        }
-    });
+    let _thread = std::thread::Builder::new()
+        .name("keyboard".to_owned())
+        .spawn(move || {
+            for answer in wanted {
+                let mut line = String::new();
+                let read = stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0);
+                // The request may have been interrupted.
+                let _gone =
+                    answer.send(read.then(|| line.trim_end_matches(['\n', '\r']).to_owned()));
+            }
+        });
     sender
 }

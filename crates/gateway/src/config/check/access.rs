@@ -11,12 +11,19 @@ pub(super) fn store(raw: &Raw, report: &mut Report) {
     let path = Path::at("store");
     match raw.store.as_deref() {
         None | Some("memory") => {}
-        Some(url) if ["redis", "rediss", "valkey"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) => {
+        Some(url)
+            if ["redis", "rediss", "valkey"]
+                .iter()
+                .any(|scheme| url.starts_with(&format!("{scheme}:"))) =>
+        {
             report.add(
-                Problem::error(path, "a shared store is not implemented in this version").hint("only `memory` is"),
+                Problem::error(path, "a shared store is not implemented in this version")
+                    .hint("only `memory` is"),
             );
         }
-        Some(_) => report.add(Problem::error(path, "is no store").hint("only `memory` is there in this version")),
+        Some(_) => report.add(
+            Problem::error(path, "is no store").hint("only `memory` is there in this version"),
+        ),
     }
 }
 
@@ -27,27 +34,43 @@ pub(super) fn keys(raw: &Raw, report: &mut Report) -> Vec<SealingKey> {
         let path = path.key(n);
         match key(raw) {
             Ok(key) if keys.iter().any(|other| other.id == key.id) => {
-                report.add(Problem::error(path.key("id"), format!("two keys have the id {}", key.id)));
+                report.add(Problem::error(
+                    path.key("id"),
+                    format!("two keys have the id {}", key.id),
+                ));
             }
             Ok(key) => keys.push(key),
-            Err((part, message)) => report.add(
-                Problem::error(path.key(part), message)
-                    .hint("`weir keygen` prints a whole entry; keep its secret in the environment"),
-            ),
+            Err((part, message)) => report
+                .add(Problem::error(path.key(part), message).hint(
+                    "`weir keygen` prints a whole entry; keep its secret in the environment",
+                )),
         }
     }
     if raw.keys.as_ref().is_some_and(Vec::is_empty) {
-        report.add(Problem::error(path, "is empty").hint("leave it out for a random key at every start"));
+        report.add(
+            Problem::error(path, "is empty").hint("leave it out for a random key at every start"),
+        );
     }
     keys
 }
 
 pub(super) fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {
-    let id = raw.id.filter(|&id| id > 0).ok_or(("id", "must be a number from 1 to 255"))?;
-    let secret = raw.secret.as_ref().map(Secret::expose).ok_or(("secret", "is missing"))?;
-    let bytes = BASE64URL_NOPAD.decode(secret.as_bytes()).or_else(|_| BASE64URL.decode(secret.as_bytes()));
-    let secret: [u8; 32] =
-        bytes.ok().and_then(|bytes| bytes.try_into().ok()).ok_or(("secret", "is not 32 bytes of URL-safe base64"))?;
+    let id = raw
+        .id
+        .filter(|&id| id > 0)
+        .ok_or(("id", "must be a number from 1 to 255"))?;
+    let secret = raw
+        .secret
+        .as_ref()
+        .map(Secret::expose)
+        .ok_or(("secret", "is missing"))?;
+    let bytes = BASE64URL_NOPAD
+        .decode(secret.as_bytes())
+        .or_else(|_| BASE64URL.decode(secret.as_bytes()));
+    let secret: [u8; 32] = bytes
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or(("secret", "is not 32 bytes of URL-safe base64"))?;
     // A real key has nearly 32 different bytes; `AAAA...` and typed patterns have few.
     let mut seen = secret;
     seen.sort_unstable();

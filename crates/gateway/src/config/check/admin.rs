@@ -11,7 +11,8 @@ use super::auth::api_keys::{digest_of, is_patterned, moment};
 use super::listen;
 
 /// Beside the clients' port. Loopback: whoever reaches it may look at everything and change much.
-pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
+pub(crate) const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
 /// The scope that nobody has by chance.
 const SCOPE: &str = "weir:admin";
 /// Whoever shows the one token of all is called so.
@@ -19,9 +20,18 @@ const SHARED: &str = "token";
 /// A token that can be guessed is none.
 const SHORTEST: usize = 16;
 /// What stands in examples.
-const PLACEHOLDERS: [&str; 7] = ["changeme", "change-me", "change_me", "placeholder", "example", "your-", "replace"];
+const PLACEHOLDERS: [&str; 7] = [
+    "changeme",
+    "change-me",
+    "change_me",
+    "placeholder",
+    "example",
+    "your-",
+    "replace",
+];
 
-/// The operators' listener; `None` where it is off. `issuers`: whether somebody issues access tokens.
+/// The operators' listener; `None` where it is off. `issuers`: whether somebody issues access
+/// tokens.
 pub(super) fn check(
     raw: Option<&RawAdmin>,
     clients: SocketAddr,
@@ -44,7 +54,11 @@ pub(super) fn check(
     if let Some(raw) = raw {
         plan.keys = keys(raw, report);
         plan.scope = scope(raw, issuers, report);
-        plan.hosts = listen::hosts(raw.allowed_hosts.as_deref(), &Path::at("admin.allowed_hosts"), report);
+        plan.hosts = listen::hosts(
+            raw.allowed_hosts.as_deref(),
+            &Path::at("admin.allowed_hosts"),
+            report,
+        );
         plan.open_metrics = !matches!(raw.metrics, Some(RawMetrics::Auth));
     }
     guarded(&plan, report);
@@ -67,7 +81,10 @@ fn guarded(plan: &AdminPlan, report: &mut Report) {
                 .hint("listen on 127.0.0.1, or write auth: { token: \"${WEIR_ADMIN_TOKEN}\" }"),
         );
     } else if !plan.open_metrics {
-        report.add(Problem::error(Path::at("admin.metrics"), "means nothing without `auth`"));
+        report.add(Problem::error(
+            Path::at("admin.metrics"),
+            "means nothing without `auth`",
+        ));
     }
 }
 
@@ -76,22 +93,26 @@ fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 fn keys(raw: &RawAdmin, report: &mut Report) -> Vec<OperatorKey> {
-    let Some(auth) = OrOff::section(raw.auth.as_ref()) else { return Vec::new() };
+    let Some(auth) = OrOff::section(raw.auth.as_ref()) else {
+        return Vec::new();
+    };
     let mut keys: Vec<OperatorKey> = Vec::new();
     if let Some(token) = &auth.token {
         match shared(token) {
             Ok(key) => keys.push(key),
-            Err(message) => report.add(
-                Problem::error(Path::at("admin.auth.token"), message)
-                    .hint("`weir apikey NAME --operator` prints a random one; keep it in the environment"),
-            ),
+            Err(message) => report.add(Problem::error(Path::at("admin.auth.token"), message).hint(
+                "`weir apikey NAME --operator` prints a random one; keep it in the environment",
+            )),
         }
     }
     for (n, raw) in auth.tokens.iter().flatten().enumerate() {
         let path = Path::at("admin.auth.tokens").key(n);
         match one(raw) {
             Ok(key) if keys.iter().any(|other| other.name == key.name) => {
-                report.add(Problem::error(path.key("name"), format!("two tokens have the name {}", key.name)));
+                report.add(Problem::error(
+                    path.key("name"),
+                    format!("two tokens have the name {}", key.name),
+                ));
             }
             Ok(key) => keys.push(key),
             Err((part, message)) if !report.blames(&path) => report.add(
@@ -103,7 +124,10 @@ fn keys(raw: &RawAdmin, report: &mut Report) -> Vec<OperatorKey> {
     }
     let nothing = auth.token.is_none() && auth.tokens.is_none() && auth.oauth.is_none();
     if nothing && !report.blames(&Path::at("admin.auth")) {
-        let problem = Problem::error(Path::at("admin.auth"), "names nobody: nobody could be let in");
+        let problem = Problem::error(
+            Path::at("admin.auth"),
+            "names nobody: nobody could be let in",
+        );
         report.add(problem.hint("add token, tokens or oauth"));
     }
     keys
@@ -124,24 +148,42 @@ fn shared(token: &Secret) -> Result<OperatorKey, &'static str> {
     if seen.len() < 8 || PLACEHOLDERS.iter().any(|word| lower.contains(word)) {
         return Err("is a placeholder, not a random token");
     }
-    Ok(OperatorKey { name: SHARED.into(), digest: Sha256::digest(text).into(), expires: None })
+    Ok(OperatorKey {
+        name: SHARED.into(),
+        digest: Sha256::digest(text).into(),
+        expires: None,
+    })
 }
 
 fn one(raw: &RawAdminToken) -> Result<OperatorKey, (&'static str, &'static str)> {
-    let name = raw.name.as_deref().filter(|name| !name.is_empty()).ok_or(("name", "is missing"))?;
+    let name = raw
+        .name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .ok_or(("name", "is missing"))?;
     if name.len() > 64 || name.chars().any(char::is_control) {
-        return Err(("name", "must have at most 64 characters, none of them a control character"));
+        return Err((
+            "name",
+            "must have at most 64 characters, none of them a control character",
+        ));
     }
     let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest = digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
+    let digest =
+        digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
     if is_patterned(digest) {
         return Err(("sha256", "is a placeholder, not the digest of a token"));
     }
-    let expires = raw
-        .expires
-        .as_deref()
-        .map(|text| moment(text).ok_or(("expires", "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z")));
-    Ok(OperatorKey { name: name.into(), digest, expires: expires.transpose()? })
+    let expires = raw.expires.as_deref().map(|text| {
+        moment(text).ok_or((
+            "expires",
+            "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z",
+        ))
+    });
+    Ok(OperatorKey {
+        name: name.into(),
+        digest,
+        expires: expires.transpose()?,
+    })
 }
 
 fn scope(raw: &RawAdmin, issuers: bool, report: &mut Report) -> Option<std::sync::Arc<str>> {
@@ -149,7 +191,10 @@ fn scope(raw: &RawAdmin, issuers: bool, report: &mut Report) -> Option<std::sync
     let path = Path::at("admin.auth.oauth");
     if !issuers && !report.blames(&Path::at("auth")) {
         let problem = Problem::error(path.clone(), "needs somebody who issues tokens");
-        report.add(problem.hint("write auth: { mode: oauth, issuers: [{ issuer: https://id.example.com }] }"));
+        report
+            .add(problem.hint(
+                "write auth: { mode: oauth, issuers: [{ issuer: https://id.example.com }] }",
+            ));
     }
     let scope = oauth.scope.as_deref().unwrap_or(SCOPE);
     if scope.is_empty() || scope.contains(char::is_whitespace) {

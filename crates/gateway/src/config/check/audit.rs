@@ -7,7 +7,8 @@ use weir_policy::audit::{Key, Pointer, Shape};
 use weir_upstream::HttpSettings;
 
 use super::super::raw::{
-    RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream, Size, Time,
+    RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream,
+    Size, Time,
 };
 use super::super::report::{Path, Problem, Report};
 use super::super::{AuditPlan, FilePlan};
@@ -15,7 +16,8 @@ use super::{access, upstreams};
 
 /// What a machine that loses its power may lose of what happened.
 const SYNC: Duration = Duration::from_millis(100);
-/// More than the requests that are answered at the same time by default, so that each of them has its place.
+/// More than the requests that are answered at the same time by default, so that each of them has
+/// its place.
 const QUEUE: usize = 16_384;
 /// About 100,000 calls.
 const SIZE: u64 = 64 << 20;
@@ -24,7 +26,11 @@ const KEEP: usize = 32;
 /// Where collectors take logs (OTLP, "OTLP/HTTP Request").
 const LOGS: &str = "/v1/logs";
 
-pub(super) fn check(raw: Option<RawAudit>, folder: &std::path::Path, report: &mut Report) -> Option<AuditPlan> {
+pub(super) fn check(
+    raw: Option<RawAudit>,
+    folder: &std::path::Path,
+    report: &mut Report,
+) -> Option<AuditPlan> {
     let raw = raw?;
     let at = Path::at("audit");
     let stdout = raw.stdout.unwrap_or(false);
@@ -34,20 +40,36 @@ pub(super) fn check(raw: Option<RawAudit>, folder: &std::path::Path, report: &mu
             let problem = Problem::error(at.clone(), "says nowhere to keep records");
             report.add(problem.hint("write audit: { file: { path: /var/log/weir/audit.jsonl } }"));
         } else if closed {
-            let problem = Problem::error(at.key("on_failure"), "nobody knows whether a collector keeps a record");
+            let problem = Problem::error(
+                at.key("on_failure"),
+                "nobody knows whether a collector keeps a record",
+            );
             report.add(problem.hint("`closed` needs `file` or `stdout`"));
         }
     }
-    if raw.sync.is_some_and(|Time(time)| time.is_zero() || time > Duration::from_secs(60)) {
+    if raw
+        .sync
+        .is_some_and(|Time(time)| time.is_zero() || time > Duration::from_secs(60))
+    {
         report.add(Problem::error(at.key("sync"), "must be from 1ms to 60s"));
     }
-    if raw.queue.is_some_and(|queue| !(64..=1 << 20).contains(&queue)) {
-        report.add(Problem::error(at.key("queue"), "must be from 64 to 1048576"));
+    if raw
+        .queue
+        .is_some_and(|queue| !(64..=1 << 20).contains(&queue))
+    {
+        report.add(Problem::error(
+            at.key("queue"),
+            "must be from 64 to 1048576",
+        ));
     }
     Some(AuditPlan {
-        file: raw.file.and_then(|raw| file(raw, folder, &at.key("file"), report)),
+        file: raw
+            .file
+            .and_then(|raw| file(raw, folder, &at.key("file"), report)),
         stdout,
-        otlp: raw.otlp.and_then(|raw| otlp(raw, folder, &at.key("otlp"), report)),
+        otlp: raw
+            .otlp
+            .and_then(|raw| otlp(raw, folder, &at.key("otlp"), report)),
         closed,
         sync: raw.sync.map_or(SYNC, |Time(time)| time),
         queue: raw.queue.unwrap_or(QUEUE),
@@ -56,8 +78,17 @@ pub(super) fn check(raw: Option<RawAudit>, folder: &std::path::Path, report: &mu
     })
 }
 
-fn file(raw: RawAuditFile, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<FilePlan> {
-    let RawRotate { size, keep, keep_for } = raw.rotate.unwrap_or_default();
+fn file(
+    raw: RawAuditFile,
+    folder: &std::path::Path,
+    at: &Path,
+    report: &mut Report,
+) -> Option<FilePlan> {
+    let RawRotate {
+        size,
+        keep,
+        keep_for,
+    } = raw.rotate.unwrap_or_default();
     let rotate = at.key("rotate");
     if size.is_some_and(|Size(size)| size < 64 << 10) {
         report.add(Problem::error(rotate.key("size"), "must be at least 64KiB"));
@@ -76,7 +107,10 @@ fn file(raw: RawAuditFile, folder: &std::path::Path, at: &Path, report: &mut Rep
         return None;
     };
     let path = folder.join(path);
-    if path.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
+    if path
+        .parent()
+        .is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
+    {
         let problem = Problem::error(at.key("path"), "is in a folder that is not there");
         report.add(problem.hint("make it, and let nobody but weir write to it"));
     }
@@ -88,15 +122,31 @@ fn file(raw: RawAuditFile, folder: &std::path::Path, at: &Path, report: &mut Rep
     })
 }
 
-fn otlp(raw: RawOtlp, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<HttpSettings> {
-    let RawOtlp { url, headers, ca_file } = raw;
+fn otlp(
+    raw: RawOtlp,
+    folder: &std::path::Path,
+    at: &Path,
+    report: &mut Report,
+) -> Option<HttpSettings> {
+    let RawOtlp {
+        url,
+        headers,
+        ca_file,
+    } = raw;
     if url.is_none() {
         if !report.blames(at) {
-            report.add(Problem::error(at.key("url"), "is missing").hint("write http://127.0.0.1:4318"));
+            report.add(
+                Problem::error(at.key("url"), "is missing").hint("write http://127.0.0.1:4318"),
+            );
         }
         return None;
     }
-    let place = RawUpstream { url, headers, ca_file, ..RawUpstream::default() };
+    let place = RawUpstream {
+        url,
+        headers,
+        ca_file,
+        ..RawUpstream::default()
+    };
     let mut settings = upstreams::http(place, folder, at, report)?;
     if settings.url.path() == "/" {
         let mut parts = settings.url.clone().into_parts();
@@ -106,19 +156,28 @@ fn otlp(raw: RawOtlp, folder: &std::path::Path, at: &Path, report: &mut Report) 
     Some(settings)
 }
 
-fn shape(arguments: Option<RawArguments>, show: Option<&[String]>, at: &Path, report: &mut Report) -> Shape {
+fn shape(
+    arguments: Option<RawArguments>,
+    show: Option<&[String]>,
+    at: &Path,
+    report: &mut Report,
+) -> Shape {
     let digest = !matches!(arguments, Some(RawArguments::None));
     let mut pointers = Vec::new();
     for (n, text) in show.unwrap_or_default().iter().enumerate() {
         match Pointer::parse(text) {
             Some(pointer) => pointers.push(pointer),
             None => {
-                let problem = Problem::error(at.key("show").key(n), "is no JSON pointer to an argument");
+                let problem =
+                    Problem::error(at.key("show").key(n), "is no JSON pointer to an argument");
                 report.add(problem.hint("write /name, or /list/*/id"));
             }
         }
     }
-    Shape { digest, show: pointers }
+    Shape {
+        digest,
+        show: pointers,
+    }
 }
 
 fn key(raw: &RawKey, at: &Path, report: &mut Report) -> Option<Key> {
@@ -126,7 +185,10 @@ fn key(raw: &RawKey, at: &Path, report: &mut Report) -> Option<Key> {
         Ok(key) => Some(Key::new(key.id, key.secret)),
         Err((part, message)) => {
             let problem = Problem::error(at.key(part), message);
-            report.add(problem.hint("`weir keygen` prints a whole entry; keep its secret in the environment"));
+            report
+                .add(problem.hint(
+                    "`weir keygen` prints a whole entry; keep its secret in the environment",
+                ));
             None
         }
     }

@@ -24,7 +24,10 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
     let path = Path::at("auth.mode");
     let mut settings = Settings::open();
     says_something(section, report);
-    match section.and_then(|auth| auth.mode.as_deref()).unwrap_or("none") {
+    match section
+        .and_then(|auth| auth.mode.as_deref())
+        .unwrap_or("none")
+    {
         "none" => none(section, front, report),
         mode @ ("oauth" | "required") => {
             if let Some(section) = section {
@@ -37,19 +40,32 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
         }
     }
     if !settings.issuers.is_empty() {
-        let servers = settings.issuers.iter().map(|issuer| issuer.name.to_string()).collect();
-        front.oauth = Some(OAuth { base: settings.base.clone(), servers, scopes: HashMap::new() });
+        let servers = settings
+            .issuers
+            .iter()
+            .map(|issuer| issuer.name.to_string())
+            .collect();
+        front.oauth = Some(OAuth {
+            base: settings.base.clone(),
+            servers,
+            scopes: HashMap::new(),
+        });
     }
     settings
 }
 
 /// A section without a mode stands for nothing: it may have lost it.
 fn says_something(section: Option<&RawAuth>, report: &mut Report) {
-    let Some(section) = section.filter(|_| !report.blames(&Path::at("auth"))) else { return };
-    let names_credentials = section.issuers.is_some() || section.api_keys.is_some() || section.mtls.is_some();
+    let Some(section) = section.filter(|_| !report.blames(&Path::at("auth"))) else {
+        return;
+    };
+    let names_credentials =
+        section.issuers.is_some() || section.api_keys.is_some() || section.mtls.is_some();
     if section.mode.is_none() && section.allow_anyone.is_none() && !names_credentials {
-        let problem =
-            Problem::error(Path::at("auth.mode"), "is missing: `auth` does not say whether clients need credentials");
+        let problem = Problem::error(
+            Path::at("auth.mode"),
+            "is missing: `auth` does not say whether clients need credentials",
+        );
         report.add(problem.hint("write mode: oauth, mode: required, or mode: none"));
     }
 }
@@ -69,7 +85,10 @@ fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Re
             ("mtls", section.mtls.is_some()),
         ] {
             if given {
-                let problem = Problem::error(Path::at("auth").key(key), "means nothing while nobody is asked");
+                let problem = Problem::error(
+                    Path::at("auth").key(key),
+                    "means nothing while nobody is asked",
+                );
                 report.add(problem.hint("write mode: oauth, or mode: required"));
             }
         }
@@ -82,10 +101,18 @@ fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Re
     }
 }
 
-fn known(section: &RawAuth, mode: &str, front: &weir_front::Settings, report: &mut Report) -> Settings {
+fn known(
+    section: &RawAuth,
+    mode: &str,
+    front: &weir_front::Settings,
+    report: &mut Report,
+) -> Settings {
     let leeway = section.leeway.map_or(Settings::LEEWAY, |time| time.0);
     if leeway > MOST_LEEWAY {
-        report.add(Problem::error(Path::at("auth.leeway"), "is more than 5m, the most there can be"));
+        report.add(Problem::error(
+            Path::at("auth.leeway"),
+            "is more than 5m, the most there can be",
+        ));
     }
     let settings = Settings {
         required: true,
@@ -97,25 +124,44 @@ fn known(section: &RawAuth, mode: &str, front: &weir_front::Settings, report: &m
         certificates: certificates(section, front, report),
     };
     if mode == "oauth" && settings.issuers.is_empty() && !report.blames(&Path::at("auth.issuers")) {
-        let problem = Problem::error(Path::at("auth.issuers"), "is missing: `oauth` needs somebody who issues tokens");
+        let problem = Problem::error(
+            Path::at("auth.issuers"),
+            "is missing: `oauth` needs somebody who issues tokens",
+        );
         report.add(problem.hint("write issuers: [{ issuer: https://id.example.com }]"));
     }
-    let nothing = settings.issuers.is_empty() && settings.api_keys.is_empty() && settings.certificates.is_none();
+    let nothing = settings.issuers.is_empty()
+        && settings.api_keys.is_empty()
+        && settings.certificates.is_none();
     if mode == "required" && nothing && !report.blames(&Path::at("auth")) {
-        let problem =
-            Problem::error(Path::at("auth.mode"), "asks for credentials, and none are named: nobody could connect");
+        let problem = Problem::error(
+            Path::at("auth.mode"),
+            "asks for credentials, and none are named: nobody could connect",
+        );
         report.add(problem.hint("add issuers, api_keys or mtls"));
     }
     if section.allow_anyone.is_some() {
-        report.add(Problem::error(Path::at("auth.allow_anyone"), "goes with `mode: none` only"));
+        report.add(Problem::error(
+            Path::at("auth.allow_anyone"),
+            "goes with `mode: none` only",
+        ));
     }
     settings
 }
 
-fn certificates(section: &RawAuth, front: &weir_front::Settings, report: &mut Report) -> Option<Certificates> {
+fn certificates(
+    section: &RawAuth,
+    front: &weir_front::Settings,
+    report: &mut Report,
+) -> Option<Certificates> {
     let raw = section.mtls.as_ref()?;
-    if front.tls.as_ref().is_none_or(|tls| tls.clients.is_none()) && !report.blames(&Path::at("tls")) {
-        let problem = Problem::error(Path::at("auth.mtls"), "needs to know whose certificates are taken");
+    if front.tls.as_ref().is_none_or(|tls| tls.clients.is_none())
+        && !report.blames(&Path::at("tls"))
+    {
+        let problem = Problem::error(
+            Path::at("auth.mtls"),
+            "needs to know whose certificates are taken",
+        );
         report.add(problem.hint("write tls: { cert: .., key: .., client_ca: clients.pem }"));
     }
     let subject = match raw.subject {
@@ -123,7 +169,11 @@ fn certificates(section: &RawAuth, front: &weir_front::Settings, report: &mut Re
         Some(RawSubject::Uri) => CertificateName::Uri,
         Some(RawSubject::Dns) => CertificateName::Dns,
     };
-    Some(Certificates { subject, groups: arcs(raw.groups.as_ref()), scopes: arcs(raw.scopes.as_ref()) })
+    Some(Certificates {
+        subject,
+        groups: arcs(raw.groups.as_ref()),
+        scopes: arcs(raw.scopes.as_ref()),
+    })
 }
 
 /// Under which URL clients know weir: tokens name it.
@@ -133,8 +183,10 @@ fn base(front: &weir_front::Settings, report: &mut Report) -> String {
     }
     let listen = front.listen;
     if listen.ip().is_unspecified() {
-        let problem =
-            Problem::error(Path::at("public_url"), "is needed with `auth`: tokens are for the URL that clients use");
+        let problem = Problem::error(
+            Path::at("public_url"),
+            "is needed with `auth`: tokens are for the URL that clients use",
+        );
         report.add(problem.hint("write public_url: https://mcp.example.com"));
     }
     implied_base(front, listen)
@@ -142,14 +194,28 @@ fn base(front: &weir_front::Settings, report: &mut Report) -> String {
 
 /// The URL of weir where the config has no `public_url`.
 pub(in crate::config) fn implied_base(front: &weir_front::Settings, listen: SocketAddr) -> String {
-    format!("{}://{listen}", if front.tls.is_some() { "https" } else { "http" })
+    format!(
+        "{}://{listen}",
+        if front.tls.is_some() { "https" } else { "http" }
+    )
 }
 
 fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
-    let listed = section.scope_implies.as_ref().map(|listed| listed.0.as_slice()).unwrap_or_default();
-    listed.iter().map(|(scope, more)| (scope.as_str().into(), arcs(Some(more)))).collect()
+    let listed = section
+        .scope_implies
+        .as_ref()
+        .map(|listed| listed.0.as_slice())
+        .unwrap_or_default();
+    listed
+        .iter()
+        .map(|(scope, more)| (scope.as_str().into(), arcs(Some(more))))
+        .collect()
 }
 
 fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
-    texts.into_iter().flatten().map(|text| text.as_str().into()).collect()
+    texts
+        .into_iter()
+        .flatten()
+        .map(|text| text.as_str().into())
+        .collect()
 }

@@ -14,12 +14,17 @@ use super::rules::{self, Defaults};
 use super::{policy, toolsets};
 
 /// What an endpoint does not say, the upstream says alone.
-const UNBOUNDED: Deadlines = Deadlines { connect: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
+const UNBOUNDED: Deadlines = Deadlines {
+    connect: Duration::MAX,
+    idle: Duration::MAX,
+    hard: Duration::MAX,
+};
 
 /// A path longer than this is a mistake.
 const LONGEST: usize = 128;
 
-/// Checks the endpoints of a file whose upstreams are already in `part`; they may show those and `standing` ones.
+/// Checks the endpoints of a file whose upstreams are already in `part`; they may show those and
+/// `standing` ones.
 pub(super) fn check(
     raw: Ordered<RawEndpoint>,
     defaults: &Defaults,
@@ -29,11 +34,17 @@ pub(super) fn check(
 ) {
     if raw.0.is_empty() {
         report.add(
-            Problem::error(Path::at("endpoints"), "is empty: clients could reach nothing")
-                .hint("leave it out for /mcp with all upstreams"),
+            Problem::error(
+                Path::at("endpoints"),
+                "is empty: clients could reach nothing",
+            )
+            .hint("leave it out for /mcp with all upstreams"),
         );
     }
-    let own = raw.0.iter().filter_map(|(_, raw)| OrOff::section(raw.policy.as_ref()));
+    let own = raw
+        .0
+        .iter()
+        .filter_map(|(_, raw)| OrOff::section(raw.policy.as_ref()));
     policy::read(own, &defaults.folder, &mut part.files);
     for (text, raw) in raw.0 {
         let path = Path::at("endpoints").key(&text);
@@ -41,13 +52,21 @@ pub(super) fn check(
             report.add(Problem::error(path, message).hint("such as /mcp or /team/files"));
             continue;
         }
-        if standing.endpoints.iter().any(|other| other.id.as_str() == text) {
-            report.add(Problem::error(path, "another file has an endpoint of this path"));
+        if standing
+            .endpoints
+            .iter()
+            .any(|other| other.id.as_str() == text)
+        {
+            report.add(Problem::error(
+                path,
+                "another file has an endpoint of this path",
+            ));
             continue;
         }
         if let Some(endpoint) = one(&text, &raw, defaults, (standing, part), report) {
             let files = (defaults.folder.as_path(), &mut part.files);
-            part.rulings.push(policy::ruling(&raw, &endpoint, files, report));
+            part.rulings
+                .push(policy::ruling(&raw, &endpoint, files, report));
             part.endpoints.push(endpoint);
         }
     }
@@ -62,8 +81,10 @@ fn one(
 ) -> Option<Endpoint> {
     let path = Path::at("endpoints").key(text);
     let page = rules::page(raw.page.as_ref(), defaults.page, &path.key("page"), report);
-    let deadlines =
-        raw.deadlines.as_ref().map(|own| rules::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report));
+    let deadlines = raw
+        .deadlines
+        .as_ref()
+        .map(|own| rules::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report));
     let mode = mode(raw, defaults, files, &path, report);
     let naming = match &mode {
         Some(Mode::Aggregate { naming, .. }) => naming,
@@ -72,7 +93,14 @@ fn one(
     let tools = toolsets::check(raw.tools.as_ref(), naming, &path, report);
     let mode = mode?;
     let clean = raw.clean.unwrap_or(!mode.is_transparent());
-    Some(Endpoint { id: EndpointId::new(text), mode, page, deadlines, tools, clean })
+    Some(Endpoint {
+        id: EndpointId::new(text),
+        mode,
+        page,
+        deadlines,
+        tools,
+        clean,
+    })
 }
 
 fn mode(
@@ -85,7 +113,8 @@ fn mode(
     match (&raw.upstream, &raw.upstreams) {
         (Some(one), None) => {
             if raw.naming.is_some() {
-                let problem = Problem::error(path.key("naming"), "means nothing here: nothing is renamed");
+                let problem =
+                    Problem::error(path.key("naming"), "means nothing here: nothing is renamed");
                 report.add(problem.hint("`upstreams: [..]` gives names with a prefix"));
             }
             known(one, files, &path.key("upstream"), report).map(Mode::Transparent)
@@ -93,9 +122,14 @@ fn mode(
         (None, Some(listed)) => {
             let mut upstreams: Vec<UpstreamId> = Vec::new();
             for (n, text) in listed.iter().enumerate() {
-                let Some(id) = known(text, files, &path.key("upstreams").key(n), report) else { continue };
+                let Some(id) = known(text, files, &path.key("upstreams").key(n), report) else {
+                    continue;
+                };
                 if upstreams.contains(&id) {
-                    report.add(Problem::error(path.key("upstreams").key(n), format!("`{id}` is listed twice")));
+                    report.add(Problem::error(
+                        path.key("upstreams").key(n),
+                        format!("`{id}` is listed twice"),
+                    ));
                 } else {
                     upstreams.push(id);
                 }
@@ -107,11 +141,17 @@ fn mode(
                 Some(own) => merge(own, defaults, &path.key("naming"), report),
                 None => (defaults.naming.clone(), defaults.prefix),
             };
-            Some(Mode::Aggregate { upstreams, naming, prefix })
+            Some(Mode::Aggregate {
+                upstreams,
+                naming,
+                prefix,
+            })
         }
         (Some(_), Some(_)) => {
             let problem = Problem::error(path.clone(), "has both `upstream` and `upstreams`");
-            report.add(problem.hint("`upstream` shows that one unchanged, `upstreams` shows several in one list"));
+            report.add(problem.hint(
+                "`upstream` shows that one unchanged, `upstreams` shows several in one list",
+            ));
             None
         }
         (None, None) => {
@@ -134,17 +174,30 @@ fn merge(
         .unwrap_or((defaults.naming.clone(), defaults.prefix))
 }
 
-fn known(text: &str, (standing, part): (&Part, &Part), path: &Path, report: &mut Report) -> Option<UpstreamId> {
-    let mut ids = standing.upstreams.iter().chain(&part.upstreams).map(|plan| &plan.settings.id);
+fn known(
+    text: &str,
+    (standing, part): (&Part, &Part),
+    path: &Path,
+    report: &mut Report,
+) -> Option<UpstreamId> {
+    let mut ids = standing
+        .upstreams
+        .iter()
+        .chain(&part.upstreams)
+        .map(|plan| &plan.settings.id);
     if let Some(id) = ids.clone().find(|id| id.as_str() == text) {
         return Some(id.clone());
     }
     // An upstream that was found wrong is no news here.
     if !report.blames(&Path::at("upstreams").key(text)) {
         let names: Vec<&str> = ids.by_ref().map(UpstreamId::as_str).collect();
-        let hint =
-            if names.is_empty() { "there is none".to_owned() } else { format!("there are: {}", names.join(", ")) };
-        report.add(Problem::error(path.clone(), format!("there is no upstream `{text}`")).hint(hint));
+        let hint = if names.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        report
+            .add(Problem::error(path.clone(), format!("there is no upstream `{text}`")).hint(hint));
     }
     None
 }
@@ -157,9 +210,14 @@ fn legal(path: &str) -> Result<(), &'static str> {
         Err("is too long for a path")
     } else if path == "/.well-known" || path.starts_with("/.well-known/") {
         Err("is kept for metadata")
-    } else if segments().any(|segment| segment.is_empty() || segment == "." || segment == "..") && path != "/" {
+    } else if segments().any(|segment| segment.is_empty() || segment == "." || segment == "..")
+        && path != "/"
+    {
         Err("has an empty or dotted segment")
-    } else if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_.~".contains(&b)) {
+    } else if !path
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"/-_.~".contains(&b))
+    {
         Err("may have only letters, digits and /-_.~")
     } else {
         Ok(())

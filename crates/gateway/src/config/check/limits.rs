@@ -7,7 +7,8 @@ use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
 
-/// A larger body than this is refused whatever the config says: memory of a request is a small multiple of its body.
+/// A larger body than this is refused whatever the config says: memory of a request is a small
+/// multiple of its body.
 const LARGEST_BODY: usize = 4 << 20;
 /// What weir needs with nothing to do.
 const SMALLEST_PROCESS: usize = 16 << 20;
@@ -22,24 +23,33 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
     let mut judge = Judge { report };
     macro_rules! count {
         ($name:ident) => {
-            judge.at_least(stringify!($name), raw.$name, 1).unwrap_or(d.$name)
+            judge
+                .at_least(stringify!($name), raw.$name, 1)
+                .unwrap_or(d.$name)
         };
     }
     macro_rules! time {
         ($name:ident) => {
-            judge.time(stringify!($name), raw.$name.map(|time| time.0)).unwrap_or(d.$name)
+            judge
+                .time(stringify!($name), raw.$name.map(|time| time.0))
+                .unwrap_or(d.$name)
         };
     }
     macro_rules! size {
         ($name:ident) => {
-            judge.at_least(stringify!($name), raw.$name.map(|size| size.0), 1).unwrap_or(d.$name)
+            judge
+                .at_least(stringify!($name), raw.$name.map(|size| size.0), 1)
+                .unwrap_or(d.$name)
         };
     }
     if raw.body_bytes.is_some_and(|size| size.0 > LARGEST_BODY) {
         judge.wrong("body_bytes", "is more than 4MiB, the most there can be");
     }
     if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
-        judge.wrong("head_bytes", "is less than 8KiB: a bearer token alone may be that long");
+        judge.wrong(
+            "head_bytes",
+            "is less than 8KiB: a bearer token alone may be that long",
+        );
     }
     Limits {
         backlog: count!(backlog),
@@ -73,13 +83,17 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         batch_bytes: size!(batch_bytes),
         stream_after: time!(stream_after),
         keep_alive: time!(keep_alive),
-        progress_interval: raw.progress_interval.map_or(d.progress_interval, |time| time.0),
+        progress_interval: raw
+            .progress_interval
+            .map_or(d.progress_interval, |time| time.0),
         retry: time!(retry),
         session_idle: time!(session_idle),
         session_age: time!(session_age),
         detached_per_session: count!(detached_per_session),
         detached: count!(detached),
-        page_cache_bytes: raw.page_cache_bytes.map_or(d.page_cache_bytes, |size| size.0),
+        page_cache_bytes: raw
+            .page_cache_bytes
+            .map_or(d.page_cache_bytes, |size| size.0),
         state_time: time!(state_time),
         drain_idle: raw.drain_idle.map_or(d.drain_idle, |time| time.0),
     }
@@ -95,17 +109,33 @@ fn h2(raw: &RawLimits, judge: &mut Judge<'_>) -> H2Limits {
         u32::try_from(size.0).unwrap_or(default)
     };
     let stream_window = window("h2_stream_window", raw.h2_stream_window, d.stream_window);
-    let connection_window = window("h2_connection_window", raw.h2_connection_window, d.connection_window);
+    let connection_window = window(
+        "h2_connection_window",
+        raw.h2_connection_window,
+        d.connection_window,
+    );
     H2Limits {
-        streams: judge.at_least("h2_streams", raw.h2_streams, 1).unwrap_or(d.streams),
+        streams: judge
+            .at_least("h2_streams", raw.h2_streams, 1)
+            .unwrap_or(d.streams),
         stream_window,
         connection_window,
         send_buffer: judge
-            .at_least("h2_send_buffer", raw.h2_send_buffer.map(|size| size.0), 1024)
+            .at_least(
+                "h2_send_buffer",
+                raw.h2_send_buffer.map(|size| size.0),
+                1024,
+            )
             .unwrap_or(d.send_buffer),
-        ping: judge.time("h2_ping", raw.h2_ping.map(|time| time.0)).unwrap_or(d.ping),
-        ping_timeout: judge.time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0)).unwrap_or(d.ping_timeout),
-        age: judge.time("h2_age", raw.h2_age.map(|time| time.0)).unwrap_or(d.age),
+        ping: judge
+            .time("h2_ping", raw.h2_ping.map(|time| time.0))
+            .unwrap_or(d.ping),
+        ping_timeout: judge
+            .time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0))
+            .unwrap_or(d.ping_timeout),
+        age: judge
+            .time("h2_age", raw.h2_age.map(|time| time.0))
+            .unwrap_or(d.age),
         last_streams: d.last_streams,
     }
 }
@@ -116,7 +146,9 @@ pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCa
     let Some(raw) = raw else { return d };
     let mut judge = Judge { report };
     RecordCaps {
-        total: judge.at_least("sessions", raw.sessions, 1).unwrap_or(d.total),
+        total: judge
+            .at_least("sessions", raw.sessions, 1)
+            .unwrap_or(d.total),
         per_principal: judge
             .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
             .unwrap_or(d.per_principal),
@@ -139,8 +171,12 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
     let mut judge = Judge { report };
     ReplayCaps {
         total: raw.replay_bytes.map_or(d.total, |size| size.0),
-        per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
-        age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
+        per_session: raw
+            .replay_bytes_per_session
+            .map_or(d.per_session, |size| size.0),
+        age: judge
+            .time("replay_age", raw.replay_age.map(|time| time.0))
+            .unwrap_or(d.age),
     }
 }
 
@@ -151,7 +187,10 @@ pub(super) fn hold(raw: Option<&RawLimits>, report: &mut Report) -> HoldLimits {
     let mut judge = Judge { report };
     let per_call = raw.hold_per_call.map_or(d.per_call, |size| size.0);
     if per_call < SMALLEST_HOLD {
-        judge.wrong("hold_per_call", "is less than 64KiB: results up to that size are always held");
+        judge.wrong(
+            "hold_per_call",
+            "is less than 64KiB: results up to that size are always held",
+        );
     }
     let total = raw.hold.map_or(d.total.max(per_call), |size| size.0);
     if total < per_call {
@@ -167,7 +206,9 @@ pub(super) fn parked(raw: Option<&RawLimits>, report: &mut Report) -> ParkingCap
     let mut judge = Judge { report };
     ParkingCaps {
         total: judge.at_least("parked", raw.parked, 1).unwrap_or(d.total),
-        per_principal: judge.at_least("parked_per_principal", raw.parked_per_principal, 1).unwrap_or(d.per_principal),
+        per_principal: judge
+            .at_least("parked_per_principal", raw.parked_per_principal, 1)
+            .unwrap_or(d.per_principal),
         // Judged with the other limits.
         time: raw.state_time.map_or(d.time, |time| time.0),
     }
@@ -179,17 +220,27 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn wrong(&mut self, name: &str, message: &str) {
-        self.report.add(Problem::error(Path::at("limits").key(name), message));
+        self.report
+            .add(Problem::error(Path::at("limits").key(name), message));
     }
 
-    fn at_least<N: PartialOrd + From<u16> + Copy>(&mut self, name: &str, value: Option<N>, least: u16) -> Option<N> {
+    fn at_least<N: PartialOrd + From<u16> + Copy>(
+        &mut self,
+        name: &str,
+        value: Option<N>,
+        least: u16,
+    ) -> Option<N> {
         if value.is_some_and(|value| value < N::from(least)) {
             self.wrong(name, &format!("must be at least {least}"));
         }
         value
     }
 
-    fn time(&mut self, name: &str, value: Option<std::time::Duration>) -> Option<std::time::Duration> {
+    fn time(
+        &mut self,
+        name: &str,
+        value: Option<std::time::Duration>,
+    ) -> Option<std::time::Duration> {
         if value.is_some_and(|value| value.is_zero()) {
             self.wrong(name, "must not be zero");
         }

@@ -1,4 +1,5 @@
-//! `listen`, `public_url`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`, `server`.
+//! `listen`, `public_url`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`,
+//! `server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,14 +12,29 @@ use super::super::report::{Path, Problem, Report};
 use super::limits;
 
 /// Loopback, so that a first try opens nothing to the network.
-pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+pub(crate) const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
-pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> weir_front::Settings {
-    let listen = raw.listen.as_deref().map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
+pub(super) fn check(
+    raw: &Raw,
+    folder: &std::path::Path,
+    report: &mut Report,
+) -> weir_front::Settings {
+    let listen = raw
+        .listen
+        .as_deref()
+        .map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
     weir_front::Settings {
         tls: tls(OrOff::section(raw.tls.as_ref()), folder, report),
-        public_url: raw.public_url.as_deref().and_then(|url| public_url(url, report)),
-        hosts: hosts(raw.allowed_hosts.as_deref(), &Path::at("allowed_hosts"), report),
+        public_url: raw
+            .public_url
+            .as_deref()
+            .and_then(|url| public_url(url, report)),
+        hosts: hosts(
+            raw.allowed_hosts.as_deref(),
+            &Path::at("allowed_hosts"),
+            report,
+        ),
         origins: origins(raw, report),
         trusted_proxies: proxies(raw, report),
         sessionless: matches!(raw.legacy_sessions, Some(RawLegacySessions::Optional)),
@@ -35,7 +51,9 @@ pub(super) fn address(text: &str, path: &Path, report: &mut Report) -> SocketAdd
     }
     let hint = match text.rsplit_once(':') {
         Some(("localhost", port)) => format!("write 127.0.0.1:{port}"),
-        Some(("" | "*", port)) => format!("write 0.0.0.0:{port} for all interfaces, 127.0.0.1:{port} for this machine"),
+        Some(("" | "*", port)) => {
+            format!("write 0.0.0.0:{port} for all interfaces, 127.0.0.1:{port} for this machine")
+        }
         None if text.parse::<u16>().is_ok() => format!("write 127.0.0.1:{text}"),
         _ => "write address:port, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
     };
@@ -52,13 +70,19 @@ fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> O
             Some(name) => readable(name, folder, path, report),
             None => {
                 if !report.blames(&path) {
-                    report.add(Problem::error(path, "is missing").hint("TLS needs both `cert` and `key`"));
+                    report.add(
+                        Problem::error(path, "is missing").hint("TLS needs both `cert` and `key`"),
+                    );
                 }
                 PathBuf::new()
             }
         }
     };
-    Some(TlsFiles { cert: file(&raw.cert, "cert"), key: file(&raw.key, "key"), clients })
+    Some(TlsFiles {
+        cert: file(&raw.cert, "cert"),
+        key: file(&raw.key, "key"),
+        clients,
+    })
 }
 
 fn readable(name: &str, folder: &std::path::Path, path: Path, report: &mut Report) -> PathBuf {
@@ -70,16 +94,29 @@ fn readable(name: &str, folder: &std::path::Path, path: Path, report: &mut Repor
 }
 
 /// Whose certificates clients may show.
-fn client_certificates(raw: &RawTls, folder: &std::path::Path, report: &mut Report) -> Option<ClientCertificates> {
+fn client_certificates(
+    raw: &RawTls,
+    folder: &std::path::Path,
+    report: &mut Report,
+) -> Option<ClientCertificates> {
     let Some(name) = &raw.client_ca else {
         if raw.client_auth.is_some() {
-            let problem = Problem::error(Path::at("tls.client_auth"), "means nothing without `client_ca`");
-            report.add(problem.hint("name the authorities of clients' certificates: client_ca: clients.pem"));
+            let problem = Problem::error(
+                Path::at("tls.client_auth"),
+                "means nothing without `client_ca`",
+            );
+            report.add(
+                problem
+                    .hint("name the authorities of clients' certificates: client_ca: clients.pem"),
+            );
         }
         return None;
     };
     let ca = readable(name, folder, Path::at("tls.client_ca"), report);
-    Some(ClientCertificates { ca, required: matches!(raw.client_auth, Some(RawClientAuth::Required)) })
+    Some(ClientCertificates {
+        ca,
+        required: matches!(raw.client_auth, Some(RawClientAuth::Required)),
+    })
 }
 
 /// `scheme://host[:port]` and nothing more.
@@ -99,8 +136,11 @@ fn public_url(text: &str, report: &mut Report) -> Option<String> {
     let origin = origin(text);
     if origin.is_none() {
         report.add(
-            Problem::error(Path::at("public_url"), format!("`{text}` is not of the form scheme://host[:port]"))
-                .hint("paths come from `endpoints`; write https://mcp.example.com"),
+            Problem::error(
+                Path::at("public_url"),
+                format!("`{text}` is not of the form scheme://host[:port]"),
+            )
+            .hint("paths come from `endpoints`; write https://mcp.example.com"),
         );
     }
     origin.map(str::to_owned)
@@ -147,7 +187,10 @@ fn proxies(raw: &Raw, report: &mut Report) -> Vec<Network> {
     for (n, text) in raw.trusted_proxies.iter().flatten().enumerate() {
         match text.parse() {
             Ok(network) => networks.push(network),
-            Err(error) => report.add(Problem::error(Path::at("trusted_proxies").key(n), format!("{error}"))),
+            Err(error) => report.add(Problem::error(
+                Path::at("trusted_proxies").key(n),
+                format!("{error}"),
+            )),
         }
         if text.ends_with("/0") {
             report.add(Problem::warning(
@@ -160,7 +203,14 @@ fn proxies(raw: &Raw, report: &mut Report) -> Vec<Network> {
 }
 
 fn server(raw: Option<&RawServer>) -> ServerIdentity {
-    let own = ServerIdentity { version: env!("CARGO_PKG_VERSION").to_owned(), ..ServerIdentity::default() };
+    let own = ServerIdentity {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..ServerIdentity::default()
+    };
     let Some(raw) = raw else { return own };
-    ServerIdentity { name: raw.name.clone().unwrap_or(own.name), title: raw.title.clone(), version: own.version }
+    ServerIdentity {
+        name: raw.name.clone().unwrap_or(own.name),
+        title: raw.title.clone(),
+        version: own.version,
+    }
 }

@@ -34,16 +34,23 @@ pub(super) fn check(
             continue;
         }
         if upstreams::taken(&id, standing, part) {
-            report.add(Problem::error(path, format!("another upstream has the id `{id}`")).hint("rename one of them"));
+            report.add(
+                Problem::error(path, format!("another upstream has the id `{id}`"))
+                    .hint("rename one of them"),
+            );
             continue;
         }
         if slug != key {
-            report.add(Problem::warning(path.clone(), format!("becomes the upstream id `{id}`")));
+            report.add(Problem::warning(
+                path.clone(),
+                format!("becomes the upstream id `{id}`"),
+            ));
         }
         kind(&raw, &path, report);
         keys.push((id.clone(), key));
         let raw = RawUpstream {
-            protocol: (raw.r#type.as_deref() == Some("sse") && raw.url.is_some()).then_some(RawProtocol::Sse),
+            protocol: (raw.r#type.as_deref() == Some("sse") && raw.url.is_some())
+                .then_some(RawProtocol::Sse),
             url: raw.url,
             command: raw.command,
             args: raw.args,
@@ -52,7 +59,8 @@ pub(super) fn check(
             headers: raw.headers,
             ..RawUpstream::default()
         };
-        part.upstreams.extend(upstreams::one(id, raw, defaults, &path, report));
+        part.upstreams
+            .extend(upstreams::one(id, raw, defaults, &path, report));
     }
 }
 
@@ -73,7 +81,8 @@ fn kind(raw: &RawMcpServer, path: &Path, report: &mut Report) {
     }
 }
 
-/// An upstream id out of any text: lower case, other characters become `-`, at most 24, a letter first.
+/// An upstream id out of any text: lower case, other characters become `-`, at most 24, a letter
+/// first.
 pub(crate) fn slug(key: &str) -> String {
     let mut slug = String::new();
     for c in key.chars().flat_map(char::to_lowercase) {
@@ -107,7 +116,10 @@ mod tests {
             ("1password", "s-1password"),
             ("日本", "s"),
             ("", "s"),
-            ("a-very-long-name-of-a-server-for-files", "a-very-long-name-of-a-se"),
+            (
+                "a-very-long-name-of-a-server-for-files",
+                "a-very-long-name-of-a-se",
+            ),
         ];
         for (key, wanted) in table {
             assert_eq!(slug(key), wanted);

@@ -25,10 +25,18 @@ pub(super) struct Beside {
 }
 
 /// The OAuth client of an upstream, if it has one.
-pub(super) fn check(raw: Option<RawOutbound>, beside: Beside, path: &Path, report: &mut Report) -> Option<Box<OAuth>> {
+pub(super) fn check(
+    raw: Option<RawOutbound>,
+    beside: Beside,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Box<OAuth>> {
     let raw = raw?;
     let mode = raw.mode.unwrap_or(RawOutboundMode::None);
-    let is_oauth = matches!(mode, RawOutboundMode::ClientCredentials | RawOutboundMode::TokenExchange);
+    let is_oauth = matches!(
+        mode,
+        RawOutboundMode::ClientCredentials | RawOutboundMode::TokenExchange
+    );
     misplaced(&raw, mode, path, report);
     if mode == RawOutboundMode::Headers && !beside.headers {
         let problem = Problem::error(path.key("mode"), "is `headers`, and there are none");
@@ -40,9 +48,19 @@ pub(super) fn check(raw: Option<RawOutbound>, beside: Beside, path: &Path, repor
     agree(mode, beside, path, report);
     let allow_http = raw.allow_http.unwrap_or(false);
     let authority = authority((raw.issuer, raw.token_endpoint), allow_http, path, report);
-    let client_id = required(raw.client_id.filter(|id| !id.is_empty()), "client_id", path, report);
-    let client_secret = raw.client_secret.filter(|secret| !secret.expose().is_empty());
-    if client_secret.as_ref().is_some_and(|secret| placeholder::is_placeholder(secret.expose())) {
+    let client_id = required(
+        raw.client_id.filter(|id| !id.is_empty()),
+        "client_id",
+        path,
+        report,
+    );
+    let client_secret = raw
+        .client_secret
+        .filter(|secret| !secret.expose().is_empty());
+    if client_secret
+        .as_ref()
+        .is_some_and(|secret| placeholder::is_placeholder(secret.expose()))
+    {
         report.add(placeholder::error(path.key("client_secret")));
     }
     let client_secret = required(client_secret, "client_secret", path, report);
@@ -84,7 +102,10 @@ fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut
         ("step_up", raw.step_up.is_some()),
         ("resource", raw.resource.is_some()),
     ];
-    let exchange = [("audience", raw.audience.is_some()), ("subject_token", raw.subject_token.is_some())];
+    let exchange = [
+        ("audience", raw.audience.is_some()),
+        ("subject_token", raw.subject_token.is_some()),
+    ];
     let (meant, word): (&[&[(&str, bool)]], _) = match mode {
         RawOutboundMode::None => (&[&oauth, &exchange], "none"),
         RawOutboundMode::Headers => (&[&oauth, &exchange], "headers"),
@@ -93,7 +114,10 @@ fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut
     };
     for (key, present) in meant.iter().copied().flatten() {
         if *present {
-            report.add(Problem::error(path.key(key), format!("means nothing with `mode: {word}`")));
+            report.add(Problem::error(
+                path.key(key),
+                format!("means nothing with `mode: {word}`"),
+            ));
         }
     }
 }
@@ -101,15 +125,24 @@ fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut
 /// What must not stand beside tokens.
 fn agree(mode: RawOutboundMode, beside: Beside, path: &Path, report: &mut Report) {
     if beside.authorization {
-        let problem = Problem::error(path.key("mode"), "and `headers.Authorization` both write the same header");
+        let problem = Problem::error(
+            path.key("mode"),
+            "and `headers.Authorization` both write the same header",
+        );
         report.add(problem.hint("remove one of them"));
     }
     if mode == RawOutboundMode::TokenExchange && beside.shared {
-        let problem = Problem::error(path.key("mode"), "is `token_exchange`, and `session: shared` would mix callers");
+        let problem = Problem::error(
+            path.key("mode"),
+            "is `token_exchange`, and `session: shared` would mix callers",
+        );
         report.add(problem.hint("remove `session`"));
     }
     if beside.in_the_clear {
-        let problem = Problem::warning(path.key("mode"), "sends tokens over a connection without encryption");
+        let problem = Problem::warning(
+            path.key("mode"),
+            "sends tokens over a connection without encryption",
+        );
         report.add(problem.hint("give the server an https URL"));
     }
 }
@@ -121,13 +154,15 @@ fn authority(
     report: &mut Report,
 ) -> Option<Authority> {
     match (issuer, endpoint) {
-        (Some(issuer), None) => {
-            url(&issuer, allow_http, &path.key("issuer"), report).then_some(Authority::Issuer(issuer))
-        }
+        (Some(issuer), None) => url(&issuer, allow_http, &path.key("issuer"), report)
+            .then_some(Authority::Issuer(issuer)),
         (None, Some(endpoint)) => url(&endpoint, allow_http, &path.key("token_endpoint"), report)
             .then_some(Authority::TokenEndpoint(endpoint)),
         (Some(_), Some(_)) => {
-            report.add(Problem::error(path.clone(), "has both `issuer` and `token_endpoint`").hint("keep `issuer`"));
+            report.add(
+                Problem::error(path.clone(), "has both `issuer` and `token_endpoint`")
+                    .hint("keep `issuer`"),
+            );
             None
         }
         (None, None) => {
@@ -138,20 +173,34 @@ fn authority(
     }
 }
 
-/// True for `https`, and for `http` on this machine or where that is wanted (R272): secrets go there.
+/// True for `https`, and for `http` on this machine or where that is wanted (R272): secrets go
+/// there.
 fn url(text: &str, allow_http: bool, path: &Path, report: &mut Report) -> bool {
-    let url = text.parse::<http::Uri>().ok().filter(|url| url.host().is_some_and(|host| !host.is_empty()));
+    let url = text
+        .parse::<http::Uri>()
+        .ok()
+        .filter(|url| url.host().is_some_and(|host| !host.is_empty()));
     let Some(url) = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https"))) else {
         // The text may hold a secret from the environment, so it is not repeated.
         report.add(Problem::error(path.clone(), "is no https URL").hint("write https://host"));
         return false;
     };
-    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) || text.contains('#') {
-        report.add(Problem::error(path.clone(), "must have no user, password or fragment"));
+    if url
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+        || text.contains('#')
+    {
+        report.add(Problem::error(
+            path.clone(),
+            "must have no user, password or fragment",
+        ));
         return false;
     }
     if url.scheme_str() == Some("http") && !is_here(&url) && !allow_http {
-        let problem = Problem::error(path.clone(), "is http, and on another machine: secrets go there");
+        let problem = Problem::error(
+            path.clone(),
+            "is http, and on another machine: secrets go there",
+        );
         report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
         return false;
     }
@@ -174,10 +223,16 @@ fn required<T>(value: Option<T>, key: &str, path: &Path, report: &mut Report) ->
 fn scopes(raw: Option<Vec<String>>, path: &Path, report: &mut Report) -> Vec<String> {
     let raw = raw.unwrap_or_default();
     let is_scope = |text: &String| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
     };
     if raw.len() > MOST_SCOPES || !raw.iter().all(is_scope) {
-        report.add(Problem::error(path.clone(), "has a text that is no scope").hint("write one scope an item"));
+        report.add(
+            Problem::error(path.clone(), "has a text that is no scope")
+                .hint("write one scope an item"),
+        );
     }
     raw
 }

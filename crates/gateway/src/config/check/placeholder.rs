@@ -21,29 +21,51 @@ const WORDS: [&str; 12] = [
 ];
 /// Texts that are no secrets as a whole. In a random secret they may stand.
 const WHOLE: [&str; 6] = ["secret", "password", "passwd", "token", "todo", "fixme"];
-/// Ends of the last part of a name that holds a credential: of a header, a variable, or a member of a query.
-const CREDENTIALS: [&str; 8] =
-    ["authorization", "token", "secret", "password", "passwd", "apikey", "cookie", "credentials"];
+/// Ends of the last part of a name that holds a credential: of a header, a variable, or a member of
+/// a query.
+const CREDENTIALS: [&str; 8] = [
+    "authorization",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "apikey",
+    "cookie",
+    "credentials",
+];
 
-/// Whether a text that an issuer or a person made up as a secret is none: too short, too plain, or a known example.
+/// Whether a text that an issuer or a person made up as a secret is none: too short, too plain, or
+/// a known example.
 pub(super) fn is_placeholder(secret: &str) -> bool {
     let mut seen: Vec<u8> = secret.bytes().collect();
     seen.sort_unstable();
     let few = seen.chunk_by(|a, b| a == b).count() < 5;
     let lower = secret.to_ascii_lowercase();
-    few || secret.len() < 8 || is_example(secret) || ["todo", "<", "password"].iter().any(|word| lower.contains(word))
+    few || secret.len() < 8
+        || is_example(secret)
+        || ["todo", "<", "password"]
+            .iter()
+            .any(|word| lower.contains(word))
 }
 
-/// Whether a text is one that examples have in a secret's place. A short text may well be a credential, so its length says nothing.
+/// Whether a text is one that examples have in a secret's place. A short text may well be a
+/// credential, so its length says nothing.
 fn is_example(text: &str) -> bool {
     let lower = text.trim().to_ascii_lowercase();
-    let bare = lower.trim_start_matches(['<', '[', '{', '$']).trim_end_matches(['>', ']', '}']);
+    let bare = lower
+        .trim_start_matches(['<', '[', '{', '$'])
+        .trim_end_matches(['>', ']', '}']);
     let bracketed = lower.starts_with('<') && lower.ends_with('>');
-    let one_letter = lower.len() >= 4 && lower.bytes().all(|byte| Some(byte) == lower.bytes().next());
-    bracketed || one_letter || WHOLE.contains(&bare) || WORDS.iter().any(|word| lower.contains(word))
+    let one_letter =
+        lower.len() >= 4 && lower.bytes().all(|byte| Some(byte) == lower.bytes().next());
+    bracketed
+        || one_letter
+        || WHOLE.contains(&bare)
+        || WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// Complains of a header, variable or query member that by its name holds a credential and by its value none.
+/// Complains of a header, variable or query member that by its name holds a credential and by its
+/// value none.
 pub(super) fn refuse(name: &str, value: &str, path: &Path, report: &mut Report) {
     if holds_credential(name) && shown_by(value).iter().any(|text| is_example(text)) {
         report.add(error(path.clone()));
@@ -62,12 +84,16 @@ pub(super) fn error(path: Path) -> Problem {
         .hint("take the real one from the environment, such as ${TOKEN}")
 }
 
-/// The parts of a header's value that may be a credential: all of it, what follows a scheme, and the password of `Basic`.
+/// The parts of a header's value that may be a credential: all of it, what follows a scheme, and
+/// the password of `Basic`.
 fn shown_by(value: &str) -> Vec<String> {
     let mut parts = vec![value.to_owned()];
     if let Some((scheme, rest)) = value.split_once(' ') {
         parts.push(rest.to_owned());
-        let decoded = BASE64.decode(rest.trim().as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded = BASE64
+            .decode(rest.trim().as_bytes())
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok());
         if let Some((_, password)) = decoded.as_deref().and_then(|pair| pair.split_once(':'))
             && scheme.eq_ignore_ascii_case("Basic")
         {
@@ -105,14 +131,20 @@ mod tests {
             assert!(is_refused(name, &value), "{name}: {value}");
         }
         for (name, value) in [
-            ("Authorization", "Bearer eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl".to_owned()),
+            (
+                "Authorization",
+                "Bearer eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl".to_owned(),
+            ),
             ("Authorization", basic("admin:9c1f-44")),
             ("Authorization", "x".to_owned()),
             ("X-Api-Key", "k3".to_owned()),
             ("X-Team", "example".to_owned()),
             ("TOKEN_KIND", "secret".to_owned()),
             ("PASSWORD_FILE", "/run/example".to_owned()),
-            ("GITHUB_TOKEN", "ghp_16C7e42F292c6912E7710c838347Ae178B4a".to_owned()),
+            (
+                "GITHUB_TOKEN",
+                "ghp_16C7e42F292c6912E7710c838347Ae178B4a".to_owned(),
+            ),
         ] {
             assert!(!is_refused(name, &value), "{name}: {value}");
         }

@@ -1,4 +1,5 @@
-//! `policy:`, common and of endpoints: rules are read and checked with everything else, each file once.
+//! `policy:`, common and of endpoints: rules are read and checked with everything else, each file
+//! once.
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -12,8 +13,13 @@ use super::super::report::{Path, Problem, Report, Severity};
 use super::super::{Config, files};
 use super::{Texts, toolsets};
 
-/// Reads the files that hold rules, also where nothing comes of their rules: so that a repaired one is seen.
-pub(super) fn read<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath, texts: &mut Texts) {
+/// Reads the files that hold rules, also where nothing comes of their rules: so that a repaired one
+/// is seen.
+pub(super) fn read<'a>(
+    all: impl Iterator<Item = &'a RawPolicy>,
+    folder: &FilePath,
+    texts: &mut Texts,
+) {
     for name in all.flat_map(|policy| policy.files.iter().flatten()) {
         text(&folder.join(name), texts);
     }
@@ -21,7 +27,9 @@ pub(super) fn read<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePa
 
 /// What a file says; it is read once.
 pub(super) fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem> {
-    texts.entry(file.to_owned()).or_insert_with(|| files::read(file))
+    texts
+        .entry(file.to_owned())
+        .or_insert_with(|| files::read(file))
 }
 
 /// The rules of one `policy:`, whose files start at the folder and are read into the texts.
@@ -31,18 +39,28 @@ pub(super) fn sheets(
     path: &Path,
     report: &mut Report,
 ) -> Vec<Sheet> {
-    let Some(raw) = OrOff::section(raw) else { return Vec::new() };
+    let Some(raw) = OrOff::section(raw) else {
+        return Vec::new();
+    };
     let files = raw.files.as_deref().unwrap_or_default();
     if raw.inline.is_none() && files.is_empty() && !report.blames(path) {
-        let problem = Problem::error(path.clone(), "has no rules, and without a rule nothing is allowed");
-        report.add(problem.hint("name `files`, write `inline` rules, or write `policy: off` to allow everything"));
+        let problem = Problem::error(
+            path.clone(),
+            "has no rules, and without a rule nothing is allowed",
+        );
+        report.add(problem.hint(
+            "name `files`, write `inline` rules, or write `policy: off` to allow everything",
+        ));
     }
     let mut sheets = Vec::new();
     for (n, name) in files.iter().enumerate() {
         let path = path.key("files").key(n);
         let file = folder.join(name);
         match text(&file, texts) {
-            Err(problem) => report.add(Problem { path, ..problem.clone() }),
+            Err(problem) => report.add(Problem {
+                path,
+                ..problem.clone()
+            }),
             Ok(text) => {
                 let found = Sheet::read(name, text, 1);
                 sheets.extend(take(found, &path, Some(&file), report));
@@ -51,13 +69,20 @@ pub(super) fn sheets(
     }
     if let Some(text) = &raw.inline {
         let path = path.key("inline");
-        // Where the text stands in the file is not known here: its rules are named by their place in it.
-        sheets.extend(take(Sheet::read(&path.to_string(), text, 1), &path, None, report));
+        // Where the text stands in the file is not known here: its rules are named by their place
+        // in it.
+        sheets.extend(take(
+            Sheet::read(&path.to_string(), text, 1),
+            &path,
+            None,
+            report,
+        ));
     }
     sheets
 }
 
-/// What is ruled for one endpoint; whether its tools take scopes is seen when all upstreams are known.
+/// What is ruled for one endpoint; whether its tools take scopes is seen when all upstreams are
+/// known.
 pub(super) fn ruling(
     raw: &RawEndpoint,
     endpoint: &Endpoint,
@@ -65,22 +90,38 @@ pub(super) fn ruling(
     report: &mut Report,
 ) -> Ruling {
     let path = Path::at("endpoints").key(&endpoint.id);
-    let scopes = toolsets::scopes(raw.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
+    let scopes = toolsets::scopes(
+        raw.scopes.as_deref().unwrap_or_default(),
+        &path.key("scopes"),
+        report,
+    );
     let sheets = sheets(raw.policy.as_ref(), files, &path.key("policy"), report);
-    Ruling { endpoint: endpoint.id.clone(), scopes, scoped: false, sheets }
+    Ruling {
+        endpoint: endpoint.id.clone(),
+        scopes,
+        scoped: false,
+        sheets,
+    }
 }
 
-/// The book of the whole config: with the rulings of all files, and one for every endpoint whose tools take scopes.
+/// The book of the whole config: with the rulings of all files, and one for every endpoint whose
+/// tools take scopes.
 pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) -> Arc<Book> {
     let all = config.endpoints.iter().filter_map(|endpoint| {
-        let given = rulings.iter().find(|ruling| ruling.endpoint == endpoint.id).cloned();
+        let given = rulings
+            .iter()
+            .find(|ruling| ruling.endpoint == endpoint.id)
+            .cloned();
         let ruling = given.unwrap_or_else(|| Ruling {
             endpoint: endpoint.id.clone(),
             scopes: Vec::new(),
             scoped: false,
             sheets: Vec::new(),
         });
-        let ruling = Ruling { scoped: is_scoped(config, endpoint), ..ruling };
+        let ruling = Ruling {
+            scoped: is_scoped(config, endpoint),
+            ..ruling
+        };
         (ruling.scoped || !ruling.scopes.is_empty() || !ruling.sheets.is_empty()).then_some(ruling)
     });
     Arc::new(Book::new(common, all.collect()))
@@ -92,9 +133,20 @@ fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
         Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
         Mode::Transparent(one) => one == id,
     };
-    let mut upstreams = config.upstreams.iter().filter(|plan| shows(&plan.settings.id));
-    endpoint.tools.as_ref().is_some_and(|set| !set.scopes.is_empty())
-        || upstreams.any(|plan| plan.rules.tools.iter().any(|(_, tool)| !tool.scopes.is_empty()))
+    let mut upstreams = config
+        .upstreams
+        .iter()
+        .filter(|plan| shows(&plan.settings.id));
+    endpoint
+        .tools
+        .as_ref()
+        .is_some_and(|set| !set.scopes.is_empty())
+        || upstreams.any(|plan| {
+            plan.rules
+                .tools
+                .iter()
+                .any(|(_, tool)| !tool.scopes.is_empty())
+        })
 }
 
 fn take(
@@ -114,13 +166,34 @@ fn take(
 }
 
 fn problem(complaint: Complaint, path: &Path, file: Option<&FilePath>) -> Problem {
-    let Complaint { line, message, hint, harmless } = complaint;
-    let severity = if harmless { Severity::Warning } else { Severity::Error };
-    let problem = Problem { severity, hint, ..Problem::error(path.clone(), "") };
+    let Complaint {
+        line,
+        message,
+        hint,
+        harmless,
+    } = complaint;
+    let severity = if harmless {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let problem = Problem {
+        severity,
+        hint,
+        ..Problem::error(path.clone(), "")
+    };
     match (file, line) {
         // In its own file a complaint has its own line.
-        (Some(file), line) => Problem { file: file.display().to_string(), line, message, ..problem },
-        (None, Some(line)) => Problem { message: format!("line {line} of it: {message}"), ..problem },
+        (Some(file), line) => Problem {
+            file: file.display().to_string(),
+            line,
+            message,
+            ..problem
+        },
+        (None, Some(line)) => Problem {
+            message: format!("line {line} of it: {message}"),
+            ..problem
+        },
         (None, None) => Problem { message, ..problem },
     }
 }

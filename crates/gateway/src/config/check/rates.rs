@@ -6,7 +6,9 @@ use std::sync::Arc;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_policy::limit::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
 
-use super::super::raw::{Frequency, Ordered, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
+use super::super::raw::{
+    Frequency, Ordered, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
+};
 use super::super::report::{Path, Problem, Report};
 use super::super::{Config, UpstreamPlan};
 
@@ -15,35 +17,59 @@ const MOST_A_SECOND: u64 = 1_000_000;
 const WHAT_TO_WRITE: &str = "write { rate: 20/s, burst: 100 } or { daily: 10000 }";
 
 pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
-    let Some(raw) = raw else { return Rates::default() };
+    let Some(raw) = raw else {
+        return Rates::default();
+    };
     let root = Path::at("rates");
     let address = raw.address.and_then(|RawRate { rate, burst }| {
-        let own = RawLimit { rate, burst, daily: None };
+        let own = RawLimit {
+            rate,
+            burst,
+            daily: None,
+        };
         limit("address", own, None, &root.key("address"), report)
     });
-    let principal = raw.principal.and_then(|own| limit("principal", own, None, &root.key("principal"), report));
+    let principal = raw
+        .principal
+        .and_then(|own| limit("principal", own, None, &root.key("principal"), report));
     // What an entry for some does not say, the one for all says.
     let base = raw.principal;
-    let mut named = |section: &str, entries: Option<Ordered<RawLimit>>, base| -> Vec<(String, Limit)> {
-        let one = section.trim_end_matches('s');
-        let entries = entries.unwrap_or_default().0.into_iter();
-        let checked = entries.filter_map(|(name, own)| {
-            let path = root.key(section).key(&name);
-            Some((limit(&format!("{one}:{name}"), own, base, &path, report)?, name))
-        });
-        checked.map(|(limit, name)| (name, limit)).collect()
-    };
+    let mut named =
+        |section: &str, entries: Option<Ordered<RawLimit>>, base| -> Vec<(String, Limit)> {
+            let one = section.trim_end_matches('s');
+            let entries = entries.unwrap_or_default().0.into_iter();
+            let checked = entries.filter_map(|(name, own)| {
+                let path = root.key(section).key(&name);
+                Some((
+                    limit(&format!("{one}:{name}"), own, base, &path, report)?,
+                    name,
+                ))
+            });
+            checked.map(|(limit, name)| (name, limit)).collect()
+        };
     let endpoints = named("endpoints", raw.endpoints, base);
     let groups = named("groups", raw.groups, base);
     let clients = named("clients", raw.clients, base);
     let upstreams = named("upstreams", raw.upstreams, None);
     Rates {
         address,
-        endpoints: endpoints.into_iter().map(|(path, limit)| (EndpointId::new(&path), limit)).collect(),
-        groups: groups.into_iter().map(|(name, limit)| (Arc::from(name), limit)).collect(),
-        clients: clients.into_iter().map(|(id, limit)| (Arc::from(id), limit)).collect(),
+        endpoints: endpoints
+            .into_iter()
+            .map(|(path, limit)| (EndpointId::new(&path), limit))
+            .collect(),
+        groups: groups
+            .into_iter()
+            .map(|(name, limit)| (Arc::from(name), limit))
+            .collect(),
+        clients: clients
+            .into_iter()
+            .map(|(id, limit)| (Arc::from(id), limit))
+            .collect(),
         tools: tools(raw.tools, principal.as_ref(), &root.key("tools"), report),
-        upstreams: upstreams.into_iter().filter_map(|(id, limit)| upstream(&id, limit, &root, report)).collect(),
+        upstreams: upstreams
+            .into_iter()
+            .filter_map(|(id, limit)| upstream(&id, limit, &root, report))
+            .collect(),
         concurrency: concurrency(raw.concurrency, &root.key("concurrency"), report),
         uncounted: match raw.uncounted {
             None | Some(RawUncounted::Allow) => Uncounted::Allowed,
@@ -53,22 +79,39 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
     }
 }
 
-/// What only the whole config shows: limits of what is not there. Teams' files come and go, so it is no error.
+/// What only the whole config shows: limits of what is not there. Teams' files come and go, so it
+/// is no error.
 pub(super) fn whole(config: &Config, report: &mut Report) {
     let root = Path::at("rates");
     for id in config.rates.upstreams.keys() {
-        if !config.upstreams.iter().any(|plan: &UpstreamPlan| plan.settings.id == *id) {
-            report.add(Problem::warning(root.key("upstreams").key(id), "limits nothing: there is no such upstream"));
+        if !config
+            .upstreams
+            .iter()
+            .any(|plan: &UpstreamPlan| plan.settings.id == *id)
+        {
+            report.add(Problem::warning(
+                root.key("upstreams").key(id),
+                "limits nothing: there is no such upstream",
+            ));
         }
     }
     for id in config.rates.endpoints.keys() {
         if !config.endpoints.iter().any(|endpoint| endpoint.id == *id) {
-            report.add(Problem::warning(root.key("endpoints").key(id), "limits nothing: there is no such endpoint"));
+            report.add(Problem::warning(
+                root.key("endpoints").key(id),
+                "limits nothing: there is no such endpoint",
+            ));
         }
     }
 }
 
-fn limit(name: &str, own: RawLimit, base: Option<RawLimit>, path: &Path, report: &mut Report) -> Option<Limit> {
+fn limit(
+    name: &str,
+    own: RawLimit,
+    base: Option<RawLimit>,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Limit> {
     if own.rate.is_none() && own.daily.is_none() {
         if !report.blames(path) {
             report.add(Problem::error(path.clone(), "limits nothing").hint(WHAT_TO_WRITE));
@@ -76,22 +119,38 @@ fn limit(name: &str, own: RawLimit, base: Option<RawLimit>, path: &Path, report:
         return None;
     }
     if own.burst.is_some() && own.rate.is_none() {
-        report.add(Problem::error(path.key("burst"), "means nothing without a rate").hint(WHAT_TO_WRITE));
+        report.add(
+            Problem::error(path.key("burst"), "means nothing without a rate").hint(WHAT_TO_WRITE),
+        );
     }
     if own.daily == Some(0) {
-        report
-            .add(Problem::error(path.key("daily"), "must be at least 1").hint("a policy takes tools away altogether"));
+        report.add(
+            Problem::error(path.key("daily"), "must be at least 1")
+                .hint("a policy takes tools away altogether"),
+        );
     }
     let base = base.unwrap_or_default();
-    let (frequency, burst) = if own.rate.is_some() { (own.rate, own.burst) } else { (base.rate, base.burst) };
+    let (frequency, burst) = if own.rate.is_some() {
+        (own.rate, own.burst)
+    } else {
+        (base.rate, base.burst)
+    };
     let rate = frequency.and_then(|frequency| rate(frequency, burst, path, report));
     Some(Limit::new(name, rate, own.daily.or(base.daily)))
 }
 
-fn rate(frequency: Frequency, burst: Option<u32>, path: &Path, report: &mut Report) -> Option<Rate> {
+fn rate(
+    frequency: Frequency,
+    burst: Option<u32>,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Rate> {
     let Frequency { count, per } = frequency;
     if u64::from(count) > MOST_A_SECOND * per.as_secs() {
-        report.add(Problem::error(path.key("rate"), "is more than 1000000 in a second: that is no limit"));
+        report.add(Problem::error(
+            path.key("rate"),
+            "is more than 1000000 in a second: that is no limit",
+        ));
     }
     let Some(count) = NonZeroU32::new(count) else {
         let problem = Problem::error(path.key("rate"), "must be at least 1");
@@ -99,7 +158,10 @@ fn rate(frequency: Frequency, burst: Option<u32>, path: &Path, report: &mut Repo
         return None;
     };
     let Some(burst) = burst.map_or(Some(count), NonZeroU32::new) else {
-        report.add(Problem::error(path.key("burst"), "must be at least 1: nothing would ever get through"));
+        report.add(Problem::error(
+            path.key("burst"),
+            "must be at least 1: nothing would ever get through",
+        ));
         return None;
     };
     Some(Rate { count, per, burst })
@@ -112,7 +174,9 @@ fn tools(
     report: &mut Report,
 ) -> Vec<ToolLimit> {
     let entries = raw.unwrap_or_default().0.into_iter();
-    entries.filter_map(|(text, raw)| tool(&text, raw, principal, &root.key(&text), report)).collect()
+    entries
+        .filter_map(|(text, raw)| tool(&text, raw, principal, &root.key(&text), report))
+        .collect()
 }
 
 fn tool(
@@ -122,10 +186,17 @@ fn tool(
     path: &Path,
     report: &mut Report,
 ) -> Option<ToolLimit> {
-    let RawToolLimit { rate, burst, daily, cost, shared } = raw;
+    let RawToolLimit {
+        rate,
+        burst,
+        daily,
+        cost,
+        shared,
+    } = raw;
     let pattern = ToolPattern::new(text).map_err(|why| {
         let hint = "write <upstream>/<the tool's own name>, such as files/write_* or */delete_*";
-        report.add(Problem::error(path.clone(), format!("is no pattern of tools: {why}")).hint(hint));
+        report
+            .add(Problem::error(path.clone(), format!("is no pattern of tools: {why}")).hint(hint));
     });
     let cost = NonZeroU32::new(cost.unwrap_or(1));
     if cost.is_none() {
@@ -135,7 +206,10 @@ fn tool(
     if let (Some(cost), Some(most)) = (cost, most)
         && cost > most
     {
-        let problem = Problem::warning(path.key("cost"), format!("is more than a principal's burst ({most})"));
+        let problem = Problem::warning(
+            path.key("cost"),
+            format!("is more than a principal's burst ({most})"),
+        );
         report.add(problem.hint("such a call takes the whole burst"));
     }
     let name = format!("tool:{text}");
@@ -145,14 +219,27 @@ fn tool(
         (None, None, Some(_)) if burst.is_none() => Limit::new(name, None, None),
         _ => limit(&name, own, None, path, report)?,
     };
-    Some(ToolLimit { pattern: pattern.ok()?, limit, cost: cost?, shared: shared.unwrap_or(false) })
+    Some(ToolLimit {
+        pattern: pattern.ok()?,
+        limit,
+        cost: cost?,
+        shared: shared.unwrap_or(false),
+    })
 }
 
-fn upstream(id: &str, limit: Limit, root: &Path, report: &mut Report) -> Option<(UpstreamId, Limit)> {
+fn upstream(
+    id: &str,
+    limit: Limit,
+    root: &Path,
+    report: &mut Report,
+) -> Option<(UpstreamId, Limit)> {
     match UpstreamId::new(id) {
         Ok(id) => Some((id, limit)),
         Err(error) => {
-            report.add(Problem::error(root.key("upstreams").key(id), error.to_string()));
+            report.add(Problem::error(
+                root.key("upstreams").key(id),
+                error.to_string(),
+            ));
             None
         }
     }
@@ -162,7 +249,10 @@ fn concurrency(raw: Option<RawConcurrency>, path: &Path, report: &mut Report) ->
     let usual = Concurrency::default();
     let Some(raw) = raw else { return usual };
     if raw.principal == Some(0) {
-        report.add(Problem::error(path.key("principal"), "must be at least 1: no call would ever get through"));
+        report.add(Problem::error(
+            path.key("principal"),
+            "must be at least 1: no call would ever get through",
+        ));
     }
     Concurrency {
         principal: raw.principal.unwrap_or(usual.principal),

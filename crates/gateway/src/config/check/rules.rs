@@ -12,8 +12,8 @@ use weir_core::upstream::Deadlines;
 use weir_upstream::OwnDeadlines;
 
 use super::super::raw::{
-    Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix, RawResults,
-    RawUpstreamDeadlines, RawValidation, Size,
+    Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix,
+    RawResults, RawUpstreamDeadlines, RawValidation, Size,
 };
 use super::super::report::{Path, Problem, Report};
 
@@ -50,14 +50,33 @@ impl Defaults {
         Self {
             folder: folder.to_owned(),
             one_host: false,
-            auth: raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).is_some_and(|mode| mode != "none"),
-            deadlines: deadlines(of_calls.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
-            own_deadlines: own_deadlines(raw.deadlines, OwnDeadlines::default(), &Path::at("deadlines"), report),
+            auth: raw
+                .auth
+                .as_ref()
+                .and_then(|auth| auth.mode.as_deref())
+                .is_some_and(|mode| mode != "none"),
+            deadlines: deadlines(
+                of_calls.as_ref(),
+                Deadlines::CALL,
+                &Path::at("deadlines"),
+                report,
+            ),
+            own_deadlines: own_deadlines(
+                raw.deadlines,
+                OwnDeadlines::default(),
+                &Path::at("deadlines"),
+                report,
+            ),
             validation: validation(raw.validation.as_ref(), Validation::default()),
             naming,
             raw_naming: raw.naming.clone().unwrap_or_default(),
             prefix,
-            page: page(raw.page.as_ref(), PageSize::default(), &Path::at("page"), report),
+            page: page(
+                raw.page.as_ref(),
+                PageSize::default(),
+                &Path::at("page"),
+                report,
+            ),
             largest_held: raw
                 .limits
                 .as_ref()
@@ -68,12 +87,21 @@ impl Defaults {
 
     /// An endpoint over these upstreams that says nothing of its own.
     pub(super) fn everything(&self, upstreams: Vec<UpstreamId>) -> Mode {
-        Mode::Aggregate { upstreams, naming: self.naming.clone(), prefix: self.prefix }
+        Mode::Aggregate {
+            upstreams,
+            naming: self.naming.clone(),
+            prefix: self.prefix,
+        }
     }
 }
 
 /// Deadlines; what is not said comes from `base`.
-pub(super) fn deadlines(raw: Option<&RawDeadlines>, base: Deadlines, path: &Path, report: &mut Report) -> Deadlines {
+pub(super) fn deadlines(
+    raw: Option<&RawDeadlines>,
+    base: Deadlines,
+    path: &Path,
+    report: &mut Report,
+) -> Deadlines {
     let Some(raw) = raw else { return base };
     let mut time = |time: Option<super::Time>, default, key: &str| {
         if time.is_some_and(|time| time.0.is_zero()) {
@@ -87,7 +115,10 @@ pub(super) fn deadlines(raw: Option<&RawDeadlines>, base: Deadlines, path: &Path
         hard: time(raw.hard, base.hard, "hard"),
     };
     if raw.idle.is_some() && found.idle > found.hard {
-        report.add(Problem::warning(path.key("idle"), "is longer than `hard`, which ends the call first"));
+        report.add(Problem::warning(
+            path.key("idle"),
+            "is longer than `hard`, which ends the call first",
+        ));
     }
     found
 }
@@ -102,9 +133,14 @@ pub(super) fn own_deadlines(
     let Some(raw) = raw else { return base };
     let mut time = |time: Option<super::Time>, default, (key, most): (&str, Duration)| {
         match time {
-            Some(time) if time.0.is_zero() => report.add(Problem::error(path.key(key), "must not be zero")),
+            Some(time) if time.0.is_zero() => {
+                report.add(Problem::error(path.key(key), "must not be zero"))
+            }
             Some(time) if time.0 > most => {
-                let text = format!("must be at most {}s: what it is a part of ends then", most.as_secs());
+                let text = format!(
+                    "must be at most {}s: what it is a part of ends then",
+                    most.as_secs()
+                );
                 report.add(Problem::error(path.key(key), text));
             }
             Some(_) | None => {}
@@ -127,14 +163,25 @@ pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Valid
         Some(RawCheck::Warn) => Check::Warn,
         Some(RawCheck::Enforce) => Check::Enforce,
     };
-    Validation { input: check(raw.input, base.input), output: check(raw.output, base.output) }
+    Validation {
+        input: check(raw.input, base.input),
+        output: check(raw.output, base.output),
+    }
 }
 
 /// The bound of an upstream's results; `None` where it cannot be used.
-pub(super) fn results(raw: RawResults, defaults: &Defaults, path: &Path, report: &mut Report) -> Option<ResultLimit> {
+pub(super) fn results(
+    raw: RawResults,
+    defaults: &Defaults,
+    path: &Path,
+    report: &mut Report,
+) -> Option<ResultLimit> {
     let Some(Size(bytes)) = raw.max else {
         if !report.blames(path) {
-            report.add(Problem::error(path.clone(), "says no `max`").hint("write max: 1MiB, or remove the section"));
+            report.add(
+                Problem::error(path.clone(), "says no `max`")
+                    .hint("write max: 1MiB, or remove the section"),
+            );
         }
         return None;
     };
@@ -144,8 +191,14 @@ pub(super) fn results(raw: RawResults, defaults: &Defaults, path: &Path, report:
         return None;
     }
     if bytes > defaults.largest_held {
-        let text = format!("is more than the {} bytes of a result that can be held", defaults.largest_held);
-        report.add(Problem::error(path, text).hint("write a larger limits.hold_per_call, or a smaller one here"));
+        let text = format!(
+            "is more than the {} bytes of a result that can be held",
+            defaults.largest_held
+        );
+        report.add(
+            Problem::error(path, text)
+                .hint("write a larger limits.hold_per_call, or a smaller one here"),
+        );
         return None;
     }
     let over = match raw.over {
@@ -164,7 +217,11 @@ pub(super) fn naming(
 ) -> Option<(Naming, Prefix)> {
     let none = RawNaming::default();
     let (raw, base) = (raw.unwrap_or(&none), base.unwrap_or(&none));
-    let separator = raw.separator.as_deref().or(base.separator.as_deref()).unwrap_or("__");
+    let separator = raw
+        .separator
+        .as_deref()
+        .or(base.separator.as_deref())
+        .unwrap_or("__");
     let maximum = raw.maximum.or(base.maximum).unwrap_or(64);
     let alphabet = match raw.alphabet.or(base.alphabet) {
         None | Some(RawAlphabet::Strict) => Alphabet::Strict,
@@ -184,13 +241,24 @@ pub(super) fn naming(
 }
 
 /// Pages; what is not said comes from `base`.
-pub(super) fn page(raw: Option<&RawPage>, base: PageSize, path: &Path, report: &mut Report) -> PageSize {
+pub(super) fn page(
+    raw: Option<&RawPage>,
+    base: PageSize,
+    path: &Path,
+    report: &mut Report,
+) -> PageSize {
     let Some(raw) = raw else { return base };
     if raw.items == Some(0) {
-        report.add(Problem::error(path.key("items"), "a page holds at least one item"));
+        report.add(Problem::error(
+            path.key("items"),
+            "a page holds at least one item",
+        ));
     }
     if raw.bytes.is_some_and(|size| size.0 < 1024) {
         report.add(Problem::error(path.key("bytes"), "must be at least 1KiB"));
     }
-    PageSize { items: raw.items.unwrap_or(base.items), bytes: raw.bytes.map_or(base.bytes, |size| size.0) }
+    PageSize {
+        items: raw.items.unwrap_or(base.items),
+        bytes: raw.bytes.map_or(base.bytes, |size| size.0),
+    }
 }

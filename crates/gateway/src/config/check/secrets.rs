@@ -14,7 +14,8 @@ use super::{Part, policy};
 /// The patterns of files, for all upstreams that name one; `None` for one that cannot be used.
 pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<Patterns>>>;
 
-/// The search for secrets in one upstream's calls; `None` where there is none, or its patterns cannot be used. Relative paths start at `folder`.
+/// The search for secrets in one upstream's calls; `None` where there is none, or its patterns
+/// cannot be used. Relative paths start at `folder`.
 pub(super) fn check(
     raw: Option<&OrOff<RawSecrets>>,
     folder: &FilePath,
@@ -32,12 +33,17 @@ pub(super) fn check(
     let Some(name) = &raw.patterns else {
         if !report.blames(path) {
             let problem = Problem::error(path.clone(), "names no file with patterns");
-            report.add(problem.hint("write patterns: secrets.yaml; examples/secrets/tokens.yaml is one to begin with"));
+            report.add(problem.hint(
+                "write patterns: secrets.yaml; examples/secrets/tokens.yaml is one to begin with",
+            ));
         }
         return None;
     };
     if !refuses_arguments && answers.is_none() {
-        let problem = Problem::warning(path.clone(), "neither arguments nor results are searched for secrets");
+        let problem = Problem::warning(
+            path.clone(),
+            "neither arguments nor results are searched for secrets",
+        );
         report.add(problem.hint("write arguments: refuse, or results: mask"));
     }
     let file = folder.join(name);
@@ -48,21 +54,37 @@ pub(super) fn check(
             let read = match policy::text(&file, &mut part.files) {
                 Ok(text) => patterns(text, &file, &path, report),
                 Err(problem) => {
-                    report.add(Problem { path, ..problem.clone() });
+                    report.add(Problem {
+                        path,
+                        ..problem.clone()
+                    });
                     None
                 }
             };
             part.patterns.entry(file).or_insert(read).clone()
         }
     };
-    Some(Arc::new(Secrets { patterns: patterns?, refuses_arguments, answers }))
+    Some(Arc::new(Secrets {
+        patterns: patterns?,
+        refuses_arguments,
+        answers,
+    }))
 }
 
 /// Compiles the patterns of a file: a map of names and regular expressions.
-fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Option<Arc<Patterns>> {
+fn patterns(
+    text: &str,
+    file: &FilePath,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Arc<Patterns>> {
     let mut wrong = |line: Option<u32>, message: String| {
         let problem = Problem::error(path.clone(), message);
-        report.add(Problem { file: file.display().to_string(), line, ..problem });
+        report.add(Problem {
+            file: file.display().to_string(),
+            line,
+            ..problem
+        });
     };
     let tree = match Node::parse(text) {
         Ok(tree) => tree,
@@ -72,7 +94,13 @@ fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Op
         }
     };
     let Value::Map(entries) = &tree.value else {
-        wrong(Some(tree.line), format!("expected names with regular expressions, found {}", tree.kind()));
+        wrong(
+            Some(tree.line),
+            format!(
+                "expected names with regular expressions, found {}",
+                tree.kind()
+            ),
+        );
         return None;
     };
     if entries.is_empty() {
@@ -85,10 +113,19 @@ fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Op
         match &node.value {
             Value::Text(regex) => {
                 lines.insert(name.clone(), node.line);
-                all.push(Pattern { name: name.clone(), regex: regex.text.clone() });
+                all.push(Pattern {
+                    name: name.clone(),
+                    regex: regex.text.clone(),
+                });
             }
             _ => {
-                wrong(Some(node.line), format!("`{name}` must be a regular expression, and is {}", node.kind()));
+                wrong(
+                    Some(node.line),
+                    format!(
+                        "`{name}` must be a regular expression, and is {}",
+                        node.kind()
+                    ),
+                );
                 is_good = false;
             }
         }
@@ -99,7 +136,10 @@ fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Op
             Err(error) => error,
         };
         is_good = false;
-        wrong(error.name().and_then(|name| lines.get(name)).copied(), error.to_string());
+        wrong(
+            error.name().and_then(|name| lines.get(name)).copied(),
+            error.to_string(),
+        );
         // The others may be wrong, too.
         let before = all.len();
         all.retain(|pattern| Some(pattern.name.as_str()) != error.name());

@@ -10,7 +10,9 @@ use weir_core::names::EndpointId;
 use weir_core::toolset::Pattern;
 
 use super::super::UpstreamPlan;
-use super::super::raw::{OrOff, Ordered, RawConsent, RawEndpoint, RawOutbound, RawTeam, RawTeamFile};
+use super::super::raw::{
+    OrOff, Ordered, RawConsent, RawEndpoint, RawOutbound, RawTeam, RawTeamFile,
+};
 use super::super::report::{Path, Problem, Report};
 use super::mcp_servers::slug;
 use super::rules::Defaults;
@@ -37,8 +39,14 @@ pub(crate) struct TeamGrant {
 }
 
 /// Checks `teams`.
-pub(super) fn check(raw: Option<Ordered<RawTeam>>, include: bool, report: &mut Report) -> TeamGrants {
-    let Some(raw) = raw else { return TeamGrants::default() };
+pub(super) fn check(
+    raw: Option<Ordered<RawTeam>>,
+    include: bool,
+    report: &mut Report,
+) -> TeamGrants {
+    let Some(raw) = raw else {
+        return TeamGrants::default();
+    };
     if !include && !report.blames(&Path::at("include")) {
         let problem = Problem::error(Path::at("teams"), "means nothing without `include`");
         report.add(problem.hint("write include: teams, and put the teams' files into that folder"));
@@ -53,7 +61,9 @@ pub(super) fn check(raw: Option<Ordered<RawTeam>>, include: bool, report: &mut R
 fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamGrant {
     if team.is_empty() || team.contains('/') {
         let problem = Problem::error(path.clone(), "is no file name");
-        report.add(problem.hint("write the file's name without its extension: `red` for teams/red.yaml"));
+        report.add(
+            problem.hint("write the file's name without its extension: `red` for teams/red.yaml"),
+        );
     }
     let ids = match &raw.ids {
         Some(ids) => patterns(Some(ids), &path.key("ids"), &UPSTREAM, report),
@@ -65,15 +75,25 @@ fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamG
         env: patterns(raw.env.as_deref(), &path.key("env"), &VARIABLE, report),
         commands: raw.commands == Some(RawConsent::Yes),
         hosts: hosts(raw.hosts.as_deref(), &path.key("hosts"), report),
-        authorization_servers: hosts(raw.authorization_servers.as_deref(), &path.key("authorization_servers"), report),
+        authorization_servers: hosts(
+            raw.authorization_servers.as_deref(),
+            &path.key("authorization_servers"),
+            report,
+        ),
         paths: patterns(raw.paths.as_deref(), &path.key("paths"), &ENDPOINT, report),
-        upstreams: patterns(raw.upstreams.as_deref(), &path.key("upstreams"), &UPSTREAM, report),
+        upstreams: patterns(
+            raw.upstreams.as_deref(),
+            &path.key("upstreams"),
+            &UPSTREAM,
+            report,
+        ),
         files: patterns(raw.files.as_deref(), &path.key("files"), &FILE, report),
         trust: raw.trust == Some(RawConsent::Yes),
     }
 }
 
-/// The ids that a team's upstreams may have where nothing is said of them: nobody else gives these to its own.
+/// The ids that a team's upstreams may have where nothing is said of them: nobody else gives these
+/// to its own.
 fn own_names(team: &str) -> Vec<Pattern> {
     let name = slug(team);
     vec![Pattern::new(&name), Pattern::new(&format!("{name}-*"))]
@@ -87,7 +107,10 @@ struct Syntax {
 }
 
 const VARIABLE: Syntax = Syntax {
-    is_legal: |text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_*?".contains(&byte)),
+    is_legal: |text| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_*?".contains(&byte))
+    },
     kind: "name of an environment variable",
     hint: "write RED_TOKEN, or RED_* for all that begin so",
 };
@@ -97,7 +120,10 @@ const ENDPOINT: Syntax = Syntax {
     hint: "write /mcp/red, or /mcp/red/* for all below it",
 };
 const UPSTREAM: Syntax = Syntax {
-    is_legal: |text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-*?".contains(&byte)),
+    is_legal: |text| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-*?".contains(&byte))
+    },
     kind: "id of an upstream",
     hint: "write search, or shared-* for all that begin so",
 };
@@ -107,11 +133,18 @@ const FILE: Syntax = Syntax {
     hint: "write teams/red/* for the files of a folder beside the config",
 };
 
-fn patterns(raw: Option<&[String]>, path: &Path, syntax: &Syntax, report: &mut Report) -> Vec<Pattern> {
+fn patterns(
+    raw: Option<&[String]>,
+    path: &Path,
+    syntax: &Syntax,
+    report: &mut Report,
+) -> Vec<Pattern> {
     let mut patterns = Vec::new();
     for (n, text) in raw.unwrap_or_default().iter().enumerate() {
         if text.is_empty() || !(syntax.is_legal)(text) {
-            report.add(Problem::error(path.key(n), format!("is no {}", syntax.kind)).hint(syntax.hint));
+            report.add(
+                Problem::error(path.key(n), format!("is no {}", syntax.kind)).hint(syntax.hint),
+            );
         } else {
             patterns.push(Pattern::new(text));
         }
@@ -140,17 +173,34 @@ impl TeamGrants {
         let named = team.and_then(|team| self.0.get(team)).cloned();
         named.unwrap_or_else(|| {
             let team = team.unwrap_or("NAME").to_owned();
-            TeamGrant { ids: own_names(&team), team, ..TeamGrant::default() }
+            TeamGrant {
+                ids: own_names(&team),
+                team,
+                ..TeamGrant::default()
+            }
         })
     }
 
     /// Warns of rights that no file has: probably a name is misspelt.
-    pub(crate) fn warn_of_missing<'a>(&self, files: impl Iterator<Item = &'a std::path::PathBuf>, report: &mut Report) {
-        let files: Vec<&str> = files.filter_map(|file| file.file_stem()?.to_str()).collect();
-        let mut missing: Vec<&String> = self.0.keys().filter(|team| !files.contains(&team.as_str())).collect();
+    pub(crate) fn warn_of_missing<'a>(
+        &self,
+        files: impl Iterator<Item = &'a std::path::PathBuf>,
+        report: &mut Report,
+    ) {
+        let files: Vec<&str> = files
+            .filter_map(|file| file.file_stem()?.to_str())
+            .collect();
+        let mut missing: Vec<&String> = self
+            .0
+            .keys()
+            .filter(|team| !files.contains(&team.as_str()))
+            .collect();
         missing.sort_unstable();
         for team in missing {
-            report.add(Problem::warning(Path::at("teams").key(team), "there is no file of this name in `include`"));
+            report.add(Problem::warning(
+                Path::at("teams").key(team),
+                "there is no file of this name in `include`",
+            ));
         }
     }
 }
@@ -181,25 +231,46 @@ impl TeamGrant {
     }
 
     fn refused(&self, path: Path, problem: &str, right: &str) -> Problem {
-        Problem::error(path, format!("{problem}, which the main file does not grant to this one"))
-            .hint(format!("see {} in the main file", self.place(right)))
+        Problem::error(
+            path,
+            format!("{problem}, which the main file does not grant to this one"),
+        )
+        .hint(format!("see {} in the main file", self.place(right)))
     }
 }
 
 /// Holds a team's file against its rights. `standing`: the parts of the files read before.
-pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, standing: &Part, report: &mut Report) {
+pub(super) fn judge(
+    raw: &RawTeamFile,
+    grant: &TeamGrant,
+    defaults: &Defaults,
+    standing: &Part,
+    report: &mut Report,
+) {
     for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
         let path = Path::at("upstreams").key(id);
         named(grant, id, &path, report);
-        reached(grant, (upstream.command.as_ref(), upstream.url.as_ref()), &path, report);
+        reached(
+            grant,
+            (upstream.command.as_ref(), upstream.url.as_ref()),
+            &path,
+            report,
+        );
         if let Some(auth) = &upstream.auth {
             authorized(grant, auth, &path.key("auth"), report);
         }
         if let Some(file) = &upstream.ca_file {
             opened(grant, file, (&defaults.folder, path.key("ca_file")), report);
         }
-        if let Some(file) = OrOff::section(upstream.secrets.as_ref()).and_then(|secrets| secrets.patterns.as_ref()) {
-            opened(grant, file, (&defaults.folder, path.key("secrets").key("patterns")), report);
+        if let Some(file) =
+            OrOff::section(upstream.secrets.as_ref()).and_then(|secrets| secrets.patterns.as_ref())
+        {
+            opened(
+                grant,
+                file,
+                (&defaults.folder, path.key("secrets").key("patterns")),
+                report,
+            );
         }
         if upstream.trust.is_some() && !grant.trust {
             report.add(grant.refused(path.key("trust"), "is about what rules believe", "trust"));
@@ -208,7 +279,12 @@ pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, s
     for (id, server) in raw.mcp_servers.iter().flat_map(|servers| &servers.0) {
         let path = Path::at("mcpServers").key(id);
         named(grant, &slug(id), &path, report);
-        reached(grant, (server.command.as_ref(), server.url.as_ref()), &path, report);
+        reached(
+            grant,
+            (server.command.as_ref(), server.url.as_ref()),
+            &path,
+            report,
+        );
     }
     let own = own_ids(raw);
     for (text, endpoint) in raw.endpoints.iter().flat_map(|endpoints| &endpoints.0) {
@@ -217,7 +293,11 @@ pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, s
             report.add(grant.refused(path.clone(), "is a path", "paths"));
         }
         let foreign = |id: &str| {
-            !own.iter().any(|own| own == id) && standing.upstreams.iter().any(|plan| plan.settings.id.as_str() == id)
+            !own.iter().any(|own| own == id)
+                && standing
+                    .upstreams
+                    .iter()
+                    .any(|plan| plan.settings.id.as_str() == id)
         };
         shown(grant, endpoint, foreign, (&defaults.folder, &path), report);
     }
@@ -225,8 +305,16 @@ pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, s
 
 /// The ids of the upstreams that a file brings.
 fn own_ids(raw: &RawTeamFile) -> Vec<String> {
-    let upstreams = raw.upstreams.iter().flat_map(|upstreams| &upstreams.0).map(|(id, _)| id.clone());
-    let servers = raw.mcp_servers.iter().flat_map(|servers| &servers.0).map(|(key, _)| slug(key));
+    let upstreams = raw
+        .upstreams
+        .iter()
+        .flat_map(|upstreams| &upstreams.0)
+        .map(|(id, _)| id.clone());
+    let servers = raw
+        .mcp_servers
+        .iter()
+        .flat_map(|servers| &servers.0)
+        .map(|(key, _)| slug(key));
     upstreams.chain(servers).collect()
 }
 
@@ -234,36 +322,64 @@ fn own_ids(raw: &RawTeamFile) -> Vec<String> {
 fn named(grant: &TeamGrant, id: &str, path: &Path, report: &mut Report) {
     if !fits(&grant.ids, id) {
         let names: Vec<&str> = grant.ids.iter().map(Pattern::as_str).collect();
-        let hint =
-            format!("write an id that fits {}, or see {} in the main file", names.join(" or "), grant.place("ids"));
+        let hint = format!(
+            "write an id that fits {}, or see {} in the main file",
+            names.join(" or "),
+            grant.place("ids")
+        );
         let problem = format!("has the id `{id}`, which the main file does not grant to this one");
         report.add(Problem::error(path.clone(), problem).hint(hint));
     }
 }
 
 /// The program or host behind an upstream.
-fn reached(grant: &TeamGrant, (command, url): (Option<&String>, Option<&String>), path: &Path, report: &mut Report) {
+fn reached(
+    grant: &TeamGrant,
+    (command, url): (Option<&String>, Option<&String>),
+    path: &Path,
+    report: &mut Report,
+) {
     if command.is_some() && !grant.commands {
         report.add(grant.refused(path.key("command"), "starts a program", "commands"));
     }
     if let Some(url) = url {
-        dialled(grant, (&grant.hosts, "hosts"), url, (path.key("url"), report));
+        dialled(
+            grant,
+            (&grant.hosts, "hosts"),
+            url,
+            (path.key("url"), report),
+        );
     }
 }
 
-/// The authorization servers of an upstream: its client secret goes there, and with an exchange the tokens of callers.
+/// The authorization servers of an upstream: its client secret goes there, and with an exchange the
+/// tokens of callers.
 fn authorized(grant: &TeamGrant, auth: &RawOutbound, path: &Path, report: &mut Report) {
-    for (key, url) in [("issuer", &auth.issuer), ("token_endpoint", &auth.token_endpoint)] {
+    for (key, url) in [
+        ("issuer", &auth.issuer),
+        ("token_endpoint", &auth.token_endpoint),
+    ] {
         if let Some(url) = url {
-            let right = (grant.authorization_servers.as_slice(), "authorization_servers");
+            let right = (
+                grant.authorization_servers.as_slice(),
+                "authorization_servers",
+            );
             dialled(grant, right, url, (path.key(key), report));
         }
     }
 }
 
-/// A URL's host against the granted ones. A text that is no URL is refused by the checks of its key.
-fn dialled(grant: &TeamGrant, right: (&[HostPattern], &str), url: &str, (path, report): (Path, &mut Report)) {
-    let Ok(url) = url.parse::<http::Uri>() else { return };
+/// A URL's host against the granted ones. A text that is no URL is refused by the checks of its
+/// key.
+fn dialled(
+    grant: &TeamGrant,
+    right: (&[HostPattern], &str),
+    url: &str,
+    (path, report): (Path, &mut Report),
+) {
+    let Ok(url) = url.parse::<http::Uri>() else {
+        return;
+    };
     if url.host().is_some() && !right.0.iter().any(|host| host.fits(&url)) {
         report.add(grant.refused(path, "leads to a host", right.1));
     }
@@ -277,36 +393,58 @@ fn shown(
     (folder, path): (&FilePath, &Path),
     report: &mut Report,
 ) {
-    let one = endpoint.upstream.iter().map(|id| (path.key("upstream"), id));
+    let one = endpoint
+        .upstream
+        .iter()
+        .map(|id| (path.key("upstream"), id));
     let listed = endpoint.upstreams.iter().flatten().enumerate();
     for (path, id) in one.chain(listed.map(|(n, id)| (path.key("upstreams").key(n), id))) {
         if foreign(id) && !fits(&grant.upstreams, id) {
             report.add(grant.refused(path, "shows an upstream of another file", "upstreams"));
         }
     }
-    let annotations = endpoint.tools.as_ref().and_then(|tools| tools.annotations.as_ref());
+    let annotations = endpoint
+        .tools
+        .as_ref()
+        .and_then(|tools| tools.annotations.as_ref());
     if annotations.is_some() && !grant.trust {
         let path = path.key("tools").key("annotations");
         report.add(grant.refused(path, "is about what rules believe", "trust"));
     }
-    let files = OrOff::section(endpoint.policy.as_ref()).into_iter().flat_map(|policy| policy.files.iter().flatten());
+    let files = OrOff::section(endpoint.policy.as_ref())
+        .into_iter()
+        .flat_map(|policy| policy.files.iter().flatten());
     for (n, file) in files.enumerate() {
-        opened(grant, file, (folder, path.key("policy").key("files").key(n)), report);
+        opened(
+            grant,
+            file,
+            (folder, path.key("policy").key("files").key(n)),
+            report,
+        );
     }
 }
 
-/// A file that weir would read for the team: a plain file, under a granted name, that does not link out of its folder.
+/// A file that weir would read for the team: a plain file, under a granted name, that does not link
+/// out of its folder.
 fn opened(grant: &TeamGrant, name: &str, (folder, path): (&FilePath, Path), report: &mut Report) {
     if has_parent(FilePath::new(name)) || !fits(&grant.files, name) {
         report.add(grant.refused(path, "names a file", "files"));
         return;
     }
     let file = folder.join(name);
-    let within =
-        |file: &FilePath| Some(std::fs::canonicalize(file).ok()?.starts_with(file.parent()?.canonicalize().ok()?));
+    let within = |file: &FilePath| {
+        Some(
+            std::fs::canonicalize(file)
+                .ok()?
+                .starts_with(file.parent()?.canonicalize().ok()?),
+        )
+    };
     // A file that is missing is complained of when it is read.
     if file.exists() && (within(&file) != Some(true) || !file.is_file()) {
-        report.add(Problem::error(path, "is no plain file in its folder").hint("put the file itself there"));
+        report.add(
+            Problem::error(path, "is no plain file in its folder")
+                .hint("put the file itself there"),
+        );
     }
 }
 
@@ -315,25 +453,40 @@ fn has_parent(file: &FilePath) -> bool {
     file.components().any(|part| part == Component::ParentDir)
 }
 
-/// Adds the upstreams of a file that names no endpoints to the default ones, as far as their paths are granted.
+/// Adds the upstreams of a file that names no endpoints to the default ones, as far as their paths
+/// are granted.
 pub(crate) fn show_by_default(main: &mut Main, added: &[UpstreamPlan], grant: &TeamGrant) {
     let (endpoints, defaults) = (&mut main.config.endpoints, &main.defaults);
     for id in added.iter().map(|plan| &plan.settings.id) {
-        let everything = endpoints.iter_mut().find(|endpoint| endpoint.id.as_str() == EVERYTHING);
+        let everything = endpoints
+            .iter_mut()
+            .find(|endpoint| endpoint.id.as_str() == EVERYTHING);
         match everything.map(|endpoint| &mut endpoint.mode) {
-            Some(Mode::Aggregate { upstreams, .. }) if main.has_default_endpoint && fits(&grant.paths, EVERYTHING) => {
+            Some(Mode::Aggregate { upstreams, .. })
+                if main.has_default_endpoint && fits(&grant.paths, EVERYTHING) =>
+            {
                 upstreams.push(id.clone());
             }
             None if fits(&grant.paths, EVERYTHING) => {
-                endpoints.push(default_endpoint(EVERYTHING, defaults.everything(vec![id.clone()]), defaults));
+                endpoints.push(default_endpoint(
+                    EVERYTHING,
+                    defaults.everything(vec![id.clone()]),
+                    defaults,
+                ));
                 main.has_default_endpoint = true;
             }
             _ => {}
         }
         let alone = format!("{EVERYTHING}/{id}");
-        let taken = endpoints.iter().any(|endpoint| endpoint.id == EndpointId::new(&alone));
+        let taken = endpoints
+            .iter()
+            .any(|endpoint| endpoint.id == EndpointId::new(&alone));
         if !taken && fits(&grant.paths, &alone) {
-            endpoints.push(default_endpoint(&alone, Mode::Transparent(id.clone()), defaults));
+            endpoints.push(default_endpoint(
+                &alone,
+                Mode::Transparent(id.clone()),
+                defaults,
+            ));
         }
     }
 }

@@ -35,23 +35,42 @@ pub(super) fn check(
     report: &mut Report,
 ) -> TelemetryPlan {
     let at = Path::at("telemetry");
-    let RawTelemetry { metrics, traces, otlp } = raw.unwrap_or_default();
+    let RawTelemetry {
+        metrics,
+        traces,
+        otlp,
+    } = raw.unwrap_or_default();
     let metrics = metrics.unwrap_or_default();
     let names = metrics.max_names.unwrap_or(NAMES);
     if names > MOST_NAMES {
-        report.add(Problem::error(at.key("metrics").key("max_names"), "must be at most 100000"));
+        report.add(Problem::error(
+            at.key("metrics").key("max_names"),
+            "must be at most 100000",
+        ));
     }
     let traces = traces.unwrap_or_default();
-    if traces.sample.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+    if traces
+        .sample
+        .is_some_and(|share| !(0.0..=1.0).contains(&share))
+    {
         let problem = Problem::error(at.key("traces").key("sample"), "must be from 0 to 1");
         report.add(problem.hint("write 0.01 for one of a hundred requests"));
     }
     let fallback = TelemetryPlan::SAMPLING;
-    let ratio = traces.sample.or_else(|| sampler(environment)).unwrap_or(fallback.ratio);
-    let sampling = Sampling { ratio, by_clients: traces.by_clients.unwrap_or(fallback.by_clients) };
+    let ratio = traces
+        .sample
+        .or_else(|| sampler(environment))
+        .unwrap_or(fallback.ratio);
+    let sampling = Sampling {
+        ratio,
+        by_clients: traces.by_clients.unwrap_or(fallback.by_clients),
+    };
     let (raw, at) = match otlp {
         Some(raw) => (Some(raw), at.key("otlp")),
-        None => (of_environment(environment), Path::at("OTEL_EXPORTER_OTLP_ENDPOINT")),
+        None => (
+            of_environment(environment),
+            Path::at("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ),
     };
     TelemetryPlan {
         measured: metrics.enabled.unwrap_or(true),
@@ -61,8 +80,20 @@ pub(super) fn check(
     }
 }
 
-fn push(raw: RawPush, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<OtlpPlan> {
-    let RawPush { endpoint, protocol, headers, ca_file, interval, timeout } = raw;
+fn push(
+    raw: RawPush,
+    folder: &std::path::Path,
+    at: &Path,
+    report: &mut Report,
+) -> Option<OtlpPlan> {
+    let RawPush {
+        endpoint,
+        protocol,
+        headers,
+        ca_file,
+        interval,
+        timeout,
+    } = raw;
     for (key, time) in [("interval", interval), ("timeout", timeout)] {
         if time.is_some_and(|Time(time)| time.is_zero()) {
             report.add(Problem::error(at.key(key), "must not be zero"));
@@ -70,22 +101,38 @@ fn push(raw: RawPush, folder: &std::path::Path, at: &Path, report: &mut Report) 
     }
     if endpoint.is_none() {
         if !report.blames(at) {
-            report.add(Problem::error(at.key("endpoint"), "is missing").hint("write http://127.0.0.1:4318"));
+            report.add(
+                Problem::error(at.key("endpoint"), "is missing")
+                    .hint("write http://127.0.0.1:4318"),
+            );
         }
         return None;
     }
     // The text may hold a secret from the environment, so it is not repeated.
-    let usable = endpoint.as_deref().and_then(|text| text.parse::<Uri>().ok()).is_some_and(|url| {
-        let authority = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
-        authority && matches!(url.scheme_str(), Some("http" | "https"))
-    });
+    let usable = endpoint
+        .as_deref()
+        .and_then(|text| text.parse::<Uri>().ok())
+        .is_some_and(|url| {
+            let authority = url
+                .authority()
+                .is_some_and(|authority| !authority.as_str().contains('@'));
+            authority && matches!(url.scheme_str(), Some("http" | "https"))
+        });
     if !usable {
-        let problem = Problem::error(at.key("endpoint"), "is no http or https URL, or has a user or password in it");
+        let problem = Problem::error(
+            at.key("endpoint"),
+            "is no http or https URL, or has a user or password in it",
+        );
         report.add(problem.hint("write http://127.0.0.1:4318, and credentials in `headers`"));
         return None;
     }
     let grpc = matches!(protocol, Some(RawPushProtocol::Grpc));
-    let place = RawUpstream { url: endpoint, headers, ca_file, ..RawUpstream::default() };
+    let place = RawUpstream {
+        url: endpoint,
+        headers,
+        ca_file,
+        ..RawUpstream::default()
+    };
     let mut settings = upstreams::http(place, folder, at, report)?;
     // gRPC is HTTP/2; over TLS that is agreed on by itself.
     settings.h2c = grpc && settings.url.scheme_str() == Some("http");
@@ -105,20 +152,32 @@ fn below(settings: &HttpSettings, path: &str) -> HttpSettings {
     let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
     parts.path_and_query = PathAndQuery::try_from(full).ok();
     let url = Uri::from_parts(parts).unwrap_or_else(|_| settings.url.clone());
-    HttpSettings { url, ..settings.clone() }
+    HttpSettings {
+        url,
+        ..settings.clone()
+    }
 }
 
-/// What the standard variables say (OpenTelemetry specification, OTLP exporter). Those of single signals are not looked at.
+/// What the standard variables say (OpenTelemetry specification, OTLP exporter). Those of single
+/// signals are not looked at.
 fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     let said = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
     if said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
         return None;
     }
     let endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT")?;
-    let millis = |name| Some(Time(Duration::from_millis(said(name)?.trim().parse().ok()?)));
+    let millis = |name| {
+        Some(Time(Duration::from_millis(
+            said(name)?.trim().parse().ok()?,
+        )))
+    };
     let headers = said("OTEL_EXPORTER_OTLP_HEADERS").map(|text| {
         let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-        Ordered(pairs.map(|(name, value)| (name.trim().to_owned(), Secret::from(decoded(value.trim())))).collect())
+        Ordered(
+            pairs
+                .map(|(name, value)| (name.trim().to_owned(), Secret::from(decoded(value.trim()))))
+                .collect(),
+        )
     });
     Some(RawPush {
         endpoint: Some(endpoint),
@@ -133,12 +192,16 @@ fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     })
 }
 
-/// A value of the variable of headers, in which bytes may stand as `%20`. What is no such byte stays as it is.
+/// A value of the variable of headers, in which bytes may stand as `%20`. What is no such byte
+/// stays as it is.
 fn decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             Some(byte) => {
                 out.push(byte);
@@ -156,7 +219,11 @@ fn decoded(text: &str) -> String {
 /// The share that the standard variables give.
 fn sampler(environment: Environment<'_>) -> Option<f64> {
     let share = || {
-        environment("OTEL_TRACES_SAMPLER_ARG")?.trim().parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share))
+        environment("OTEL_TRACES_SAMPLER_ARG")?
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|share| (0.0..=1.0).contains(share))
     };
     match environment("OTEL_TRACES_SAMPLER")?.trim() {
         "always_on" | "parentbased_always_on" => Some(1.0),
@@ -172,9 +239,12 @@ mod tests {
 
     #[test]
     fn header_values_of_the_environment_are_decoded() {
-        for (given, expected) in
-            [("Basic%20YTpi", "Basic YTpi"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("a%2Cb", "a,b")]
-        {
+        for (given, expected) in [
+            ("Basic%20YTpi", "Basic YTpi"),
+            ("100%", "100%"),
+            ("%zz%4", "%zz%4"),
+            ("a%2Cb", "a,b"),
+        ] {
             assert_eq!(decoded(given), expected);
         }
     }

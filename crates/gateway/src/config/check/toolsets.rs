@@ -39,11 +39,20 @@ pub(super) fn check(
 pub(super) fn scopes(raw: &[String], path: &Path, report: &mut Report) -> Vec<Arc<str>> {
     let mut scopes: Vec<Arc<str>> = Vec::new();
     for (n, text) in raw.iter().enumerate() {
-        let legal = !text.is_empty() && text.bytes().all(|b| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e));
+        let legal = !text.is_empty()
+            && text
+                .bytes()
+                .all(|b| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e));
         if !legal {
-            report.add(Problem::error(path.key(n), "is no scope").hint("visible ASCII without spaces, quotes and \\"));
+            report.add(
+                Problem::error(path.key(n), "is no scope")
+                    .hint("visible ASCII without spaces, quotes and \\"),
+            );
         } else if text.contains('*') {
-            let problem = Problem::error(path.key(n), "has a `*`, and scopes stand for themselves only");
+            let problem = Problem::error(
+                path.key(n),
+                "has a `*`, and scopes stand for themselves only",
+            );
             report.add(problem.hint("name each scope"));
         } else {
             scopes.push(text.as_str().into());
@@ -57,7 +66,10 @@ pub(super) fn scopes(raw: &[String], path: &Path, report: &mut Report) -> Vec<Ar
 fn patterns(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<Pattern> {
     let raw = raw.unwrap_or_default();
     bound(raw.len(), path, report);
-    raw.iter().enumerate().filter_map(|(n, text)| pattern(text, &path.key(n), report)).collect()
+    raw.iter()
+        .enumerate()
+        .filter_map(|(n, text)| pattern(text, &path.key(n), report))
+        .collect()
 }
 
 fn pattern(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
@@ -71,7 +83,9 @@ fn pattern(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
 fn name(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
     let pattern = pattern(text, path, report)?;
     if !pattern.is_plain() {
-        report.add(Problem::error(path.clone(), "has to be one name").hint("`*` and `?` are for several"));
+        report.add(
+            Problem::error(path.clone(), "has to be one name").hint("`*` and `?` are for several"),
+        );
         return None;
     }
     Some(pattern)
@@ -87,9 +101,15 @@ fn aliases(
     for (tool, alias) in plain(raw, path, report) {
         let path = path.key(tool.as_str());
         if !naming.accepts_bare(&alias) {
-            report.add(Problem::error(path, format!("`{alias}` is no name that `naming` allows")));
+            report.add(Problem::error(
+                path,
+                format!("`{alias}` is no name that `naming` allows"),
+            ));
         } else if let Some((other, _)) = aliases.iter().find(|(_, taken)| *taken == alias) {
-            report.add(Problem::error(path, format!("`{alias}` is the alias of `{}` already", other.as_str())));
+            report.add(Problem::error(
+                path,
+                format!("`{alias}` is the alias of `{}` already", other.as_str()),
+            ));
         } else {
             aliases.push((tool, alias));
         }
@@ -97,14 +117,24 @@ fn aliases(
     aliases
 }
 
-fn plain(raw: Option<&Ordered<String>>, path: &Path, report: &mut Report) -> Vec<(Pattern, Arc<str>)> {
+fn plain(
+    raw: Option<&Ordered<String>>,
+    path: &Path,
+    report: &mut Report,
+) -> Vec<(Pattern, Arc<str>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
-    let one = |(tool, text): &(String, String)| Some((name(tool, &path.key(tool), report)?, text.as_str().into()));
+    let one = |(tool, text): &(String, String)| {
+        Some((name(tool, &path.key(tool), report)?, text.as_str().into()))
+    };
     entries.iter().filter_map(one).collect()
 }
 
-fn hints(raw: Option<&Ordered<RawHints>>, path: &Path, report: &mut Report) -> Vec<(Pattern, Hints)> {
+fn hints(
+    raw: Option<&Ordered<RawHints>>,
+    path: &Path,
+    report: &mut Report,
+) -> Vec<(Pattern, Hints)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
     let one = |(tool, raw): &(String, RawHints)| {
@@ -119,7 +149,11 @@ fn hints(raw: Option<&Ordered<RawHints>>, path: &Path, report: &mut Report) -> V
     entries.iter().filter_map(one).collect()
 }
 
-fn by_pattern(raw: Option<&Ordered<Vec<String>>>, path: &Path, report: &mut Report) -> Vec<(Pattern, Vec<Arc<str>>)> {
+fn by_pattern(
+    raw: Option<&Ordered<Vec<String>>>,
+    path: &Path,
+    report: &mut Report,
+) -> Vec<(Pattern, Vec<Arc<str>>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
     let one = |(tool, raw): &(String, Vec<String>)| {
@@ -131,6 +165,9 @@ fn by_pattern(raw: Option<&Ordered<Vec<String>>>, path: &Path, report: &mut Repo
 
 fn bound(count: usize, path: &Path, report: &mut Report) {
     if count > MOST {
-        report.add(Problem::error(path.clone(), format!("has more than {MOST} entries")));
+        report.add(Problem::error(
+            path.clone(),
+            format!("has more than {MOST} entries"),
+        ));
     }
 }

@@ -5,12 +5,13 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
-    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
+    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings,
+    Transport,
 };
 
 use super::super::raw::{
-    Ordered, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits, Size,
-    Time,
+    Ordered, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamDeadlines,
+    RawUpstreamLimits, Size, Time,
 };
 use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
@@ -47,16 +48,26 @@ pub(super) fn check(
             Ok(id) => id,
             Err(error) => {
                 report.add(
-                    Problem::error(path, error.to_string()).hint(format!("such as `{}`", mcp_servers::slug(&key))),
+                    Problem::error(path, error.to_string())
+                        .hint(format!("such as `{}`", mcp_servers::slug(&key))),
                 );
                 continue;
             }
         };
         if taken(&id, standing, part) {
-            report.add(Problem::error(path, format!("another upstream has the id `{id}`")));
+            report.add(Problem::error(
+                path,
+                format!("another upstream has the id `{id}`"),
+            ));
             continue;
         }
-        let secrets = secrets::check(raw.secrets.as_ref(), &defaults.folder, part, &path.key("secrets"), report);
+        let secrets = secrets::check(
+            raw.secrets.as_ref(),
+            &defaults.folder,
+            part,
+            &path.key("secrets"),
+            report,
+        );
         if let Some(mut plan) = one(id, raw, defaults, &path, report) {
             plan.rules.secrets = secrets;
             part.upstreams.push(plan);
@@ -66,7 +77,10 @@ pub(super) fn check(
 
 /// True if an upstream of this file, or of one read before, has the id.
 pub(super) fn taken(id: &UpstreamId, standing: &[UpstreamPlan], part: &Part) -> bool {
-    standing.iter().chain(&part.upstreams).any(|plan| plan.settings.id == *id)
+    standing
+        .iter()
+        .chain(&part.upstreams)
+        .any(|plan| plan.settings.id == *id)
 }
 
 /// One upstream; `None` where it is not known how to reach it.
@@ -78,40 +92,68 @@ pub(super) fn one(
     report: &mut Report,
 ) -> Option<UpstreamPlan> {
     let rules = upstream_rules(&raw, defaults, path, report);
-    let own = rules::own_deadlines(raw.deadlines, defaults.own_deadlines, &path.key("deadlines"), report);
+    let own = rules::own_deadlines(
+        raw.deadlines,
+        defaults.own_deadlines,
+        &path.key("deadlines"),
+        report,
+    );
     let protocol = protocol(raw.protocol);
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
         (Some(RawSession::Shared), _) => Sharing::Shared,
-        // Without `auth` all callers are one principal, but for one host, which is one caller and can be asked.
+        // Without `auth` all callers are one principal, but for one host, which is one caller and
+        // can be asked.
         (None, true) if !defaults.auth && !defaults.one_host => Sharing::Shared,
         (Some(RawSession::Principal), _) | (None, _) => Sharing::Principal,
     };
     if raw.session.is_none() && raw.command.is_some() && defaults.auth {
         let text = "each caller has processes of its own, by what it can be asked; before, all callers shared one";
-        let most = raw.limits.and_then(|limits| limits.max_processes).unwrap_or(Settings::MOST_PROCESSES);
+        let most = raw
+            .limits
+            .and_then(|limits| limits.max_processes)
+            .unwrap_or(Settings::MOST_PROCESSES);
         let hint = format!(
             "at most {most} run at once (limits.max_processes); one for all, where no caller's data is in it: session: shared"
         );
         report.add(Problem::note(path.clone(), text).hint(hint));
     }
     let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
-    let named = raw.asks.iter().flatten().any(|ask| *ask == RawAsk::ElicitationUrl);
+    let named = raw
+        .asks
+        .iter()
+        .flatten()
+        .any(|ask| *ask == RawAsk::ElicitationUrl);
     let baggage = raw.baggage.unwrap_or_default();
     let transport = transport(raw, &defaults.folder, path, report)?;
     let visits = named || !defaults.auth || tells_apart(sharing, &transport);
     if !visits && asks.has(CapabilityClass::ELICITATION_URL) {
         let text = "sends nobody to a page: it cannot tell weir's callers apart, and one's visit would count for all";
         let problem = Problem::note(path.clone(), text);
-        report.add(problem.hint("if it can, say so: asks: [sampling, elicitation, elicitation_url, roots]"));
+        report.add(
+            problem
+                .hint("if it can, say so: asks: [sampling, elicitation, elicitation_url, roots]"),
+        );
     }
     let connect = rules.deadlines.connect;
-    let settings = Settings { id, transport, protocol, session: sharing, asks, visits, baggage, bounds, connect, own };
+    let settings = Settings {
+        id,
+        transport,
+        protocol,
+        session: sharing,
+        asks,
+        visits,
+        baggage,
+        bounds,
+        connect,
+        own,
+    };
     Some(UpstreamPlan { settings, rules })
 }
 
-/// Whether a server can know whose call it is: each caller has a session or process of its own there, and weir does not show
-/// one credential for all. Any fixed header, or a query in the URL, may be one.
+/// Whether a server can know whose call it is: each caller has a session or process of its own
+/// there, and weir does not show one credential for all. Any fixed header, or a query in the URL,
+/// may be one.
 fn tells_apart(sharing: Sharing, transport: &Transport) -> bool {
     let has_own_name = match transport {
         Transport::Stdio(_) => true,
@@ -136,28 +178,59 @@ fn asks(raw: &[RawAsk]) -> CapabilityClass {
     raw.iter().fold(CapabilityClass::BASE, |asks, one| {
         asks.with(match one {
             RawAsk::Sampling => CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS),
-            RawAsk::Elicitation => CapabilityClass::ELICITATION_FORM.with(CapabilityClass::ELICITATION_URL),
+            RawAsk::Elicitation => {
+                CapabilityClass::ELICITATION_FORM.with(CapabilityClass::ELICITATION_URL)
+            }
             RawAsk::ElicitationUrl => CapabilityClass::ELICITATION_URL,
             RawAsk::Roots => CapabilityClass::ROOTS,
         })
     })
 }
 
-fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &mut Report) -> UpstreamRules {
+fn upstream_rules(
+    raw: &RawUpstream,
+    defaults: &Defaults,
+    path: &Path,
+    report: &mut Report,
+) -> UpstreamRules {
     let usual = UpstreamRules::default();
     let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
-    let deadlines = rules::deadlines(of_calls.as_ref(), defaults.deadlines, &path.key("deadlines"), report);
+    let deadlines = rules::deadlines(
+        of_calls.as_ref(),
+        defaults.deadlines,
+        &path.key("deadlines"),
+        report,
+    );
     let validation = rules::validation(raw.validation.as_ref(), defaults.validation);
     let mut tools = Vec::new();
     for (name, tool) in raw.tools.iter().flat_map(|tools| &tools.0) {
         let path = path.key("tools").key(name);
         let limits = path.key("deadlines");
-        let own = tool.deadlines.as_ref().map(|own| rules::deadlines(Some(own), deadlines, &limits, report));
-        let checks = tool.validation.as_ref().map(|own| rules::validation(Some(own), validation));
-        let scopes = toolsets::scopes(tool.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
+        let own = tool
+            .deadlines
+            .as_ref()
+            .map(|own| rules::deadlines(Some(own), deadlines, &limits, report));
+        let checks = tool
+            .validation
+            .as_ref()
+            .map(|own| rules::validation(Some(own), validation));
+        let scopes = toolsets::scopes(
+            tool.scopes.as_deref().unwrap_or_default(),
+            &path.key("scopes"),
+            report,
+        );
         let safe_to_repeat = tool.safe_to_repeat.unwrap_or_default();
         let clean = tool.clean;
-        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks, scopes, clean, safe_to_repeat }));
+        tools.push((
+            name.clone(),
+            ToolRules {
+                deadlines: own,
+                validation: checks,
+                scopes,
+                clean,
+                safe_to_repeat,
+            },
+        ));
     }
     if raw.poll.is_some_and(|Time(time)| time.as_millis() < 1000) {
         report.add(Problem::error(path.key("poll"), "must be at least 1s"));
@@ -165,10 +238,15 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
     let walk = raw.walk.map_or(usual.walk, |walk| WalkLimits {
         pages: walk.pages.unwrap_or(usual.walk.pages),
         items: walk.items.unwrap_or(usual.walk.items),
-        item_bytes: walk.item_bytes.map_or(usual.walk.item_bytes, |Size(size)| size),
+        item_bytes: walk
+            .item_bytes
+            .map_or(usual.walk.item_bytes, |Size(size)| size),
     });
     if walk.pages == 0 || walk.items == 0 || walk.item_bytes == 0 {
-        report.add(Problem::error(path.key("walk"), "a walk of zero finds no tool"));
+        report.add(Problem::error(
+            path.key("walk"),
+            "a walk of zero finds no tool",
+        ));
     }
     UpstreamRules {
         deadlines,
@@ -180,7 +258,9 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
         trusted: matches!(raw.trust, Some(RawTrust::Trusted)),
         // Read with the files that the config names.
         secrets: None,
-        results: raw.results.and_then(|results| rules::results(results, defaults, &path.key("results"), report)),
+        results: raw
+            .results
+            .and_then(|results| rules::results(results, defaults, &path.key("results"), report)),
     }
 }
 
@@ -188,34 +268,50 @@ fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> 
     let usual = Bounds::default();
     let Some(raw) = raw else { return usual };
     let path = path.key("limits");
-    for (key, value) in [("in_flight", raw.in_flight), ("sessions", raw.sessions), ("max_processes", raw.max_processes)]
-    {
+    for (key, value) in [
+        ("in_flight", raw.in_flight),
+        ("sessions", raw.sessions),
+        ("max_processes", raw.max_processes),
+    ] {
         if value == Some(0) {
             report.add(Problem::error(path.key(key), "must be at least 1"));
         }
     }
     if raw.max_reply.is_some_and(|Size(size)| size < 64 << 10) {
-        report.add(Problem::error(path.key("max_reply"), "must be at least 64KiB"));
+        report.add(Problem::error(
+            path.key("max_reply"),
+            "must be at least 64KiB",
+        ));
     }
     Bounds {
         in_flight: raw.in_flight.unwrap_or(usual.in_flight),
         max_reply: raw.max_reply.map_or(usual.max_reply, |Size(size)| size),
         sessions: raw.sessions.unwrap_or(usual.sessions),
-        session_idle: raw.session_idle.map_or(usual.session_idle, |Time(time)| time),
+        session_idle: raw
+            .session_idle
+            .map_or(usual.session_idle, |Time(time)| time),
         standing: raw.standing.unwrap_or(usual.standing),
     }
 }
 
-fn transport(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<Transport> {
+fn transport(
+    raw: RawUpstream,
+    folder: &std::path::Path,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Transport> {
     match (&raw.url, &raw.command) {
         (Some(_), Some(_)) => {
-            report.add(Problem::error(path.clone(), "has both `url` and `command`").hint("keep one"));
+            report
+                .add(Problem::error(path.clone(), "has both `url` and `command`").hint("keep one"));
             None
         }
         (None, None) => {
             if !report.blames(path) {
                 let problem = Problem::error(path.clone(), "has neither `url` nor `command`");
-                report.add(problem.hint("write { url: http://host:port/mcp } or { command: program, args: [..] }"));
+                report.add(problem.hint(
+                    "write { url: http://host:port/mcp } or { command: program, args: [..] }",
+                ));
             }
             None
         }
@@ -227,7 +323,10 @@ fn transport(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &m
 fn misplaced(keys: &[(&str, bool)], what: &str, path: &Path, report: &mut Report) {
     for (key, present) in keys {
         if *present {
-            report.add(Problem::error(path.key(key), format!("means nothing for {what}")));
+            report.add(Problem::error(
+                path.key(key),
+                format!("means nothing for {what}"),
+            ));
         }
     }
 }
@@ -243,17 +342,25 @@ pub(super) fn http(
         ("env", raw.env.is_some()),
         ("cwd", raw.cwd.is_some()),
         ("start", raw.start.is_some()),
-        ("limits.max_processes", raw.limits.is_some_and(|limits| limits.max_processes.is_some())),
+        (
+            "limits.max_processes",
+            raw.limits
+                .is_some_and(|limits| limits.max_processes.is_some()),
+        ),
     ];
     misplaced(&keys, "a server behind a URL", path, report);
     let headers = headers(raw.headers, &path.key("headers"), report);
     let ca_file = raw.ca_file.map(|file| folder.join(file));
     if let Some(Err(error)) = ca_file.as_ref().map(std::fs::File::open) {
-        report.add(Problem::error(path.key("ca_file"), format!("cannot be read: {error}")));
+        report.add(Problem::error(
+            path.key("ca_file"),
+            format!("cannot be read: {error}"),
+        ));
     }
     let text = raw.url?;
     let url = text.parse::<Uri>().ok().filter(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
     });
     let Some(url) = url else {
         // The text may hold a secret from the environment, so it is not repeated.
@@ -261,32 +368,57 @@ pub(super) fn http(
         report.add(problem.hint("write http://host:port/mcp"));
         return None;
     };
-    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    if url
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+    {
         let problem = Problem::error(path.key("url"), "has a user or password in it");
         report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
     }
-    let query = url.query().unwrap_or_default().split('&').filter_map(|member| member.split_once('='));
+    let query = url
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|member| member.split_once('='));
     query.for_each(|(name, value)| placeholder::refuse(name, value, &path.key("url"), report));
     let beside = Beside {
         headers: !headers.is_empty(),
-        authorization: headers.iter().any(|(name, _)| name == http::header::AUTHORIZATION),
+        authorization: headers
+            .iter()
+            .any(|(name, _)| name == http::header::AUTHORIZATION),
         shared: matches!(raw.session, Some(RawSession::Shared)),
         in_the_clear: url.scheme_str() == Some("http") && !outbound::is_here(&url),
     };
     let auth = outbound::check(raw.auth, beside, &path.key("auth"), report);
     let h2c = raw.h2c.unwrap_or(false);
     if h2c && url.scheme_str() == Some("https") {
-        report.add(Problem::error(path.key("h2c"), "is for http URLs; over TLS, HTTP/2 is agreed on by itself"));
+        report.add(Problem::error(
+            path.key("h2c"),
+            "is for http URLs; over TLS, HTTP/2 is agreed on by itself",
+        ));
     }
-    Some(HttpSettings { url, headers, auth, ca_file, h2c })
+    Some(HttpSettings {
+        url,
+        headers,
+        auth,
+        ca_file,
+        h2c,
+    })
 }
 
-fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Vec<(HeaderName, SecretHeader)> {
+fn headers(
+    raw: Option<Ordered<Secret>>,
+    path: &Path,
+    report: &mut Report,
+) -> Vec<(HeaderName, SecretHeader)> {
     let mut headers = Vec::new();
     for (name, value) in raw.unwrap_or_default().0 {
         let path = path.key(&name);
         placeholder::refuse(&name, value.expose(), &path, report);
-        match (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose())) {
+        match (
+            name.parse::<HeaderName>(),
+            HeaderValue::from_str(value.expose()),
+        ) {
             (Ok(name), _) if OWN_HEADERS.contains(&name.as_str()) => {
                 report.add(Problem::error(path, "is written by weir itself"));
             }
@@ -298,7 +430,12 @@ fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Ve
     headers
 }
 
-fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<StdioSettings> {
+fn stdio(
+    raw: RawUpstream,
+    folder: &std::path::Path,
+    path: &Path,
+    report: &mut Report,
+) -> Option<StdioSettings> {
     let keys = [
         ("protocol", matches!(raw.protocol, Some(RawProtocol::Sse))),
         ("headers", raw.headers.is_some()),
@@ -313,7 +450,10 @@ fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut R
         return None;
     }
     if command.contains(' ') && raw.args.is_none() && !std::path::Path::new(&command).exists() {
-        let problem = Problem::warning(path.key("command"), "has a space in it, and no shell will split it");
+        let problem = Problem::warning(
+            path.key("command"),
+            "has a space in it, and no shell will split it",
+        );
         report.add(problem.hint("write { command: program, args: [..] }"));
     }
     let cwd = raw.cwd.map(|cwd| folder.join(cwd));
@@ -323,7 +463,10 @@ fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut R
     let mut env = Vec::new();
     for (name, value) in raw.env.unwrap_or_default().0 {
         if name.is_empty() || name.contains(['=', '\0']) || value.expose().contains('\0') {
-            report.add(Problem::error(path.key("env").key(&name), "is no environment variable"));
+            report.add(Problem::error(
+                path.key("env").key(&name),
+                "is no environment variable",
+            ));
         } else {
             placeholder::refuse(&name, value.expose(), &path.key("env").key(&name), report);
             env.push((name, SecretText::new(value.expose())));
@@ -335,13 +478,16 @@ fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut R
         args: raw.args.unwrap_or_default(),
         env,
         cwd,
-        max_processes: raw.limits.and_then(|limits| limits.max_processes).unwrap_or(usual.0),
+        max_processes: raw
+            .limits
+            .and_then(|limits| limits.max_processes)
+            .unwrap_or(usual.0),
         start: raw.start.map_or(usual.1, |Time(time)| time),
     })
 }
 
-/// Processes at once, and the time of a first start, where the config says nothing: a package runner may have to download for most
-/// of a minute.
+/// Processes at once, and the time of a first start, where the config says nothing: a package
+/// runner may have to download for most of a minute.
 fn stdio_usual() -> (usize, std::time::Duration) {
     (Settings::MOST_PROCESSES, std::time::Duration::from_secs(60))
 }

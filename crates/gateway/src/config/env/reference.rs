@@ -8,7 +8,8 @@ use super::Lookup;
 pub(crate) enum ReferenceSyntax {
     /// weir's own: `${NAME}`, `${NAME:-default}`, `${file:PATH}`.
     Own,
-    /// Those of other programs' servers, too: `${env:NAME}`, `${input:ID}`, `${userHome}`, `${workspaceFolder}` and others.
+    /// Those of other programs' servers, too: `${env:NAME}`, `${input:ID}`, `${userHome}`,
+    /// `${workspaceFolder}` and others.
     Servers,
 }
 
@@ -40,9 +41,16 @@ impl<'a> EnvReference<'a> {
             return Ok(Self::File(file));
         }
         let inside = match (dialect, inside) {
-            (ReferenceSyntax::Servers, "userHome") => return Ok(Self::Variable { name: "HOME", default: None }),
+            (ReferenceSyntax::Servers, "userHome") => {
+                return Ok(Self::Variable {
+                    name: "HOME",
+                    default: None,
+                });
+            }
             (ReferenceSyntax::Servers, "workspaceFolder") => return Ok(Self::Workspace),
-            (ReferenceSyntax::Servers, "workspaceFolderBasename") => return Ok(Self::WorkspaceName),
+            (ReferenceSyntax::Servers, "workspaceFolderBasename") => {
+                return Ok(Self::WorkspaceName);
+            }
             (ReferenceSyntax::Servers, "pathSeparator" | "/") => return Ok(Self::Separator),
             (ReferenceSyntax::Servers, _) => match inside.strip_prefix("input:") {
                 Some(id) => return Ok(Self::Input(id)),
@@ -64,7 +72,9 @@ impl<'a> EnvReference<'a> {
 /// Returns true for a name that an environment variable may have.
 pub(crate) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+    bytes
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
@@ -93,31 +103,47 @@ impl ReferenceError {
     pub(crate) fn into_problem(self, path: &Path) -> Problem {
         let path = path.clone();
         match self {
-            Self::Unset(name) => Problem::error(path, format!("environment variable {name} is not set"))
-                .hint("set it where weir starts, or write $${ for a plain ${"),
-            Self::NotGranted(name, place) => {
-                Problem::error(path, format!("{name} is a variable that the main file does not grant to this one"))
-                    .hint(format!("see {place} in the main file, or write $${{ for a plain ${{"))
+            Self::Unset(name) => {
+                Problem::error(path, format!("environment variable {name} is not set"))
+                    .hint("set it where weir starts, or write $${ for a plain ${")
             }
+            Self::NotGranted(name, place) => Problem::error(
+                path,
+                format!("{name} is a variable that the main file does not grant to this one"),
+            )
+            .hint(format!(
+                "see {place} in the main file, or write $${{ for a plain ${{"
+            )),
             Self::File(file, why) => Problem::error(path, format!("`${{file:{file}}}` {why}"))
                 .hint("write the absolute path of a file that weir's user can read"),
             Self::FileOfTeam => Problem::error(path, "`${file:..}` is for the main file alone")
                 .hint("write ${NAME} with a granted variable"),
             Self::OfMainFile => Problem::error(path, "this reference is for the main file alone")
                 .hint("write ${NAME} with a granted variable"),
-            Self::NoWorkspace => {
-                Problem::error(path, "`${workspaceFolder}` is the folder that an editor has open, and weir has none")
-                    .hint(format!("set {} where weir starts, or write the path", super::WORKSPACE))
+            Self::NoWorkspace => Problem::error(
+                path,
+                "`${workspaceFolder}` is the folder that an editor has open, and weir has none",
+            )
+            .hint(format!(
+                "set {} where weir starts, or write the path",
+                super::WORKSPACE
+            )),
+            Self::NoInput(id) => {
+                Problem::error(path, format!("no entry of `inputs` has the id `{id}`")).hint(
+                    "write ${NAME} for an environment variable; files of VS Code have `inputs`",
+                )
             }
-            Self::NoInput(id) => Problem::error(path, format!("no entry of `inputs` has the id `{id}`"))
-                .hint("write ${NAME} for an environment variable; files of VS Code have `inputs`"),
             Self::Unanswered(id, variable, why) => {
-                Problem::error(path, format!("`${{input:{id}}}` has no value: {why}"))
-                    .hint(format!("set the environment variable {variable} where weir starts"))
+                Problem::error(path, format!("`${{input:{id}}}` has no value: {why}")).hint(
+                    format!("set the environment variable {variable} where weir starts"),
+                )
             }
-            Self::Name(name) => Problem::error(path, format!("`${{{name}}}` names no environment variable"))
-                .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
-            Self::Open => Problem::error(path, "`${` without its `}`").hint("write ${NAME}, or $${ for a plain ${"),
+            Self::Name(name) => {
+                Problem::error(path, format!("`${{{name}}}` names no environment variable"))
+                    .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${")
+            }
+            Self::Open => Problem::error(path, "`${` without its `}`")
+                .hint("write ${NAME}, or $${ for a plain ${"),
         }
     }
 }
@@ -135,7 +161,10 @@ pub(crate) enum TextPiece<'a> {
 ///
 /// # Errors
 /// A reference is no reference.
-pub(crate) fn pieces(text: &str, dialect: ReferenceSyntax) -> Result<Vec<TextPiece<'_>>, ReferenceError> {
+pub(crate) fn pieces(
+    text: &str,
+    dialect: ReferenceSyntax,
+) -> Result<Vec<TextPiece<'_>>, ReferenceError> {
     let mut all = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -146,7 +175,10 @@ pub(crate) fn pieces(text: &str, dialect: ReferenceSyntax) -> Result<Vec<TextPie
             continue;
         }
         let (inside, after) = after.split_once('}').ok_or(ReferenceError::Open)?;
-        all.extend([TextPiece::Plain(before), TextPiece::Reference(EnvReference::parse(inside, dialect)?)]);
+        all.extend([
+            TextPiece::Plain(before),
+            TextPiece::Reference(EnvReference::parse(inside, dialect)?),
+        ]);
         rest = after;
     }
     all.push(TextPiece::Plain(rest));
@@ -181,9 +213,9 @@ mod tests {
     fn set(reference: EnvReference<'_>) -> Result<String, ReferenceError> {
         match reference {
             EnvReference::Variable { name: "HOME_1", .. } => Ok("/root/${X}".to_owned()),
-            EnvReference::Variable { name, default } => {
-                default.map(str::to_owned).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
-            }
+            EnvReference::Variable { name, default } => default
+                .map(str::to_owned)
+                .ok_or_else(|| ReferenceError::Unset(name.to_owned())),
             EnvReference::File(file) => Ok(format!("in {file}")),
             other => Ok(format!("<{other:?}>")),
         }
@@ -193,26 +225,54 @@ mod tests {
     fn variables_are_filled_in_once_and_escapes_stay() {
         let filled = |text: &str| expand(text, ReferenceSyntax::Own, &set);
         assert_eq!(filled("plain $5 {x}"), Ok(("plain $5 {x}".into(), false)));
-        assert_eq!(filled("a${HOME_1}b${HOME_1}"), Ok(("a/root/${X}b/root/${X}".into(), true)));
+        assert_eq!(
+            filled("a${HOME_1}b${HOME_1}"),
+            Ok(("a/root/${X}b/root/${X}".into(), true))
+        );
         assert_eq!(filled("$${HOME_1}"), Ok(("${HOME_1}".into(), false)));
-        assert_eq!(filled("${NOT_SET}"), Err(ReferenceError::Unset("NOT_SET".into())));
-        assert_eq!(filled("${NOT_SET:-a:-b}${HOME_1:-x}"), Ok(("a:-b/root/${X}".into(), true)));
+        assert_eq!(
+            filled("${NOT_SET}"),
+            Err(ReferenceError::Unset("NOT_SET".into()))
+        );
+        assert_eq!(
+            filled("${NOT_SET:-a:-b}${HOME_1:-x}"),
+            Ok(("a:-b/root/${X}".into(), true))
+        );
         assert_eq!(filled("${NOT_SET:-}"), Ok((String::new(), true)));
-        assert_eq!(filled("${input:key}"), Err(ReferenceError::Name("input:key".into())));
-        assert_eq!(filled("${env:HOME_1}"), Err(ReferenceError::Name("env:HOME_1".into())));
-        assert_eq!(filled("x${file:/run/a b}y"), Ok(("xin /run/a by".into(), true)));
+        assert_eq!(
+            filled("${input:key}"),
+            Err(ReferenceError::Name("input:key".into()))
+        );
+        assert_eq!(
+            filled("${env:HOME_1}"),
+            Err(ReferenceError::Name("env:HOME_1".into()))
+        );
+        assert_eq!(
+            filled("x${file:/run/a b}y"),
+            Ok(("xin /run/a by".into(), true))
+        );
         assert_eq!(filled("${}"), Err(ReferenceError::Name(String::new())));
         assert_eq!(filled("x${HOME_1"), Err(ReferenceError::Open));
     }
 
     #[test]
     fn servers_of_other_programs_have_those_programs_references() {
-        let filled = |text: &str| expand(text, ReferenceSyntax::Servers, &set).map(|(text, _)| text);
+        let filled =
+            |text: &str| expand(text, ReferenceSyntax::Servers, &set).map(|(text, _)| text);
         assert_eq!(filled("${env:HOME_1}"), Ok("/root/${X}".into()));
         assert_eq!(filled("${env:NOT_SET:-x}"), Ok("x".into()));
-        assert_eq!(filled("${userHome}"), Err(ReferenceError::Unset("HOME".into())));
+        assert_eq!(
+            filled("${userHome}"),
+            Err(ReferenceError::Unset("HOME".into()))
+        );
         assert_eq!(filled("${input:a-b}"), Ok("<Input(\"a-b\")>".into()));
-        assert_eq!(filled("${workspaceFolder}${/}x"), Ok("<Workspace><Separator>x".into()));
-        assert_eq!(filled("${command:pick}"), Err(ReferenceError::Name("command:pick".into())));
+        assert_eq!(
+            filled("${workspaceFolder}${/}x"),
+            Ok("<Workspace><Separator>x".into())
+        );
+        assert_eq!(
+            filled("${command:pick}"),
+            Err(ReferenceError::Name("command:pick".into()))
+        );
     }
 }

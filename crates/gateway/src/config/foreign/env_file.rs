@@ -10,39 +10,63 @@ use super::super::tree::{Node, Text, Value};
 use super::CONTAINERS;
 use super::server::ENV_FILE;
 
-/// Reads the files of variables that servers name, and puts the variables into their `env`; variables that stand there already win. Relative
-/// paths start at `folder`. Returns the text of each file.
+/// Reads the files of variables that servers name, and puts the variables into their `env`;
+/// variables that stand there already win. Relative paths start at `folder`. Returns the text of
+/// each file.
 pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) -> Texts {
     let mut texts = Texts::new();
-    let Value::Map(sections) = &mut tree.value else { return texts };
+    let Value::Map(sections) = &mut tree.value else {
+        return texts;
+    };
     let servers = sections.iter_mut().filter(|(key, _)| key == CONTAINERS[0]);
     for (name, server) in servers.flat_map(|(_, servers)| match &mut servers.value {
         Value::Map(servers) => servers.as_mut_slice(),
         _ => &mut [],
     }) {
-        let Value::Map(keys) = &mut server.value else { continue };
-        let Some(at) = keys.iter().position(|(key, _)| key == ENV_FILE) else { continue };
+        let Value::Map(keys) = &mut server.value else {
+            continue;
+        };
+        let Some(at) = keys.iter().position(|(key, _)| key == ENV_FILE) else {
+            continue;
+        };
         let (_, node) = keys.remove(at);
         let path = Path::at(CONTAINERS[0]).key(&*name).key(ENV_FILE);
         let Value::Text(Text { text, .. }) = &node.value else {
             if !matches!(node.value, Value::Unset) {
-                let problem = Problem::error(path, format!("expected the path of a file, found {}", node.kind()));
-                report.add(Problem { line: Some(node.line), ..problem });
+                let problem = Problem::error(
+                    path,
+                    format!("expected the path of a file, found {}", node.kind()),
+                );
+                report.add(Problem {
+                    line: Some(node.line),
+                    ..problem
+                });
             }
             continue;
         };
         let file = folder.join(text);
-        let said = texts.entry(file.clone()).or_insert_with(|| files::read(&file));
+        let said = texts
+            .entry(file.clone())
+            .or_insert_with(|| files::read(&file));
         match said.as_ref().map(|said| parse(said)) {
             Ok(Ok(variables)) => add(keys, variables, node.line),
             Ok(Err((line, message))) => {
-                let problem = Problem::error(Path::root(), message).hint("write NAME=value, one on each line");
-                report.add(Problem { line: Some(line), file: file.display().to_string(), ..problem });
+                let problem = Problem::error(Path::root(), message)
+                    .hint("write NAME=value, one on each line");
+                report.add(Problem {
+                    line: Some(line),
+                    file: file.display().to_string(),
+                    ..problem
+                });
             }
             Err(problem) => {
                 let message = format!("{} {}", file.display(), problem.message);
-                let problem = Problem::error(path, message).hint("make the file, or take the key out");
-                report.add(Problem { line: Some(node.line), ..problem });
+                let problem =
+                    Problem::error(path, message).hint("make the file, or take the key out");
+                report.add(Problem {
+                    line: Some(node.line),
+                    ..problem
+                });
             }
         }
     }
@@ -52,19 +76,44 @@ pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) 
 /// Adds variables to the `env` of a server.
 fn add(keys: &mut Vec<(String, Node)>, variables: Vec<(String, String)>, line: u32) {
     if !keys.iter().any(|(key, _)| key == "env") {
-        keys.push(("env".to_owned(), Node { line, value: Value::Map(Vec::new()) }));
+        keys.push((
+            "env".to_owned(),
+            Node {
+                line,
+                value: Value::Map(Vec::new()),
+            },
+        ));
     }
     let env = keys.iter_mut().find(|(key, _)| key == "env");
-    let Some((_, Node { value: Value::Map(env), .. })) = env else { return };
+    let Some((
+        _,
+        Node {
+            value: Value::Map(env),
+            ..
+        },
+    )) = env
+    else {
+        return;
+    };
     for (name, text) in variables {
         if !env.iter().any(|(other, _)| *other == name) {
             // No message repeats it.
-            env.push((name, Node { line, value: Value::Text(Text { text, from_env: true }) }));
+            env.push((
+                name,
+                Node {
+                    line,
+                    value: Value::Text(Text {
+                        text,
+                        from_env: true,
+                    }),
+                },
+            ));
         }
     }
 }
 
-/// The variables of a file: `NAME=value` or `export NAME=value` on each line, with comments and quotes. The last one of a name counts.
+/// The variables of a file: `NAME=value` or `export NAME=value` on each line, with comments and
+/// quotes. The last one of a name counts.
 ///
 /// # Errors
 /// The number of a line that is no variable, and the reason.
@@ -79,7 +128,10 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> 
             (rest, line) = (after, line + 1);
             continue;
         }
-        let Some((name, value)) = rest.split_once('=').filter(|(name, _)| !name.contains('\n')) else {
+        let Some((name, value)) = rest
+            .split_once('=')
+            .filter(|(name, _)| !name.contains('\n'))
+        else {
             return Err((line, "there is no name of a variable before `=`".to_owned()));
         };
         let name = name.trim();
@@ -87,8 +139,10 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> 
         if !is_variable(name) {
             return Err((line, "there is no name of a variable before `=`".to_owned()));
         }
-        let (value, after) = self::value(value).ok_or_else(|| (line, format!("the quote of {name} is not closed")))?;
-        line += u32::try_from(rest[..rest.len() - after.len()].matches('\n').count()).unwrap_or(u32::MAX);
+        let (value, after) = self::value(value)
+            .ok_or_else(|| (line, format!("the quote of {name} is not closed")))?;
+        line += u32::try_from(rest[..rest.len() - after.len()].matches('\n').count())
+            .unwrap_or(u32::MAX);
         rest = after;
         variables.retain(|(other, _)| other != name);
         variables.push((name.to_owned(), value));
@@ -99,9 +153,16 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> 
 /// The value at the beginning of a text, and the lines after it. `None`: a quote is not closed.
 fn value(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start_matches([' ', '\t']);
-    let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'' | '`')) else {
+    let Some(quote) = text
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '"' | '\'' | '`'))
+    else {
         let (line, after) = text.split_once('\n').unwrap_or((text, ""));
-        let end = line.find(" #").or_else(|| line.starts_with('#').then_some(0)).unwrap_or(line.len());
+        let end = line
+            .find(" #")
+            .or_else(|| line.starts_with('#').then_some(0))
+            .unwrap_or(line.len());
         return Some((line[..end].trim().to_owned(), after));
     };
     let mut value = String::new();
@@ -144,7 +205,12 @@ mod tests {
             ("A", "2"),
             ("G", "a#b"),
         ];
-        assert_eq!(parse(text), Ok(wanted.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()));
+        assert_eq!(
+            parse(text),
+            Ok(wanted
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec())
+        );
         assert_eq!(parse(""), Ok(Vec::new()));
     }
 

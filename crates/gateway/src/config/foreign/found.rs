@@ -1,4 +1,5 @@
-//! The servers of another program's file as they are written, for `weir import`: no reference is filled in, and nothing is started.
+//! The servers of another program's file as they are written, for `weir import`: no reference is
+//! filled in, and nothing is started.
 
 use std::path::Path as FilePath;
 
@@ -45,19 +46,39 @@ pub(crate) struct FoundServer {
 /// The file cannot be read or parsed.
 pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Problem> {
     let name = file.display().to_string();
-    let named = |problem: Problem| Problem { file: name.clone(), ..problem };
-    let (mut tree, format) = files::read(file).and_then(|text| document(&name, &text)).map_err(named)?;
+    let named = |problem: Problem| Problem {
+        file: name.clone(),
+        ..problem
+    };
+    let (mut tree, format) = files::read(file)
+        .and_then(|text| document(&name, &text))
+        .map_err(named)?;
     let mut found = FoundFile::default();
-    let Value::Map(entries) = &mut tree.value else { return Ok(found) };
+    let Value::Map(entries) = &mut tree.value else {
+        return Ok(found);
+    };
     found.inputs = inputs::parse(entries, &mut found.report);
     let own = FilePlace::of(file, home);
     for (container, node) in containers(entries) {
         // Claude Code keeps servers for one project under the project's folder.
-        let project = container.segments().nth(1).filter(|_| container.len() == 3).map(Into::into);
-        let place = FilePlace { project: project.or_else(|| own.project.clone()), ..own.clone() };
-        let Value::Map(servers) = &mut node.value else { continue };
+        let project = container
+            .segments()
+            .nth(1)
+            .filter(|_| container.len() == 3)
+            .map(Into::into);
+        let place = FilePlace {
+            project: project.or_else(|| own.project.clone()),
+            ..own.clone()
+        };
+        let Value::Map(servers) = &mut node.value else {
+            continue;
+        };
         // A conversion does not depend on the variables that are set.
-        let origin = ServerOrigin { format, place: &place, environment: &|_| Some(String::new()) };
+        let origin = ServerOrigin {
+            format,
+            place: &place,
+            environment: &|_| Some(String::new()),
+        };
         let mut aliases = Vec::new();
         let mut part = ServerNormalizer {
             container: &container,
@@ -67,13 +88,18 @@ pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile
             report: &mut found.report,
         };
         let servers = part.normalise(std::mem::take(servers));
-        found.servers.extend(servers.into_iter().map(|(name, server)| FoundServer::of(name, &server, place.clone())));
+        found.servers.extend(
+            servers
+                .into_iter()
+                .map(|(name, server)| FoundServer::of(name, &server, place.clone())),
+        );
     }
     found.report.locate(&name, |_| 0);
     Ok(found)
 }
 
-/// The maps of servers in a file: at the top, in the settings of VS Code, and in Claude Code's projects.
+/// The maps of servers in a file: at the top, in the settings of VS Code, and in Claude Code's
+/// projects.
 fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
     let mut all = Vec::new();
     for (key, node) in entries {
@@ -82,7 +108,9 @@ fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
             all.push((path, node));
             continue;
         }
-        let Value::Map(inner) = &mut node.value else { continue };
+        let Value::Map(inner) = &mut node.value else {
+            continue;
+        };
         for (inner_key, node) in inner {
             let path = path.key(&*inner_key);
             if key == "mcp" && inner_key == "servers" {
@@ -98,16 +126,31 @@ fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
 
 impl FoundServer {
     fn of(name: String, server: &Node, place: FilePlace) -> Self {
-        let text = |key: &str| server.find(&Path::root().key(key)).and_then(Node::as_text).map(str::to_owned);
+        let text = |key: &str| {
+            server
+                .find(&Path::root().key(key))
+                .and_then(Node::as_text)
+                .map(str::to_owned)
+        };
         let map = |key: &str| {
-            let entries = server.find(&Path::root().key(key)).map(Node::entries).unwrap_or_default();
-            let texts = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.as_text()?.to_owned())));
+            let entries = server
+                .find(&Path::root().key(key))
+                .map(Node::entries)
+                .unwrap_or_default();
+            let texts = entries
+                .iter()
+                .filter_map(|(key, node)| Some((key.clone(), node.as_text()?.to_owned())));
             texts.collect()
         };
         let args = match server.find(&Path::at("args")) {
-            Some(Node { value: Value::List(items), .. }) => {
-                items.iter().filter_map(Node::as_text).map(str::to_owned).collect()
-            }
+            Some(Node {
+                value: Value::List(items),
+                ..
+            }) => items
+                .iter()
+                .filter_map(Node::as_text)
+                .map(str::to_owned)
+                .collect(),
             _ => Vec::new(),
         };
         Self {

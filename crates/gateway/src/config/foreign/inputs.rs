@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::super::env::{EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces};
+use super::super::env::{
+    EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces,
+};
 use super::super::report::{Path, Problem, Report};
 use super::super::tree::{Node, Value};
 
@@ -38,8 +40,16 @@ impl InputVariable {
 
 /// The variable of the input with this id.
 pub(super) fn variable(id: &str) -> String {
-    let id = id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
-    std::iter::once("WEIR_INPUT_".to_owned()).chain(id.map(String::from)).collect()
+    let id = id.chars().map(|c| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    });
+    std::iter::once("WEIR_INPUT_".to_owned())
+        .chain(id.map(String::from))
+        .collect()
 }
 
 /// The source of the values of inputs, after the environment.
@@ -66,21 +76,38 @@ impl std::fmt::Debug for InputSource<'_> {
 
 /// The inputs of a file.
 pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<InputVariable> {
-    let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else { return Vec::new() };
+    let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else {
+        return Vec::new();
+    };
     let Value::List(items) = &node.value else {
-        let problem = Problem::error(Path::at(KEY), format!("expected a list, found {}", node.kind()));
-        report.add(Problem { line: Some(node.line), ..problem });
+        let problem = Problem::error(
+            Path::at(KEY),
+            format!("expected a list, found {}", node.kind()),
+        );
+        report.add(Problem {
+            line: Some(node.line),
+            ..problem
+        });
         return Vec::new();
     };
     let mut inputs = Vec::new();
     for (n, item) in items.iter().enumerate() {
-        let text = |key: &str| item.find(&Path::root().key(key)).and_then(Node::as_text).map(str::to_owned);
+        let text = |key: &str| {
+            item.find(&Path::root().key(key))
+                .and_then(Node::as_text)
+                .map(str::to_owned)
+        };
         let Some(id) = text("id") else {
             let problem = Problem::error(Path::at(KEY).key(n), "has no `id`");
-            report.add(Problem { line: Some(item.line), ..problem.hint("write id: api-key") });
+            report.add(Problem {
+                line: Some(item.line),
+                ..problem.hint("write id: api-key")
+            });
             continue;
         };
-        let is_secret = item.find(&Path::at("password")).is_some_and(|node| matches!(node.value, Value::Bool(true)));
+        let is_secret = item
+            .find(&Path::at("password"))
+            .is_some_and(|node| matches!(node.value, Value::Bool(true)));
         inputs.push(InputVariable {
             id,
             description: text("description"),
@@ -96,9 +123,19 @@ pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Inpu
 
 /// The options of a choice: texts, or maps with a `value`.
 fn choices(item: &Node) -> Vec<String> {
-    let Some(Node { value: Value::List(options), .. }) = item.find(&Path::at("options")) else { return Vec::new() };
-    let text =
-        |option: &Node| option.as_text().or_else(|| option.find(&Path::at("value"))?.as_text()).map(str::to_owned);
+    let Some(Node {
+        value: Value::List(options),
+        ..
+    }) = item.find(&Path::at("options"))
+    else {
+        return Vec::new();
+    };
+    let text = |option: &Node| {
+        option
+            .as_text()
+            .or_else(|| option.find(&Path::at("value"))?.as_text())
+            .map(str::to_owned)
+    };
     options.iter().filter_map(text).collect()
 }
 
@@ -124,12 +161,20 @@ pub(crate) fn answers(
     let mut used = Vec::new();
     references(tree, &mut used);
     let mut answers = HashMap::new();
-    for (n, input) in inputs.iter().enumerate().filter(|(_, input)| used.contains(&input.id)) {
+    for (n, input) in inputs
+        .iter()
+        .enumerate()
+        .filter(|(_, input)| used.contains(&input.id))
+    {
         let mut say = |message: String| {
             let problem = Problem::note(Path::at(KEY).key(n), message);
-            report.add(Problem { line: Some(input.line), ..problem });
+            report.add(Problem {
+                line: Some(input.line),
+                ..problem
+            });
         };
-        let known = environment(&input.variable()).or_else(|| sources.entered.get(&input.id).cloned());
+        let known =
+            environment(&input.variable()).or_else(|| sources.entered.get(&input.id).cloned());
         let answer = match (known, source) {
             (Some(known), _) => Ok(known),
             (None, _) if input.is_command => Err("a command of the editor gives it"),
@@ -140,12 +185,19 @@ pub(crate) fn answers(
                     input.variable()
                 ));
                 let choice = || input.choices.first().cloned();
-                Ok(input.default.clone().or_else(choice).unwrap_or_else(|| "input".to_owned()))
+                Ok(input
+                    .default
+                    .clone()
+                    .or_else(choice)
+                    .unwrap_or_else(|| "input".to_owned()))
             }
-            (None, InputSource::Prompt(ask)) => {
-                ask(input).map_or_else(|| unasked(input, "nobody answered at a terminal", &mut say), Ok)
+            (None, InputSource::Prompt(ask)) => ask(input).map_or_else(
+                || unasked(input, "nobody answered at a terminal", &mut say),
+                Ok,
+            ),
+            (None, InputSource::Nothing) => {
+                unasked(input, "there is no terminal to ask at", &mut say)
             }
-            (None, InputSource::Nothing) => unasked(input, "there is no terminal to ask at", &mut say),
         };
         if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
             sources.entered.insert(input.id.clone(), text.clone());
@@ -157,7 +209,11 @@ pub(crate) fn answers(
 }
 
 /// The value of an input without an answer: its default, unless it is a secret.
-fn unasked(input: &InputVariable, why: &'static str, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
+fn unasked(
+    input: &InputVariable,
+    why: &'static str,
+    say: &mut dyn FnMut(String),
+) -> Result<String, &'static str> {
     let default = input.default.clone().filter(|_| !input.is_secret);
     if default.is_some() {
         say(format!(
@@ -180,7 +236,9 @@ pub(super) fn references(node: &Node, found: &mut Vec<String>) {
             }
         }
         Value::List(items) => items.iter().for_each(|item| references(item, found)),
-        Value::Map(entries) => entries.iter().for_each(|(_, entry)| references(entry, found)),
+        Value::Map(entries) => entries
+            .iter()
+            .for_each(|(_, entry)| references(entry, found)),
         _ => {}
     }
 }

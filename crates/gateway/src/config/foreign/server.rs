@@ -12,7 +12,14 @@ pub(super) const ENV_FILE: &str = "envFile";
 /// Keys for the URL of a server over Streamable HTTP. The first one counts.
 const URLS: [&str; 3] = ["httpUrl", "serverUrl", "url"];
 /// Kinds of servers that weir speaks to.
-const KINDS: [&str; 6] = ["stdio", "http", "streamable-http", "streamableHttp", "streamable_http", "sse"];
+const KINDS: [&str; 6] = [
+    "stdio",
+    "http",
+    "streamable-http",
+    "streamableHttp",
+    "streamable_http",
+    "sse",
+];
 /// Keys that mean nothing for a server behind a URL, and for one that weir starts.
 const OF_PROGRAMS: [&str; 4] = ["args", "env", "cwd", ENV_FILE];
 const OF_URLS: [&str; 1] = ["headers"];
@@ -20,7 +27,14 @@ const OF_URLS: [&str; 1] = ["headers"];
 /// Keys with a warning of their own: the key, the message and the hint.
 const LOST: [(&[&str], &str, &str); 4] = [
     (
-        &["includeTools", "excludeTools", "enabledTools", "disabledTools", "enabled_tools", "disabled_tools"],
+        &[
+            "includeTools",
+            "excludeTools",
+            "enabledTools",
+            "disabledTools",
+            "enabled_tools",
+            "disabled_tools",
+        ],
         "is not kept: all tools of the server are served",
         "select tools under `endpoints`, or hide them by a policy (docs/policy.md)",
     ),
@@ -30,12 +44,23 @@ const LOST: [(&[&str], &str, &str); 4] = [
         "start it in a container, or take the server out",
     ),
     (
-        &["oauth", "auth", "authProviderType", "scopes", "headersHelper"],
+        &[
+            "oauth",
+            "auth",
+            "authProviderType",
+            "scopes",
+            "headersHelper",
+        ],
         "is not used: weir connects without it",
         "write the server under `upstreams`, with `auth`",
     ),
     (
-        &["timeout", "tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms"],
+        &[
+            "timeout",
+            "tool_timeout_sec",
+            "startup_timeout_sec",
+            "startup_timeout_ms",
+        ],
         "is not known here and is ignored",
         "write the server under `upstreams`, with `start` and `deadlines`",
     ),
@@ -53,17 +78,24 @@ pub(super) struct ServerNormalizer<'a, 'o> {
 }
 
 impl ServerNormalizer<'_, '_> {
-    /// The servers with the keys that weir knows, without those that are switched off or that weir cannot serve.
+    /// The servers with the keys that weir knows, without those that are switched off or that weir
+    /// cannot serve.
     pub(super) fn normalise(&mut self, servers: Vec<(String, Node)>) -> Vec<(String, Node)> {
-        servers.into_iter().filter_map(|(name, server)| Some((name.clone(), self.one(&name, server)?))).collect()
+        servers
+            .into_iter()
+            .filter_map(|(name, server)| Some((name.clone(), self.one(&name, server)?)))
+            .collect()
     }
 
     fn one(&mut self, name: &str, mut server: Node) -> Option<Node> {
         let path = self.container.key(name);
-        self.aliases.push((Path::at(CONTAINERS[0]).key(name), path.clone()));
+        self.aliases
+            .push((Path::at(CONTAINERS[0]).key(name), path.clone()));
         let line = server.line;
         let Value::Map(keys) = &mut server.value else {
-            return self.kept_if_own(&path, line, "is no server and is left out").then_some(server);
+            return self
+                .kept_if_own(&path, line, "is no server and is left out")
+                .then_some(server);
         };
         if self.is_off(keys, &path, line) {
             return None;
@@ -91,7 +123,10 @@ impl ServerNormalizer<'_, '_> {
     fn warn(&mut self, path: &Path, line: u32, message: impl Into<String>, hint: Option<&str>) {
         let problem = Problem::warning(path.clone(), message);
         let problem = hint.map_or_else(|| problem.clone(), |hint| problem.clone().hint(hint));
-        self.report.add(Problem { line: Some(line), ..problem });
+        self.report.add(Problem {
+            line: Some(line),
+            ..problem
+        });
     }
 
     /// Warns in another program's file. In weir's own the value stays, and the checks refuse it.
@@ -105,14 +140,19 @@ impl ServerNormalizer<'_, '_> {
     /// Returns true for a server that is switched off: `disabled: true`, or `enabled: false`.
     fn is_off(&mut self, keys: &[(String, Node)], path: &Path, line: u32) -> bool {
         let says = |key: &str, wanted: bool| {
-            keys.iter().any(|(other, node)| other == key && matches!(node.value, Value::Bool(value) if value == wanted))
+            keys.iter().any(|(other, node)| {
+                other == key && matches!(node.value, Value::Bool(value) if value == wanted)
+            })
         };
         let why = match (says("disabled", true), says("enabled", false)) {
             (true, _) => "is left out, because it is `disabled`",
             (false, true) => "is left out, because it is not `enabled`",
             (false, false) => return false,
         };
-        self.report.add(Problem { line: Some(line), ..Problem::note(path.clone(), why) });
+        self.report.add(Problem {
+            line: Some(line),
+            ..Problem::note(path.clone(), why)
+        });
         true
     }
 
@@ -121,16 +161,18 @@ impl ServerNormalizer<'_, '_> {
         let is_foreign = self.is_foreign;
         let mut empty = Vec::new();
         keys.retain_mut(|(key, node)| {
-            if let (true, Value::Map(entries)) =
-                (is_foreign && matches!(key.as_str(), "env" | "headers"), &mut node.value)
-            {
+            if let (true, Value::Map(entries)) = (
+                is_foreign && matches!(key.as_str(), "env" | "headers"),
+                &mut node.value,
+            ) {
                 entries.retain(|(inner, node)| {
                     let is_null = matches!(node.value, Value::Null);
                     is_null.then(|| empty.push((path.key(&*key).key(inner), node.line)));
                     !is_null
                 });
             }
-            let is_empty = RawMcpServer::KEYS.contains(&key.as_str()) && matches!(node.value, Value::Null);
+            let is_empty =
+                RawMcpServer::KEYS.contains(&key.as_str()) && matches!(node.value, Value::Null);
             is_empty.then(|| empty.push((path.key(&*key), node.line)));
             !is_empty
         });
@@ -141,13 +183,21 @@ impl ServerNormalizer<'_, '_> {
 
     /// Brings the keys of a URL and of its kind to one name.
     fn rename(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
-        let counts = URLS.into_iter().find(|url| keys.iter().any(|(key, _)| key == url));
+        let counts = URLS
+            .into_iter()
+            .find(|url| keys.iter().any(|(key, _)| key == url));
         if let Some(counts) = counts {
-            let (kept, others): (Vec<_>, Vec<_>) =
-                std::mem::take(keys).into_iter().partition(|(key, _)| key == counts || !URLS.contains(&key.as_str()));
+            let (kept, others): (Vec<_>, Vec<_>) = std::mem::take(keys)
+                .into_iter()
+                .partition(|(key, _)| key == counts || !URLS.contains(&key.as_str()));
             *keys = kept;
             for (key, node) in others {
-                self.warn(&path.key(&key), node.line, format!("is ignored, because there is `{counts}`"), None);
+                self.warn(
+                    &path.key(&key),
+                    node.line,
+                    format!("is ignored, because there is `{counts}`"),
+                    None,
+                );
             }
             self.call(keys, counts, "url", path);
         }
@@ -157,8 +207,9 @@ impl ServerNormalizer<'_, '_> {
         if !keys.iter().any(|(key, _)| key == "headers") {
             self.call(keys, "http_headers", "headers", path);
         }
-        if let Some(kind) =
-            keys.iter_mut().find(|(key, node)| key == "type" && node.as_text() == Some("streamable_http"))
+        if let Some(kind) = keys
+            .iter_mut()
+            .find(|(key, node)| key == "type" && node.as_text() == Some("streamable_http"))
         {
             kind.1 = Node::text(kind.1.line, "streamable-http");
         }
@@ -172,7 +223,8 @@ impl ServerNormalizer<'_, '_> {
         if let Some((key, _)) = keys.iter_mut().find(|(key, _)| key == from) {
             to.clone_into(key);
             let name = path.segments().last().unwrap_or_default();
-            self.aliases.push((Path::at(CONTAINERS[0]).key(name).key(to), path.key(from)));
+            self.aliases
+                .push((Path::at(CONTAINERS[0]).key(name).key(to), path.key(from)));
         }
     }
 
@@ -185,26 +237,58 @@ impl ServerNormalizer<'_, '_> {
         let token = take("bearer_token_env_var");
         let headers = take("env_http_headers");
         let variables = take("env_vars");
-        if let Some((node, variable)) = token.as_ref().and_then(|node| Some((node, node.as_text()?))) {
+        if let Some((node, variable)) = token
+            .as_ref()
+            .and_then(|node| Some((node, node.as_text()?)))
+        {
             self.aliases.push((
-                Path::at(CONTAINERS[0]).key(name).key("headers").key("Authorization"),
+                Path::at(CONTAINERS[0])
+                    .key(name)
+                    .key("headers")
+                    .key("Authorization"),
                 path.key("bearer_token_env_var"),
             ));
-            put(keys, "headers", "Authorization", Node::text(node.line, format!("Bearer ${{{variable}}}")));
+            put(
+                keys,
+                "headers",
+                "Authorization",
+                Node::text(node.line, format!("Bearer ${{{variable}}}")),
+            );
         }
         for (header, node) in headers.iter().flat_map(Node::entries) {
             if let Some(variable) = node.as_text() {
-                put(keys, "headers", header, Node::text(node.line, format!("${{{variable}}}")));
+                put(
+                    keys,
+                    "headers",
+                    header,
+                    Node::text(node.line, format!("${{{variable}}}")),
+                );
             }
         }
-        let Some(Node { value: Value::List(variables), .. }) = variables else { return };
+        let Some(Node {
+            value: Value::List(variables),
+            ..
+        }) = variables
+        else {
+            return;
+        };
         for node in &variables {
-            let variable = node.as_text().or_else(|| node.find(&Path::at("name"))?.as_text());
-            let Some(variable) = variable.filter(|variable| is_variable(variable)) else { continue };
+            let variable = node
+                .as_text()
+                .or_else(|| node.find(&Path::at("name"))?.as_text());
+            let Some(variable) = variable.filter(|variable| is_variable(variable)) else {
+                continue;
+            };
             if (self.origin.environment)(variable).is_some() {
-                put(keys, "env", variable, Node::text(node.line, format!("${{{variable}}}")));
+                put(
+                    keys,
+                    "env",
+                    variable,
+                    Node::text(node.line, format!("${{{variable}}}")),
+                );
             } else {
-                let message = format!("{variable} is not set where weir starts, so it is not passed on");
+                let message =
+                    format!("{variable} is not set where weir starts, so it is not passed on");
                 self.warn(&path.key("env_vars"), node.line, message, None);
             }
         }
@@ -220,7 +304,9 @@ impl ServerNormalizer<'_, '_> {
             .partition(|(key, _)| RawMcpServer::KEYS.contains(&key.as_str()) || key == ENV_FILE);
         *keys = known;
         for (key, node) in unknown {
-            let lost = LOST.iter().find(|(lost, _, _)| lost.contains(&key.as_str()));
+            let lost = LOST
+                .iter()
+                .find(|(lost, _, _)| lost.contains(&key.as_str()));
             let (message, hint) = match lost {
                 Some((_, message, hint)) => (*message, Some(*hint)),
                 None => ("is not known here and is ignored", None),
@@ -229,7 +315,8 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Takes out the keys of the other kind of server: `env` beside a URL, `headers` beside a command.
+    /// Takes out the keys of the other kind of server: `env` beside a URL, `headers` beside a
+    /// command.
     fn drop_misplaced(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
         let has = |key: &str| keys.iter().any(|(other, _)| other == key);
         let (misplaced, what): (&[&str], _) = match (has("url"), has("command")) {
@@ -237,17 +324,31 @@ impl ServerNormalizer<'_, '_> {
             (false, true) => (&OF_URLS, "a server that weir starts"),
             _ => return,
         };
-        let (out, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(keys).into_iter().partition(|(key, _)| misplaced.contains(&key.as_str()));
+        let (out, kept): (Vec<_>, Vec<_>) = std::mem::take(keys)
+            .into_iter()
+            .partition(|(key, _)| misplaced.contains(&key.as_str()));
         *keys = kept;
         for (key, node) in out {
-            self.warn(&path.key(&key), node.line, format!("means nothing for {what} and is ignored"), None);
+            self.warn(
+                &path.key(&key),
+                node.line,
+                format!("means nothing for {what} and is ignored"),
+                None,
+            );
         }
     }
 
     /// Has a program of a project's file start in the project, as the client does.
     fn start_in_project(&self, keys: &mut Vec<(String, Node)>, line: u32) {
-        let Some(project) = self.origin.place.project.as_ref().and_then(|folder| folder.to_str()) else { return };
+        let Some(project) = self
+            .origin
+            .place
+            .project
+            .as_ref()
+            .and_then(|folder| folder.to_str())
+        else {
+            return;
+        };
         if !keys.iter().any(|(key, _)| key == "command") {
             return;
         }
@@ -256,7 +357,10 @@ impl ServerNormalizer<'_, '_> {
         match keys.iter_mut().find(|(key, _)| key == "cwd") {
             None => keys.push(("cwd".to_owned(), Node::text(line, project))),
             Some((_, node)) => {
-                let relative = node.as_text().filter(|cwd| !cwd.starts_with(['/', '$'])).map(str::to_owned);
+                let relative = node
+                    .as_text()
+                    .filter(|cwd| !cwd.starts_with(['/', '$']))
+                    .map(str::to_owned);
                 if let Some(relative) = relative {
                     *node = Node::text(node.line, format!("{project}/{relative}"));
                 }
@@ -267,22 +371,36 @@ impl ServerNormalizer<'_, '_> {
 
 /// The reason why weir cannot serve a server of another program.
 fn unserved(keys: &[(String, Node)]) -> Option<String> {
-    let kind = keys.iter().find(|(key, _)| key == "type").and_then(|(_, node)| node.as_text());
+    let kind = keys
+        .iter()
+        .find(|(key, _)| key == "type")
+        .and_then(|(_, node)| node.as_text());
     if let Some(kind) = kind.filter(|kind| !KINDS.contains(kind)) {
-        return Some(format!("is left out, because weir speaks to no server of the type `{kind}`"));
+        return Some(format!(
+            "is left out, because weir speaks to no server of the type `{kind}`"
+        ));
     }
     let is_reachable = keys.iter().any(|(key, _)| key == "url" || key == "command");
-    (!is_reachable).then(|| "is left out, because it has neither a command nor a URL here".to_owned())
+    (!is_reachable)
+        .then(|| "is left out, because it has neither a command nor a URL here".to_owned())
 }
 
 /// Puts an entry into a map of the server, where there is none yet.
 fn put(keys: &mut Vec<(String, Node)>, map: &str, key: &str, node: Node) {
     if !keys.iter().any(|(other, _)| other == map) {
-        keys.push((map.to_owned(), Node { line: node.line, value: Value::Map(Vec::new()) }));
+        keys.push((
+            map.to_owned(),
+            Node {
+                line: node.line,
+                value: Value::Map(Vec::new()),
+            },
+        ));
     }
     for (_, entries) in keys.iter_mut().filter(|(other, _)| other == map) {
         if let Value::Map(entries) = &mut entries.value
-            && !entries.iter().any(|(other, _)| other.eq_ignore_ascii_case(key))
+            && !entries
+                .iter()
+                .any(|(other, _)| other.eq_ignore_ascii_case(key))
         {
             entries.push((key.to_owned(), node.clone()));
         }

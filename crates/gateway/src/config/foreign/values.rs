@@ -5,22 +5,35 @@ use super::super::tree::{Node, Value};
 
 /// Takes a command that is a map (`path`, `args`, `env`) apart, as older files of Zed have it.
 pub(super) fn flatten_command(keys: &mut Vec<(String, Node)>) {
-    let Some(at) = keys.iter().position(|(key, node)| key == "command" && matches!(node.value, Value::Map(_))) else {
+    let Some(at) = keys
+        .iter()
+        .position(|(key, node)| key == "command" && matches!(node.value, Value::Map(_)))
+    else {
         return;
     };
     let (_, command) = keys.remove(at);
-    let Value::Map(parts) = command.value else { return };
+    let Value::Map(parts) = command.value else {
+        return;
+    };
     for (key, node) in parts {
-        let key = if key == "path" { "command".to_owned() } else { key };
+        let key = if key == "path" {
+            "command".to_owned()
+        } else {
+            key
+        };
         if !keys.iter().any(|(other, _)| *other == key) {
             keys.push((key, node));
         }
     }
 }
 
-/// Makes texts of numbers and switches where nothing else can be: in arguments, variables and headers.
+/// Makes texts of numbers and switches where nothing else can be: in arguments, variables and
+/// headers.
 pub(super) fn texts(keys: &mut [(String, Node)]) {
-    for (_, node) in keys.iter_mut().filter(|(key, _)| matches!(key.as_str(), "args" | "env" | "headers")) {
+    for (_, node) in keys
+        .iter_mut()
+        .filter(|(key, _)| matches!(key.as_str(), "args" | "env" | "headers"))
+    {
         match &mut node.value {
             Value::List(items) => items.iter_mut().for_each(text),
             Value::Map(entries) => entries.iter_mut().for_each(|(_, entry)| text(entry)),
@@ -44,7 +57,9 @@ pub(super) fn brace_variables(node: &mut Node) {
     match &mut node.value {
         Value::Text(text) => text.text = braced(&text.text),
         Value::List(items) => items.iter_mut().for_each(brace_variables),
-        Value::Map(entries) => entries.iter_mut().for_each(|(_, entry)| brace_variables(entry)),
+        Value::Map(entries) => entries
+            .iter_mut()
+            .for_each(|(_, entry)| brace_variables(entry)),
         _ => {}
     }
 }
@@ -55,7 +70,9 @@ fn braced(text: &str) -> String {
     while let Some(at) = rest.find('$') {
         let (before, after) = (&rest[..at], &rest[at + 1..]);
         out.push_str(before);
-        let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
+        let end = after
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .unwrap_or(after.len());
         if is_variable(&after[..end]) {
             out.extend(["${", &after[..end], "}"]);
             rest = &after[end..];
@@ -73,9 +90,11 @@ mod tests {
 
     #[test]
     fn bare_variables_get_braces() {
-        for (text, wanted) in
-            [("$TOKEN", "${TOKEN}"), ("a $B_1/c $ $1 ${D} $$", "a ${B_1}/c $ $1 ${D} $$"), ("Bearer $T", "Bearer ${T}")]
-        {
+        for (text, wanted) in [
+            ("$TOKEN", "${TOKEN}"),
+            ("a $B_1/c $ $1 ${D} $$", "a ${B_1}/c $ $1 ${D} $$"),
+            ("Bearer $T", "Bearer ${T}"),
+        ] {
             assert_eq!(braced(text), wanted);
         }
     }

@@ -10,14 +10,16 @@ use super::OrOff;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdmin {
-    /// `address:port`, or `off`. Default `127.0.0.1:8081`. Any address that is not of this machine alone needs `auth`.
+    /// `address:port`, or `off`. Default `127.0.0.1:8081`. Any address that is not of this machine
+    /// alone needs `auth`.
     pub(crate) listen: Option<String>,
-    /// Who may look and change. Absent or `off`: whoever reaches the listener, which then is on loopback. A reload takes
-    /// operators' credentials away only where the file says `off`.
+    /// Who may look and change. Absent or `off`: whoever reaches the listener, which then is on
+    /// loopback. A reload takes operators' credentials away only where the file says `off`.
     pub(crate) auth: Option<OrOff<RawAdminAuth>>,
     /// Who may read `/metrics`. Default `open`, as `/healthz` and `/readyz` always are.
     pub(crate) metrics: Option<RawMetrics>,
-    /// Further names operators may use in `Host`, beside addresses and `localhost`: `name` or `name:port`.
+    /// Further names operators may use in `Host`, beside addresses and `localhost`: `name` or
+    /// `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
 }
 
@@ -25,11 +27,13 @@ pub(crate) struct RawAdmin {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdminAuth {
-    /// One token for all operators, at least 16 characters. Keep it out of the file: `${WEIR_ADMIN_TOKEN}`.
+    /// One token for all operators, at least 16 characters. Keep it out of the file:
+    /// `${WEIR_ADMIN_TOKEN}`.
     pub(crate) token: Option<Secret>,
     /// A token for each operator, so that the audit says who did it.
     pub(crate) tokens: Option<Vec<RawAdminToken>>,
-    /// Access tokens of the `auth.issuers`, made for `<public_url>/admin` or one of an issuer's `audience`.
+    /// Access tokens of the `auth.issuers`, made for `<public_url>/admin` or one of an issuer's
+    /// `audience`.
     pub(crate) oauth: Option<RawAdminOauth>,
 }
 

@@ -25,10 +25,11 @@ pub(crate) struct RawAudit {
     pub(crate) queue: Option<usize>,
     /// What records say of a call's arguments. Default `digest`.
     pub(crate) arguments: Option<RawArguments>,
-    /// JSON pointers to arguments that records show in the clear; everything else becomes `***`. `*` stands for any member
-    /// or item.
+    /// JSON pointers to arguments that records show in the clear; everything else becomes `***`.
+    /// `*` stands for any member or item.
     pub(crate) show: Option<Vec<String>>,
-    /// Signs the chain, so that only this key's holder can write one. In the form that `weir keygen` prints.
+    /// Signs the chain, so that only this key's holder can write one. In the form that
+    /// `weir keygen` prints.
     pub(crate) key: Option<RawKey>,
 }
 

@@ -10,11 +10,11 @@ use super::{Ordered, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAuth {
-    /// `none`: nobody is asked, as without `auth`. `oauth`: a token of one of the `issuers`, or one of the other credentials
-    /// here. `required`: one of the credentials here, of whatever kind.
+    /// `none`: nobody is asked, as without `auth`. `oauth`: a token of one of the `issuers`, or one
+    /// of the other credentials here. `required`: one of the credentials here, of whatever kind.
     pub(crate) mode: Option<String>,
-    /// Must be `true` where `mode: none` is to serve more than this machine, and where a reload is to take credentials away:
-    /// everybody who reaches the port may call every tool.
+    /// Must be `true` where `mode: none` is to serve more than this machine, and where a reload is
+    /// to take credentials away: everybody who reaches the port may call every tool.
     pub(crate) allow_anyone: Option<bool>,
     /// Whose tokens are good here.
     pub(crate) issuers: Option<Vec<RawIssuer>>,
@@ -38,13 +38,14 @@ pub(crate) struct RawIssuer {
     pub(crate) jwks_uri: Option<String>,
     /// Ask it about each token (RFC 7662) instead of checking signatures.
     pub(crate) introspection: Option<RawIntrospection>,
-    /// What it signs with: any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA. Default RS256, PS256,
-    /// ES256, EdDSA.
+    /// What it signs with: any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA.
+    /// Default RS256, PS256, ES256, EdDSA.
     pub(crate) algorithms: Option<Vec<String>>,
-    /// Audiences that stand for all endpoints, for providers that know an API by a name of its own. An endpoint's own URL is
-    /// always one.
+    /// Audiences that stand for all endpoints, for providers that know an API by a name of its own.
+    /// An endpoint's own URL is always one.
     pub(crate) audience: Option<Vec<String>>,
-    /// Take only tokens of the type `at+jwt` (RFC 9068). Default `false`: tokens without a type too.
+    /// Take only tokens of the type `at+jwt` (RFC 9068). Default `false`: tokens without a type
+    /// too.
     pub(crate) strict_type: Option<bool>,
     /// The longest time from issue to expiry. Default `24h`.
     pub(crate) max_lifetime: Option<Time>,
@@ -52,7 +53,8 @@ pub(crate) struct RawIssuer {
     pub(crate) groups: Option<Vec<String>>,
     /// Further claims that rules may look at, by name.
     pub(crate) claims: Option<Vec<String>>,
-    /// Must be `true` for an issuer or keys by `http` from another machine: whoever is between can be anybody.
+    /// Must be `true` for an issuer or keys by `http` from another machine: whoever is between can
+    /// be anybody.
     pub(crate) allow_http: Option<bool>,
 }
 

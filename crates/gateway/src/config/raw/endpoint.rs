@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use super::units::Size;
 
-/// A path clients use: either `upstream` (that one server, unchanged) or `upstreams` (several behind one list).
+/// A path clients use: either `upstream` (that one server, unchanged) or `upstreams` (several
+/// behind one list).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawEndpoint {
@@ -21,11 +22,14 @@ pub(crate) struct RawEndpoint {
     pub(crate) deadlines: Option<super::RawDeadlines>,
     /// Which tools it has, and how it shows them.
     pub(crate) tools: Option<super::RawToolset>,
-    /// Whether hidden characters are removed from results (docs/outputs.md). Default: `true` with `upstreams`, `false` with `upstream`.
+    /// Whether hidden characters are removed from results (docs/outputs.md). Default: `true` with
+    /// `upstreams`, `false` with `upstream`.
     pub(crate) clean: Option<bool>,
-    /// Scopes everybody who comes here has to have. A reload takes all of them away only where the file says `[]`.
+    /// Scopes everybody who comes here has to have. A reload takes all of them away only where the
+    /// file says `[]`.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Rules for this path, beside the common ones. A reload takes them away only where the file says `off`.
+    /// Rules for this path, beside the common ones. A reload takes them away only where the file
+    /// says `off`.
     pub(crate) policy: Option<super::OrOff<super::RawPolicy>>,
 }
 

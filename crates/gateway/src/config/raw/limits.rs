@@ -17,14 +17,15 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Memory of the process. From 92% of it connections are not kept, from 95% new requests get 503. Default: what the
-    /// process's control group may use, if that is bounded.
+    /// Memory of the process. From 92% of it connections are not kept, from 95% new requests get
+    /// 503. Default: what the process's control group may use, if that is bounded.
     memory: Size,
     /// Connections waiting to be accepted. Default 4096.
     backlog: u32,
     /// Open connections. Default 18000.
     connections: usize,
-    /// Open connections of one address (of a /64 network with IPv6); loopback is exempt. Default 256.
+    /// Open connections of one address (of a /64 network with IPv6); loopback is exempt. Default
+    /// 256.
     connections_per_address: usize,
     /// TLS handshakes at the same time. Default 512.
     handshakes: usize,
@@ -62,20 +63,26 @@ limits! {
     h2_ping: Time,
     /// How long an HTTP/2 ping may stay unanswered. Default `10s`.
     h2_ping_timeout: Time,
-    /// Age at which an HTTP/2 connection is told to go; 60 seconds later it is closed. Default `1h`.
+    /// Age at which an HTTP/2 connection is told to go; 60 seconds later it is closed. Default
+    /// `1h`.
     h2_age: Time,
-    /// Memory for results of more than 64KiB that are held because their server has not said yet whose answer they are or of which
-    /// type, and for structured content that a client's revision cannot carry until it is known what is said of it in words. Where it is
-    /// used up servers are not read on, and such content is left out, with a text that says so; one server has at most half of it. Default `64MiB`.
+    /// Memory for results of more than 64KiB that are held because their server has not said yet
+    /// whose answer they are or of which type, and for structured content that a client's revision
+    /// cannot carry until it is known what is said of it in words. Where it is used up servers are
+    /// not read on, and such content is left out, with a text that says so; one server has at most
+    /// half of it. Default `64MiB`.
     hold: Size,
-    /// The same of one call. What is larger goes on unjudged only as the answer to its own POST, and is broken off before its last
-    /// byte where it turns out to be another's or no result; a result that is checked (`validation.output: enforce`) is refused. Structured content that is larger is not
-    /// repeated as text. Default `4MiB`.
+    /// The same of one call. What is larger goes on unjudged only as the answer to its own POST,
+    /// and is broken off before its last byte where it turns out to be another's or no result; a
+    /// result that is checked (`validation.output: enforce`) is refused. Structured content that is
+    /// larger is not repeated as text. Default `4MiB`.
     hold_per_call: Size,
-    /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a client has still to read does not count. Default 10000.
+    /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a
+    /// client has still to read does not count. Default 10000.
     in_flight: usize,
-    /// How long a request waits for its turn: one beyond `in_flight`, or one that the processor has no time for. `0s` refuses one beyond `in_flight` at
-    /// once, and has the others wait for nothing. Default `2s`.
+    /// How long a request waits for its turn: one beyond `in_flight`, or one that the processor has
+    /// no time for. `0s` refuses one beyond `in_flight` at once, and has the others wait for
+    /// nothing. Default `2s`.
     in_flight_wait: Time,
     /// Open streams for changes. Default 100000.
     streams: usize,
@@ -111,7 +118,8 @@ limits! {
     replay_bytes_per_session: Size,
     /// How long such an event is kept. Default `5m`.
     replay_age: Time,
-    /// How long a client that loses its connection is asked to wait before it comes back. Default `1s`.
+    /// How long a client that loses its connection is asked to wait before it comes back. Default
+    /// `1s`.
     retry: Time,
     /// Calls of a session that run on without their connection. Default 32.
     detached_per_session: usize,
@@ -119,9 +127,11 @@ limits! {
     detached: usize,
     /// Rendered list pages kept in memory. Default `64MiB`.
     page_cache_bytes: Size,
-    /// How long a client may take to bring back a `requestState`, or to answer what it is asked. Default `10m`.
+    /// How long a client may take to bring back a `requestState`, or to answer what it is asked.
+    /// Default `10m`.
     state_time: Time,
-    /// Calls that wait for input of a client of 2026-07-28 at an upstream of an older revision. Default 1000.
+    /// Calls that wait for input of a client of 2026-07-28 at an upstream of an older revision.
+    /// Default 1000.
     parked: usize,
     /// The same of one principal. Default 16.
     parked_per_principal: usize,

@@ -1,4 +1,5 @@
-//! A section of the config, or the word `off`: a protection that is given up has to be given up by name.
+//! A section of the config, or the word `off`: a protection that is given up has to be given up by
+//! name.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -54,11 +55,15 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
                 if text == OFF {
                     return Ok(OrOff::Off);
                 }
-                Err(E::custom(format_args!("`{text}` is neither a map nor `off`")))
+                Err(E::custom(format_args!(
+                    "`{text}` is neither a map nor `off`"
+                )))
             }
             fn visit_bool<E: Error>(self, _: bool) -> Result<OrOff<T>, E> {
                 // What follows the newline becomes the hint.
-                Err(E::custom("expected a map, or `off`, found true or false\nwrite off"))
+                Err(E::custom(
+                    "expected a map, or `off`, found true or false\nwrite off",
+                ))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(OrOff::On)

@@ -15,19 +15,22 @@ pub(crate) struct RawOutbound {
     pub(crate) issuer: Option<String>,
     /// The token endpoint itself, in place of `issuer`: nothing is looked for.
     pub(crate) token_endpoint: Option<String>,
-    /// Take an `http` URL that is not on loopback for either: whoever is between sees secrets and tokens.
+    /// Take an `http` URL that is not on loopback for either: whoever is between sees secrets and
+    /// tokens.
     pub(crate) allow_http: Option<bool>,
     /// The id of weir's client there.
     pub(crate) client_id: Option<String>,
     /// Its secret. Keep it out of the file: `${SECRET}`.
     pub(crate) client_secret: Option<Secret>,
-    /// How the secret is shown. Default: as the issuer's metadata says, `basic` where it says nothing.
+    /// How the secret is shown. Default: as the issuer's metadata says, `basic` where it says
+    /// nothing.
     pub(crate) client_auth: Option<RawSecretPlace>,
     /// Scopes that every token is asked for.
     pub(crate) scopes: Option<Vec<String>>,
     /// Scopes that are added where the server asks for them. No others are, whatever it asks for.
     pub(crate) step_up: Option<Vec<String>>,
-    /// What tokens are for (`resource` of RFC 8707). Default: what the server calls itself, else its URL.
+    /// What tokens are for (`resource` of RFC 8707). Default: what the server calls itself, else
+    /// its URL.
     pub(crate) resource: Option<String>,
     /// The `audience` of an exchange, where the authorization server wants one beside the resource.
     pub(crate) audience: Option<String>,
@@ -45,7 +48,8 @@ pub(crate) enum RawOutboundMode {
     Headers,
     /// weir's own, by the client credentials grant.
     ClientCredentials,
-    /// Each caller's, in exchange for the token it showed to weir (RFC 8693). Lists and probes use weir's own.
+    /// Each caller's, in exchange for the token it showed to weir (RFC 8693). Lists and probes use
+    /// weir's own.
     TokenExchange,
 }
 

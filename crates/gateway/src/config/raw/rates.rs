@@ -14,19 +14,21 @@ use super::{Ordered, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawRates {
-    /// Requests of an address (a /24 or, with IPv6, /64 network), before its credentials are looked at; loopback is exempt.
+    /// Requests of an address (a /24 or, with IPv6, /64 network), before its credentials are looked
+    /// at; loopback is exempt.
     pub(crate) address: Option<RawRate>,
-    /// What each principal may do: so many requests, and so many calls by their cost. Does not bind callers without
-    /// credentials.
+    /// What each principal may do: so many requests, and so many calls by their cost. Does not bind
+    /// callers without credentials.
     pub(crate) principal: Option<RawLimit>,
     /// The same on one endpoint, in place of `principal`; what it does not say, that says.
     pub(crate) endpoints: Option<Ordered<RawLimit>>,
-    /// The same for members of a group, in place of both. Of several groups the first one here counts.
+    /// The same for members of a group, in place of both. Of several groups the first one here
+    /// counts.
     pub(crate) groups: Option<Ordered<RawLimit>>,
     /// The same for what comes through an OAuth client (by its id), in place of all three.
     pub(crate) clients: Option<Ordered<RawLimit>>,
-    /// Calls of tools, by a pattern of upstream and the tool's own name: `files/write_*`, `*/delete_*`. The first that
-    /// matches counts.
+    /// Calls of tools, by a pattern of upstream and the tool's own name: `files/write_*`,
+    /// `*/delete_*`. The first that matches counts.
     pub(crate) tools: Option<Ordered<RawToolLimit>>,
     /// Calls of an upstream, by their cost, of all principals together.
     pub(crate) upstreams: Option<Ordered<RawLimit>>,
@@ -68,7 +70,8 @@ pub(crate) struct RawToolLimit {
     pub(crate) burst: Option<u32>,
     /// Calls of these tools in a day of UTC.
     pub(crate) daily: Option<u64>,
-    /// As how many calls one counts against the limits of its principal and its upstream. Default 1.
+    /// As how many calls one counts against the limits of its principal and its upstream. Default
+    /// 1.
     pub(crate) cost: Option<u32>,
     /// True: one budget for everybody. Default: one for each principal.
     pub(crate) shared: Option<bool>,
@@ -80,8 +83,8 @@ pub(crate) struct RawToolLimit {
 pub(crate) struct RawConcurrency {
     /// Calls of one principal in flight. Default 64. Does not bind callers without credentials.
     pub(crate) principal: Option<usize>,
-    /// Calls that wait for the places of one principal or one upstream, served in turn by principal. Default 128 for a principal, 1024 for an
-    /// upstream.
+    /// Calls that wait for the places of one principal or one upstream, served in turn by
+    /// principal. Default 128 for a principal, 1024 for an upstream.
     pub(crate) queue: Option<usize>,
     /// How long a call waits for its places. Default `2s`.
     pub(crate) wait: Option<Time>,
@@ -120,7 +123,10 @@ impl Frequency {
         let count = count.trim_end();
         let plain = count.bytes().all(|byte| byte.is_ascii_digit());
         let count = count.parse().ok().filter(|_| plain)?;
-        Some(Self { count, per: Duration::from_secs(seconds) })
+        Some(Self {
+            count,
+            per: Duration::from_secs(seconds),
+        })
     }
 }
 
@@ -138,7 +144,9 @@ impl<'de> Deserialize<'de> for Frequency {
                 Frequency::parse(text.trim()).ok_or_else(bad)
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Frequency, E> {
-                Err(Error::custom(format_args!("`{number}` says not in how much time\n{HINT}")))
+                Err(Error::custom(format_args!(
+                    "`{number}` says not in how much time\n{HINT}"
+                )))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -165,7 +173,19 @@ mod tests {
         assert_eq!(read("20/s"), Some((20, 1)));
         assert_eq!(read("100 / m"), Some((100, 60)));
         assert_eq!(read("1/d"), Some((1, 86_400)));
-        for bad in ["", "20", "/s", "20/", "20/ms", "20/w", "-1/s", "+1/s", "1.5/s", "5000000000/s", "1/s/s"] {
+        for bad in [
+            "",
+            "20",
+            "/s",
+            "20/",
+            "20/ms",
+            "20/w",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "5000000000/s",
+            "1/s/s",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

@@ -7,7 +7,8 @@ use super::Ordered;
 use super::units::Time;
 use crate::config::Secret;
 
-/// What is measured and told, and to whom. Metrics are always at the operators' listener, under `/metrics`.
+/// What is measured and told, and to whom. Metrics are always at the operators' listener, under
+/// `/metrics`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTelemetry {
@@ -15,7 +16,8 @@ pub(crate) struct RawTelemetry {
     pub(crate) metrics: Option<RawMetrics>,
     /// Traces.
     pub(crate) traces: Option<RawTraces>,
-    /// Send both to an OpenTelemetry collector. Absent: what the environment variables `OTEL_EXPORTER_OTLP_*` say.
+    /// Send both to an OpenTelemetry collector. Absent: what the environment variables
+    /// `OTEL_EXPORTER_OTLP_*` say.
     pub(crate) otlp: Option<RawPush>,
 }
 
@@ -25,7 +27,8 @@ pub(crate) struct RawTelemetry {
 pub(crate) struct RawMetrics {
     /// False measures nothing at all, to see what measuring costs. Default true.
     pub(crate) enabled: Option<bool>,
-    /// How many names of tools and prompts have series of their own; the others are counted together as `other`. Default 80.
+    /// How many names of tools and prompts have series of their own; the others are counted
+    /// together as `other`. Default 80.
     pub(crate) max_names: Option<usize>,
 }
 
@@ -33,10 +36,11 @@ pub(crate) struct RawMetrics {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTraces {
-    /// The share of requests that are told of, from 0 to 1. Default 0.01, where there is a collector.
+    /// The share of requests that are told of, from 0 to 1. Default 0.01, where there is a
+    /// collector.
     pub(crate) sample: Option<f64>,
-    /// Whether the flag of a client's `traceparent` decides for what it calls. Only for clients that may cost what they like.
-    /// Default false.
+    /// Whether the flag of a client's `traceparent` decides for what it calls. Only for clients
+    /// that may cost what they like. Default false.
     pub(crate) by_clients: Option<bool>,
 }
 
@@ -44,7 +48,8 @@ pub(crate) struct RawTraces {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawPush {
-    /// Where it is: `http://host:4318`, or `http://host:4317` for `grpc`. A path goes before that of each signal.
+    /// Where it is: `http://host:4318`, or `http://host:4317` for `grpc`. A path goes before that
+    /// of each signal.
     pub(crate) endpoint: Option<String>,
     /// How it is spoken to. Default `http`.
     pub(crate) protocol: Option<RawPushProtocol>,

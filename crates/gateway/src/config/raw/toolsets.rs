@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::Ordered;
 
-/// Which tools an endpoint has, and how it shows them. Every key takes names as the endpoint would show them without an
-/// alias, or `upstream/tool` with the upstream's own name for it.
+/// Which tools an endpoint has, and how it shows them. Every key takes names as the endpoint would
+/// show them without an alias, or `upstream/tool` with the upstream's own name for it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawToolset {
@@ -18,7 +18,8 @@ pub(crate) struct RawToolset {
     pub(crate) alias: Option<Ordered<String>>,
     /// Other descriptions, by name.
     pub(crate) describe: Option<Ordered<String>>,
-    /// What tools do, in the operator's own word: clients see it, and rules believe it. By name, with `*` and `?`.
+    /// What tools do, in the operator's own word: clients see it, and rules believe it. By name,
+    /// with `*` and `?`.
     pub(crate) annotations: Option<Ordered<RawHints>>,
     /// Scopes a caller has to have, by name, with `*` and `?`; all that fit add up.
     pub(crate) scopes: Option<Ordered<Vec<String>>>,

@@ -1,5 +1,5 @@
-//! Times and sizes with their unit: `500ms`, `2s`, `5m`, `1h`; `64KiB`, `4MiB`. A bare number is refused, for nobody
-//! knows what it counts.
+//! Times and sizes with their unit: `500ms`, `2s`, `5m`, `1h`; `64KiB`, `4MiB`. A bare number is
+//! refused, for nobody knows what it counts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +16,19 @@ pub(crate) struct Time(pub(crate) Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) usize);
 
-const TIMES: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+const TIMES: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
+const SIZES: [(&str, u64); 4] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("B", 1),
+];
 /// More than any setting means: a typing mistake.
 const MOST: u64 = 1 << 42;
 
@@ -65,12 +76,22 @@ macro_rules! unit {
     };
 }
 
-unit!(Time, TIMES, "time", "write a number and ms, s, m, h or d, such as 500ms or 2s", "^[0-9]+ ?(ms|s|m|h|d)$", |n| {
-    Time(Duration::from_millis(n))
-});
-unit!(Size, SIZES, "size", "write a number and B, KiB, MiB or GiB, such as 4MiB", "^[0-9]+ ?(B|KiB|MiB|GiB)$", |n| {
-    Size(usize::try_from(n).unwrap_or(usize::MAX))
-});
+unit!(
+    Time,
+    TIMES,
+    "time",
+    "write a number and ms, s, m, h or d, such as 500ms or 2s",
+    "^[0-9]+ ?(ms|s|m|h|d)$",
+    |n| { Time(Duration::from_millis(n)) }
+);
+unit!(
+    Size,
+    SIZES,
+    "size",
+    "write a number and B, KiB, MiB or GiB, such as 4MiB",
+    "^[0-9]+ ?(B|KiB|MiB|GiB)$",
+    |n| { Size(usize::try_from(n).unwrap_or(usize::MAX)) }
+);
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +102,17 @@ mod tests {
         assert_eq!(amount("500ms", &TIMES), Some(500));
         assert_eq!(amount("2 h", &TIMES), Some(7_200_000));
         assert_eq!(amount("4MiB", &SIZES), Some(4 << 20));
-        for bad in ["", "5", "s", "-1s", "1.5s", "5 s s", "99999999999999999999s", "99999999999999d", "5S"] {
+        for bad in [
+            "",
+            "5",
+            "s",
+            "-1s",
+            "1.5s",
+            "5 s s",
+            "99999999999999999999s",
+            "99999999999999d",
+            "5S",
+        ] {
             assert_eq!(amount(bad, &TIMES), None, "{bad}");
         }
     }

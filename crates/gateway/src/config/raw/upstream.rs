@@ -17,24 +17,30 @@ pub(crate) struct RawUpstream {
     pub(crate) command: Option<String>,
     /// Its arguments.
     pub(crate) args: Option<Vec<String>>,
-    /// Its environment, beside `PATH`, `HOME` and the like, authorities (`SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`) and proxies without a password
-    /// (`HTTPS_PROXY`, `NO_PROXY`); nothing else of weir's own environment is handed on.
+    /// Its environment, beside `PATH`, `HOME` and the like, authorities (`SSL_CERT_FILE`,
+    /// `NODE_EXTRA_CA_CERTS`) and proxies without a password (`HTTPS_PROXY`, `NO_PROXY`); nothing
+    /// else of weir's own environment is handed on.
     pub(crate) env: Option<Ordered<Secret>>,
     /// The folder it runs in.
     pub(crate) cwd: Option<String>,
     /// How long it may take to answer for the first time. Default `60s`.
     pub(crate) start: Option<Time>,
-    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both eras as each client does; a command has a process for
-    /// each era then. `legacy` helps where a server asks its clients while a call runs and can do so in sessions alone: then modern clients are served
-    /// through sessions, too. `legacy` or `modern` also helps where a command keeps state that clients of both eras are to share: then it has one process.
+    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both
+    /// eras as each client does; a command has a process for each era then. `legacy` helps where a
+    /// server asks its clients while a call runs and can do so in sessions alone: then modern
+    /// clients are served through sessions, too. `legacy` or `modern` also helps where a command
+    /// keeps state that clients of both eras are to share: then it has one process.
     pub(crate) protocol: Option<RawProtocol>,
-    /// Who shares a session or process. Default: `principal`; for a command without `auth`, where all callers are one, `shared`.
+    /// Who shares a session or process. Default: `principal`; for a command without `auth`, where
+    /// all callers are one, `shared`.
     pub(crate) session: Option<RawSession>,
-    /// What it may ask of clients in the middle of their calls. Default: everything that the client says it can be asked;
-    /// where everybody shares a session or process, nothing. With `auth`, a server that cannot tell weir's callers apart (they
-    /// share a session, or one credential of weir's there) sends nobody to a page unless `elicitation_url` is named.
+    /// What it may ask of clients in the middle of their calls. Default: everything that the client
+    /// says it can be asked; where everybody shares a session or process, nothing. With `auth`, a
+    /// server that cannot tell weir's callers apart (they share a session, or one credential of
+    /// weir's there) sends nobody to a page unless `elicitation_url` is named.
     pub(crate) asks: Option<Vec<RawAsk>>,
-    /// Whether `baggage` (W3C) that a client says in `_meta` goes on to it. Default `false`: it is dropped.
+    /// Whether `baggage` (W3C) that a client says in `_meta` goes on to it. Default `false`: it is
+    /// dropped.
     pub(crate) baggage: Option<bool>,
     /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
@@ -60,9 +66,11 @@ pub(crate) struct RawUpstream {
     pub(crate) walk: Option<RawWalk>,
     /// What it may make weir hold.
     pub(crate) limits: Option<RawUpstreamLimits>,
-    /// The search for secrets in its calls (docs/outputs.md). A reload takes it away only where the file says `off`.
+    /// The search for secrets in its calls (docs/outputs.md). A reload takes it away only where the
+    /// file says `off`.
     pub(crate) secrets: Option<super::OrOff<RawSecrets>>,
-    /// How large its results may be (docs/outputs.md). Absent: `max_reply` of its `limits` is the only bound, and larger results are streamed.
+    /// How large its results may be (docs/outputs.md). Absent: `max_reply` of its `limits` is the
+    /// only bound, and larger results are streamed.
     pub(crate) results: Option<RawResults>,
 }
 
@@ -86,7 +94,8 @@ pub(crate) enum RawProtocol {
 pub(crate) enum RawSession {
     /// Everybody: nothing of one client shows to another.
     Shared,
-    /// Each principal has its own; of a process, one for each class of what its clients can be asked.
+    /// Each principal has its own; of a process, one for each class of what its clients can be
+    /// asked.
     Principal,
 }
 
@@ -96,9 +105,11 @@ pub(crate) enum RawSession {
 pub(crate) enum RawAsk {
     /// To have their model complete a prompt, with tools or without.
     Sampling,
-    /// To have their user fill in a form; and visit a page, where the server can tell callers apart.
+    /// To have their user fill in a form; and visit a page, where the server can tell callers
+    /// apart.
     Elicitation,
-    /// To have their user visit a page, wherever: it is the operator's word that no caller's visit counts for another.
+    /// To have their user visit a page, wherever: it is the operator's word that no caller's visit
+    /// counts for another.
     ElicitationUrl,
     /// Which folders they work in.
     Roots,
@@ -126,17 +137,22 @@ pub(crate) struct RawUpstreamDeadlines {
     pub(crate) idle: Option<Time>,
     /// Altogether, whatever progress there is. Default `1h`.
     pub(crate) hard: Option<Time>,
-    /// For one page of a list, and for whatever else weir asks for itself; at most 60 seconds, which a whole list has. Default `10s`.
+    /// For one page of a list, and for whatever else weir asks for itself; at most 60 seconds,
+    /// which a whole list has. Default `10s`.
     pub(crate) list: Option<Time>,
-    /// For each request that finds out what the server speaks or opens a session; at most 30 seconds. Default `10s`. How long a process may take for its
-    /// first answer is `start`.
+    /// For each request that finds out what the server speaks or opens a session; at most 30
+    /// seconds. Default `10s`. How long a process may take for its first answer is `start`.
     pub(crate) probe: Option<Time>,
 }
 
 impl RawUpstreamDeadlines {
     /// Those of calls.
     pub(crate) fn of_calls(self) -> RawDeadlines {
-        RawDeadlines { connect: self.connect, idle: self.idle, hard: self.hard }
+        RawDeadlines {
+            connect: self.connect,
+            idle: self.idle,
+            hard: self.hard,
+        }
     }
 }
 
@@ -144,8 +160,8 @@ impl RawUpstreamDeadlines {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawValidation {
-    /// Of arguments, before a call goes out. Default `enforce`, but a tool whose schema cannot be used stays unchecked; `enforce` written
-    /// here refuses the calls of such a tool, too.
+    /// Of arguments, before a call goes out. Default `enforce`, but a tool whose schema cannot be
+    /// used stays unchecked; `enforce` written here refuses the calls of such a tool, too.
     pub(crate) input: Option<RawCheck>,
     /// Of structured results. Default `warn`.
     pub(crate) output: Option<RawCheck>,
@@ -173,10 +189,12 @@ pub(crate) struct RawTool {
     pub(crate) validation: Option<RawValidation>,
     /// Scopes a caller has to have, on every endpoint.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Whether hidden characters are removed from its results (docs/outputs.md), on every endpoint. Default: as the endpoint says.
+    /// Whether hidden characters are removed from its results (docs/outputs.md), on every endpoint.
+    /// Default: as the endpoint says.
     pub(crate) clean: Option<bool>,
-    /// Whether two calls do no more than one: then a call whose connection broke before anything of its answer came is made once more. Default `false`:
-    /// its client is told that the tool may have run.
+    /// Whether two calls do no more than one: then a call whose connection broke before anything of
+    /// its answer came is made once more. Default `false`: its client is told that the tool may
+    /// have run.
     pub(crate) safe_to_repeat: Option<bool>,
 }
 
@@ -204,12 +222,15 @@ pub(crate) struct RawUpstreamLimits {
     pub(crate) sessions: Option<usize>,
     /// How long an unused session or process stays. Default `5m`.
     pub(crate) session_idle: Option<Time>,
-    /// Sessions over Streamable HTTP with a stream that stays open so that changes of their own lists are heard. Default 256. Beyond it the
-    /// session used least lately goes on without one: its lists are read again when its client asks for them. 0: none has one.
+    /// Sessions over Streamable HTTP with a stream that stays open so that changes of their own
+    /// lists are heard. Default 256. Beyond it the session used least lately goes on without one:
+    /// its lists are read again when its client asks for them. 0: none has one.
     pub(crate) standing: Option<usize>,
-    /// Processes at once: those of principals, with `session: principal`, and the one for the second era of a server that speaks both. Default 64.
-    /// Beyond it calls are refused as busy: no process that was idle for less than `session_idle` is ended to make room. Where only the process
-    /// for a client's era is missing and the client can be asked nothing, the call goes to the other era instead.
+    /// Processes at once: those of principals, with `session: principal`, and the one for the
+    /// second era of a server that speaks both. Default 64. Beyond it calls are refused as busy: no
+    /// process that was idle for less than `session_idle` is ended to make room. Where only the
+    /// process for a client's era is missing and the client can be asked nothing, the call goes to
+    /// the other era instead.
     pub(crate) max_processes: Option<usize>,
 }
 
@@ -221,8 +242,9 @@ pub(crate) struct RawSecrets {
     pub(crate) patterns: Option<String>,
     /// What happens to a call with a secret in its arguments. Default `off`.
     pub(crate) arguments: Option<RawSecretArguments>,
-    /// What happens to a secret in a result, an error, a question or a notification. Default `mask`. A result is held until all of it is there, within
-    /// `limits.hold_per_call`; a larger one is refused.
+    /// What happens to a secret in a result, an error, a question or a notification. Default
+    /// `mask`. A result is held until all of it is there, within `limits.hold_per_call`; a larger
+    /// one is refused.
     pub(crate) results: Option<RawSecretResults>,
 }
 
@@ -252,7 +274,8 @@ pub(crate) enum RawSecretResults {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawResults {
-    /// The largest result, from 1KiB to `limits.hold_per_call`: it is held until all of it is there.
+    /// The largest result, from 1KiB to `limits.hold_per_call`: it is held until all of it is
+    /// there.
     pub(crate) max: Option<Size>,
     /// What happens to a larger one. Default `refuse`.
     pub(crate) over: Option<RawOversized>,
@@ -264,12 +287,14 @@ pub(crate) struct RawResults {
 pub(crate) enum RawOversized {
     /// An error stands in its place.
     Refuse,
-    /// It loses text, and says how much; where that is not enough, or it is larger than `limits.hold_per_call`, it is refused.
+    /// It loses text, and says how much; where that is not enough, or it is larger than
+    /// `limits.hold_per_call`, it is refused.
     Cut,
 }
 
-/// A server as MCP clients write it. Their other keys with a meaning (`httpUrl`, `serverUrl`, `envFile`, `enabled` and others) are taken, too, and so are
-/// their references, such as `${env:NAME}`: see docs/migrating.md.
+/// A server as MCP clients write it. Their other keys with a meaning (`httpUrl`, `serverUrl`,
+/// `envFile`, `enabled` and others) are taken, too, and so are their references, such as
+/// `${env:NAME}`: see docs/migrating.md.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RawMcpServer {
@@ -293,5 +318,7 @@ pub(crate) struct RawMcpServer {
 
 impl RawMcpServer {
     /// The keys weir knows; others are ignored with a warning.
-    pub(crate) const KEYS: [&'static str; 8] = ["type", "url", "command", "args", "env", "cwd", "headers", "disabled"];
+    pub(crate) const KEYS: [&'static str; 8] = [
+        "type", "url", "command", "args", "env", "cwd", "headers", "disabled",
+    ];
 }

@@ -6,13 +6,27 @@ use super::*;
 
 #[test]
 fn audit_is_off_unless_it_is_there_and_has_defaults_where_it_is() {
-    assert_eq!(good("upstreams: { a: { url: http://127.0.0.1:1/mcp } }").audit, None);
+    assert_eq!(
+        good("upstreams: { a: { url: http://127.0.0.1:1/mcp } }").audit,
+        None
+    );
     let folder = Folder::new("audit");
-    let plan = good(&format!("audit: {{ file: {{ path: {}/audit.jsonl }} }}", folder.0.display())).audit.unwrap();
+    let plan = good(&format!(
+        "audit: {{ file: {{ path: {}/audit.jsonl }} }}",
+        folder.0.display()
+    ))
+    .audit
+    .unwrap();
     let file = plan.file.unwrap();
     assert_eq!((file.size, file.keep, file.keep_for), (64 << 20, 32, None));
-    assert_eq!((plan.stdout, plan.otlp, plan.closed, plan.key), (false, None, false, None));
-    assert_eq!((plan.sync, plan.queue, plan.shape), (Duration::from_millis(100), 16_384, Shape::default()));
+    assert_eq!(
+        (plan.stdout, plan.otlp, plan.closed, plan.key),
+        (false, None, false, None)
+    );
+    assert_eq!(
+        (plan.sync, plan.queue, plan.shape),
+        (Duration::from_millis(100), 16_384, Shape::default())
+    );
 }
 
 #[test]
@@ -32,13 +46,33 @@ fn everything_of_audit_can_be_said() {
     let plan = plan.audit.unwrap();
     let file = plan.file.as_ref().unwrap();
     assert!(file.path.ends_with("audit.jsonl"));
-    assert_eq!((file.size, file.keep, file.keep_for), (1 << 20, 5, Some(Duration::from_secs(90 * 86_400))));
+    assert_eq!(
+        (file.size, file.keep, file.keep_for),
+        (1 << 20, 5, Some(Duration::from_secs(90 * 86_400)))
+    );
     let otlp = plan.otlp.as_ref().unwrap();
-    assert_eq!((otlp.url.to_string().as_str(), otlp.headers.len()), ("http://127.0.0.1:4318/v1/logs", 1));
-    assert_eq!((plan.stdout, plan.closed, plan.sync, plan.queue), (true, true, Duration::from_millis(20), 64));
-    let show = ["/path", "/list/*/id"].map(|text| Pointer::parse(text).unwrap()).to_vec();
-    assert_eq!(plan.shape, Shape { digest: false, show });
+    assert_eq!(
+        (otlp.url.to_string().as_str(), otlp.headers.len()),
+        ("http://127.0.0.1:4318/v1/logs", 1)
+    );
+    assert_eq!(
+        (plan.stdout, plan.closed, plan.sync, plan.queue),
+        (true, true, Duration::from_millis(20), 64)
+    );
+    let show = ["/path", "/list/*/id"]
+        .map(|text| Pointer::parse(text).unwrap())
+        .to_vec();
+    assert_eq!(
+        plan.shape,
+        Shape {
+            digest: false,
+            show
+        }
+    );
     assert_eq!(plan.key.as_ref().map(Key::id), Some(3));
     let printed = format!("{plan:?}");
-    assert!(!printed.contains("canary") && !printed.contains("0, 1, 2"), "f15: {printed}");
+    assert!(
+        !printed.contains("canary") && !printed.contains("0, 1, 2"),
+        "f15: {printed}"
+    );
 }

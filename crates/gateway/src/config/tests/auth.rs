@@ -12,22 +12,64 @@ fn r272_every_key_of_auth_arrives() {
     let config = good(include_str!("full.yaml"));
     let auth = &config.auth;
     assert!(auth.required);
-    assert_eq!((auth.base.as_str(), auth.leeway), ("https://mcp.example.com", Duration::from_secs(10)));
-    let [one, two, three] = auth.issuers.as_slice() else { panic!("three issuers") };
-    let Proof::Keys { at, algorithms, strict_type, max_lifetime } = &one.proof else { panic!("keys") };
+    assert_eq!(
+        (auth.base.as_str(), auth.leeway),
+        ("https://mcp.example.com", Duration::from_secs(10))
+    );
+    let [one, two, three] = auth.issuers.as_slice() else {
+        panic!("three issuers")
+    };
+    let Proof::Keys {
+        at,
+        algorithms,
+        strict_type,
+        max_lifetime,
+    } = &one.proof
+    else {
+        panic!("keys")
+    };
     assert_eq!(&*one.name, "https://id.example.com/tenant");
-    assert_eq!((at, *strict_type, *max_lifetime), (&KeysAt::Metadata, true, Duration::from_secs(3600)));
+    assert_eq!(
+        (at, *strict_type, *max_lifetime),
+        (&KeysAt::Metadata, true, Duration::from_secs(3600))
+    );
     assert_eq!(algorithms, &[Algorithm::Es256, Algorithm::EdDsa]);
-    assert_eq!((&*one.audiences[0], &*one.claims[0]), ("api://weir", "tenant"));
-    assert_eq!(one.groups, [vec!["groups".to_owned()], vec!["realm_access".to_owned(), "roles".to_owned()]]);
-    let Proof::Keys { at, algorithms, strict_type, .. } = &two.proof else { panic!("keys") };
+    assert_eq!(
+        (&*one.audiences[0], &*one.claims[0]),
+        ("api://weir", "tenant")
+    );
+    assert_eq!(
+        one.groups,
+        [
+            vec!["groups".to_owned()],
+            vec!["realm_access".to_owned(), "roles".to_owned()]
+        ]
+    );
+    let Proof::Keys {
+        at,
+        algorithms,
+        strict_type,
+        ..
+    } = &two.proof
+    else {
+        panic!("keys")
+    };
     assert_eq!(at, &KeysAt::Url("https://old.example.com/keys".to_owned()));
-    assert_eq!((algorithms.as_slice(), *strict_type), (&Algorithm::DEFAULT[..], false));
+    assert_eq!(
+        (algorithms.as_slice(), *strict_type),
+        (&Algorithm::DEFAULT[..], false)
+    );
     assert!(matches!(&three.proof, Proof::Introspection { client_id, .. } if client_id == "weir"));
-    assert!(!format!("{config:?}").contains("canary"), "secrets do not print");
+    assert!(
+        !format!("{config:?}").contains("canary"),
+        "secrets do not print"
+    );
     let implied: Vec<&str> = auth.implied["admin"].iter().map(|scope| &**scope).collect();
     assert_eq!(implied, ["read", "write"]);
-    assert_eq!((auth.api_keys[0].id.as_str(), &*auth.api_keys[0].subject), ("ci", "build"));
+    assert_eq!(
+        (auth.api_keys[0].id.as_str(), &*auth.api_keys[0].subject),
+        ("ci", "build")
+    );
     assert!(auth.api_keys[0].expires.is_some());
     let oauth = config.front.oauth.unwrap();
     assert_eq!(oauth.base, "https://mcp.example.com");
@@ -50,8 +92,14 @@ fn r249_where_the_system_chooses_the_port_tokens_are_for_that_port() {
     let bound = "127.0.0.1:40651".parse().unwrap();
     let served = Arc::new(good(&format!("listen: 127.0.0.1:0\n{auth}"))).served_at(bound);
     assert_eq!(served.auth.base, "http://127.0.0.1:40651");
-    assert_eq!(served.front.oauth.as_ref().unwrap().base, "http://127.0.0.1:40651");
-    for named in ["public_url: https://mcp.example.com\nlisten: 127.0.0.1:0", "listen: 127.0.0.1:9000"] {
+    assert_eq!(
+        served.front.oauth.as_ref().unwrap().base,
+        "http://127.0.0.1:40651"
+    );
+    for named in [
+        "public_url: https://mcp.example.com\nlisten: 127.0.0.1:0",
+        "listen: 127.0.0.1:9000",
+    ] {
         let config = Arc::new(good(&format!("{named}\n{auth}")));
         assert_eq!(config.served_at(bound), config, "{named}");
     }
@@ -61,7 +109,6 @@ fn r249_where_the_system_chooses_the_port_tokens_are_for_that_port() {
 
 #[test]
 fn credentials_make_a_listener_on_every_address_legal() {
-    let auth =
-        "public_url: https://mcp.example.com\nauth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
+    let auth = "public_url: https://mcp.example.com\nauth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
     good(&format!("listen: 0.0.0.0:8080\n{auth}"));
 }

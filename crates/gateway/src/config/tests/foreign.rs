@@ -7,7 +7,10 @@ use super::*;
 
 /// Variables of a child.
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, SecretText)> {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), SecretText::new(*value))).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), SecretText::new(*value)))
+        .collect()
 }
 
 /// Loads a file of a folder.
@@ -22,10 +25,21 @@ fn said(text: &str) -> String {
 #[test]
 fn c01_a_foreign_file_opens_nothing_but_loopback() {
     for container in ["mcpServers", "servers", "context_servers", "mcp_servers"] {
-        let config = good(&format!(r#"{{ "{container}": {{ "a": {{ "command": "npx" }} }}, "theme": "dark" }}"#));
+        let config = good(&format!(
+            r#"{{ "{container}": {{ "a": {{ "command": "npx" }} }}, "theme": "dark" }}"#
+        ));
         assert!(is_local(config.front.listen), "{container}");
-        assert!(config.admin.as_ref().is_some_and(|admin| is_local(admin.listen)), "{container}");
-        assert!(!config.auth.required && config.waivers == Waivers::default(), "{container}");
+        assert!(
+            config
+                .admin
+                .as_ref()
+                .is_some_and(|admin| is_local(admin.listen)),
+            "{container}"
+        );
+        assert!(
+            !config.auth.required && config.waivers == Waivers::default(),
+            "{container}"
+        );
         assert_eq!(config.upstreams.len(), 1, "{container}");
     }
 }
@@ -49,11 +63,16 @@ fn c01_a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program(
         "tlsConfig",
     ] {
         for container in ["mcpServers", "servers"] {
-            let text = format!("{{ \"{container}\": {{ \"a\": {{ \"command\": \"npx\" }} }},\n\"{key}\": {{}} }}");
+            let text = format!(
+                "{{ \"{container}\": {{ \"a\": {{ \"command\": \"npx\" }} }},\n\"{key}\": {{}} }}"
+            );
             let outcome = load(&text);
             assert!(outcome.config.is_none(), "{text}");
             assert!(
-                outcome.report.to_string().contains(&format!("weir.yaml:2: error: {key}: unknown key")),
+                outcome
+                    .report
+                    .to_string()
+                    .contains(&format!("weir.yaml:2: error: {key}: unknown key")),
                 "{}",
                 outcome.report
             );
@@ -64,13 +83,29 @@ fn c01_a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program(
 #[test]
 fn a_file_with_a_key_of_weir_is_its_own() {
     let both = r#"{ "context_servers": { "a": { "command": "npx" } }, "telemetry": {} }"#;
-    assert!(said(both).contains("stands beside `telemetry`"), "{}", said(both));
-    assert!(said(both).contains("`weir import FILE` converts"), "{}", said(both));
+    assert!(
+        said(both).contains("stands beside `telemetry`"),
+        "{}",
+        said(both)
+    );
+    assert!(
+        said(both).contains("`weir import FILE` converts"),
+        "{}",
+        said(both)
+    );
     let own = r#"{ "mcpServers": { "a": { "command": "npx" } }, "listen": "127.0.0.1:1", "theme": "dark" }"#;
-    assert!(said(own).contains("error: theme: unknown key"), "{}", said(own));
+    assert!(
+        said(own).contains("error: theme: unknown key"),
+        "{}",
+        said(own)
+    );
     // YAML is never another program's.
     let yaml = "mcpServers: { a: { command: npx } }\ntheme: dark\n";
-    assert!(said(yaml).contains("weir.yaml:2: error: theme: unknown key"), "{}", said(yaml));
+    assert!(
+        said(yaml).contains("weir.yaml:2: error: theme: unknown key"),
+        "{}",
+        said(yaml)
+    );
     assert!(said("servers: { a: { command: npx } }\n").contains("error: servers: unknown key"));
 }
 
@@ -126,17 +161,44 @@ fn servers_are_taken_as_each_program_writes_them() {
         } }"#,
     );
     let url = |id: &str| {
-        let plan = config.upstreams.iter().find(|plan| plan.settings.id.as_str() == id).unwrap();
-        let Transport::Http(http) = &plan.settings.transport else { panic!("{id}") };
-        (http.url.to_string(), http.headers.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>())
+        let plan = config
+            .upstreams
+            .iter()
+            .find(|plan| plan.settings.id.as_str() == id)
+            .unwrap();
+        let Transport::Http(http) = &plan.settings.transport else {
+            panic!("{id}")
+        };
+        (
+            http.url.to_string(),
+            http.headers
+                .iter()
+                .map(|(name, _)| name.to_string())
+                .collect::<Vec<_>>(),
+        )
     };
     assert_eq!(url("gemini"), ("http://x/gemini".to_owned(), vec![]));
-    assert_eq!(url("windsurf"), ("http://x/windsurf".to_owned(), vec!["x-count".to_owned()]));
-    assert_eq!(url("codex"), ("http://x/codex".to_owned(), vec!["authorization".to_owned(), "x-port".to_owned()]));
+    assert_eq!(
+        url("windsurf"),
+        ("http://x/windsurf".to_owned(), vec!["x-count".to_owned()])
+    );
+    assert_eq!(
+        url("codex"),
+        (
+            "http://x/codex".to_owned(),
+            vec!["authorization".to_owned(), "x-port".to_owned()]
+        )
+    );
     assert_eq!(url("both").0, "http://x/one");
     let child = |id: &str| {
-        let plan = config.upstreams.iter().find(|plan| plan.settings.id.as_str() == id).unwrap();
-        let Transport::Stdio(child) = &plan.settings.transport else { panic!("{id}") };
+        let plan = config
+            .upstreams
+            .iter()
+            .find(|plan| plan.settings.id.as_str() == id)
+            .unwrap();
+        let Transport::Stdio(child) = &plan.settings.transport else {
+            panic!("{id}")
+        };
         (child.args.clone(), child.env.clone())
     };
     assert_eq!(child("numbers").0, ["--port", "80", "1.5", "true"]);
@@ -158,22 +220,37 @@ fn references_of_other_programs_are_filled_in() {
     std::fs::create_dir_all(folder.0.join("x/sub")).unwrap();
     let outcome = load_file(&file);
     let said = outcome.report.to_string();
-    assert!(said.contains("mcp.json:5: error: servers.b.args.0: `${input:key}` has no value"), "{said}");
-    assert!(said.contains("servers.b.args.1: no entry of `inputs` has the id `none`"), "{said}");
+    assert!(
+        said.contains("mcp.json:5: error: servers.b.args.0: `${input:key}` has no value"),
+        "{said}"
+    );
+    assert!(
+        said.contains("servers.b.args.1: no entry of `inputs` has the id `none`"),
+        "{said}"
+    );
     let answer = |input: &InputVariable| (input.id == "key").then(|| "typed".to_owned());
-    let text = std::fs::read_to_string(&file).unwrap().replace(", \"${input:none}\"", "");
+    let text = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace(", \"${input:none}\"", "");
     std::fs::write(&file, text).unwrap();
-    let mut loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Prompt(&answer));
+    let mut loader = Loader::new(Source::File(file.clone()), &environment)
+        .inputs_from(InputSource::Prompt(&answer));
     let config = loader.load().config.unwrap();
     let child = |config: &Config, n: usize| {
-        let Transport::Stdio(child) = &config.upstreams[n].settings.transport else { panic!("no child") };
+        let Transport::Stdio(child) = &config.upstreams[n].settings.transport else {
+            panic!("no child")
+        };
         (child.command.clone(), child.args.clone(), child.cwd.clone())
     };
     let project = folder.0.join("x");
     let (command, args, cwd) = child(&config, 0);
     assert_eq!(command, project.join("run").display().to_string());
     assert_eq!(args, ["x", "9000", "x", "99", "$PORT"]);
-    assert_eq!(cwd, Some(project.clone()), "a project's program starts in the project");
+    assert_eq!(
+        cwd,
+        Some(project.clone()),
+        "a project's program starts in the project"
+    );
     assert_eq!(child(&config, 1).1, ["typed"]);
     assert_eq!(child(&config, 1).2, Some(project.join("sub")));
     // A reload asks nobody, and keeps what was entered.
@@ -189,23 +266,37 @@ fn a_file_of_variables_is_read_and_watched() {
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\",\n\"envFile\": \"a.env\", \"env\": { \"A\": \"mine\" } } } }",
     );
     let variables = |outcome: &Outcome| {
-        let Transport::Stdio(child) = &outcome.config.as_ref().unwrap().upstreams[0].settings.transport else {
+        let Transport::Stdio(child) = &outcome.config.as_ref().unwrap().upstreams[0]
+            .settings
+            .transport
+        else {
             panic!("no child")
         };
         child.env.clone()
     };
     let mut loader = Loader::new(Source::File(file), &environment);
     let said = loader.load().report.to_string();
-    assert!(said.contains("mcp.json:2: error: mcpServers.a.envFile: ") && said.contains("cannot be read"), "{said}");
+    assert!(
+        said.contains("mcp.json:2: error: mcpServers.a.envFile: ")
+            && said.contains("cannot be read"),
+        "{said}"
+    );
     folder.write("a.env", "A=theirs\nB='${TOKEN}'\n");
     assert!(loader.is_stale());
     let wanted = env(&[("A", "mine"), ("B", "${TOKEN}")]);
-    assert_eq!(variables(&loader.load()), wanted, "what the file says is no reference");
+    assert_eq!(
+        variables(&loader.load()),
+        wanted,
+        "what the file says is no reference"
+    );
     assert!(!loader.is_stale());
     folder.write("a.env", "A=1\n\nnothing\n");
     assert!(loader.is_stale());
     let said = loader.load().report.to_string();
-    assert!(said.contains("a.env:3: error: there is no name of a variable before `=`"), "{said}");
+    assert!(
+        said.contains("a.env:3: error: there is no name of a variable before `=`"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -217,16 +308,37 @@ fn a_teams_file_reads_no_other_file_and_asks_nobody() {
     );
     folder.write("teams/x.env", "A=1\n");
     let team = |server: &str| {
-        folder.write("teams/a.json", &format!("{{ \"mcpServers\": {{ \"a\": {server} }} }}"));
+        folder.write(
+            "teams/a.json",
+            &format!("{{ \"mcpServers\": {{ \"a\": {server} }} }}"),
+        );
         load_file(&main).report.to_string()
     };
     for (server, words) in [
-        ("{ \"command\": \"npx\", \"envFile\": \"x.env\" }", "mcpServers.a.envFile: is for the main file alone"),
-        ("{ \"url\": \"http://a/${workspaceFolder}\" }", "this reference is for the main file alone"),
-        ("{ \"url\": \"http://a/${input:x}\" }", "this reference is for the main file alone"),
-        ("{ \"url\": \"http://a/${env:TOKEN}\" }", "TOKEN is a variable that the main file does not grant"),
-        ("{ \"url\": \"http://a/${TOKEN:-x}\" }", "TOKEN is a variable that the main file does not grant"),
-        ("{ \"url\": \"http://a/${userHome}\" }", "HOME is a variable that the main file does not grant"),
+        (
+            "{ \"command\": \"npx\", \"envFile\": \"x.env\" }",
+            "mcpServers.a.envFile: is for the main file alone",
+        ),
+        (
+            "{ \"url\": \"http://a/${workspaceFolder}\" }",
+            "this reference is for the main file alone",
+        ),
+        (
+            "{ \"url\": \"http://a/${input:x}\" }",
+            "this reference is for the main file alone",
+        ),
+        (
+            "{ \"url\": \"http://a/${env:TOKEN}\" }",
+            "TOKEN is a variable that the main file does not grant",
+        ),
+        (
+            "{ \"url\": \"http://a/${TOKEN:-x}\" }",
+            "TOKEN is a variable that the main file does not grant",
+        ),
+        (
+            "{ \"url\": \"http://a/${userHome}\" }",
+            "HOME is a variable that the main file does not grant",
+        ),
     ] {
         assert!(team(server).contains(words), "{server}: {}", team(server));
     }
@@ -242,5 +354,9 @@ fn secrets_of_other_programs_are_in_no_message() {
         "c": { "type": "ws", "url": "canary" } } }"#;
     let outcome = load(text);
     assert!(outcome.config.is_none());
-    assert!(!outcome.report.to_string().contains("canary"), "{}", outcome.report);
+    assert!(
+        !outcome.report.to_string().contains("canary"),
+        "{}",
+        outcome.report
+    );
 }

@@ -4,7 +4,11 @@ use super::*;
 
 fn ids(outcome: &Outcome) -> Vec<String> {
     let config = outcome.config.as_ref().unwrap();
-    config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect()
+    config
+        .upstreams
+        .iter()
+        .map(|plan| plan.settings.id.to_string())
+        .collect()
 }
 
 /// A main file whose teams may have servers on any host of theirs.
@@ -37,7 +41,10 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     let outcome = loader.load();
     assert_eq!(ids(&outcome), ["own", "a", "b2"]);
     let report = outcome.report.to_string();
-    assert!(report.contains("teams/a.yaml:2: error: upstreams.a2.url: expected a text, found a number"), "{report}");
+    assert!(
+        report.contains("teams/a.yaml:2: error: upstreams.a2.url: expected a text, found a number"),
+        "{report}"
+    );
     assert!(report.contains("its last good version stays"), "{report}");
 
     // A file that goes away takes its upstreams along; one that was never good adds nothing.
@@ -45,14 +52,23 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     folder.write("teams/c.yaml", "listen: 127.0.0.1:1\n");
     let outcome = loader.load();
     assert_eq!(ids(&outcome), ["own", "b2"]);
-    assert!(outcome.report.to_string().contains("it is left out"), "{}", outcome.report);
+    assert!(
+        outcome.report.to_string().contains("it is left out"),
+        "{}",
+        outcome.report
+    );
 }
 
 #[test]
 fn g01_a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
     let folder = Folder::new("weaker-teams");
     let main = folder.write("weir.yaml", MAIN);
-    let serving = |more: &str| format!("{}endpoints: {{ /a: {{ upstream: a{more} }} }}\n", team("a"));
+    let serving = |more: &str| {
+        format!(
+            "{}endpoints: {{ /a: {{ upstream: a{more} }} }}\n",
+            team("a")
+        )
+    };
     let guarded = ", scopes: [x], policy: { inline: \"permit(principal, action, resource);\" }";
     folder.write("teams/a.yaml", &serving(guarded));
     folder.write("teams/b.yaml", &team("b"));
@@ -65,11 +81,21 @@ fn g01_a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_onl
     folder.write("teams/a.yaml", &serving(""));
     folder.write("teams/b.yaml", &team("b2"));
     let outcome = loader.load();
-    assert_eq!((scopes(&outcome), ids(&outcome)), (1, ["own", "a", "b2"].map(str::to_owned).to_vec()));
-    let lost: Vec<_> = outcome.held.iter().map(|lost| lost.path.to_string()).collect();
+    assert_eq!(
+        (scopes(&outcome), ids(&outcome)),
+        (1, ["own", "a", "b2"].map(str::to_owned).to_vec())
+    );
+    let lost: Vec<_> = outcome
+        .held
+        .iter()
+        .map(|lost| lost.path.to_string())
+        .collect();
     assert_eq!(lost, ["endpoints./a.policy", "endpoints./a.scopes"]);
     let report = outcome.report.to_string();
-    assert!(report.contains("teams/a.yaml: error: endpoints./a.scopes") && report.contains("stays"), "{report}");
+    assert!(
+        report.contains("teams/a.yaml: error: endpoints./a.scopes") && report.contains("stays"),
+        "{report}"
+    );
     // An operator takes it once, and a team gives it up by name.
     let outcome = loader.load_weaker();
     assert_eq!((scopes(&outcome), outcome.held.len()), (0, 0));
@@ -128,16 +154,22 @@ fn a_broken_file_of_a_teams_rules_that_is_mended_alone_is_news() {
     );
     let endpoint = "endpoints: { /a: { upstream: a, policy: { files: [rules/a.cedar] } } }\n";
     folder.write("teams/a.yaml", &format!("{}{endpoint}", team("a")));
-    let good =
-        "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"x\" };";
+    let good = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"x\" };";
     // Broken from the first on, and where it was good before.
     for before in ["permit(principal", good] {
         folder.write("rules/a.cedar", before);
         let mut loader = Loader::new(Source::File(main.clone()), &environment);
         loader.load();
         folder.write("rules/a.cedar", "permit(principal");
-        assert_eq!(ids(&loader.load()), ["own"], "a policy that cannot be read is none to go on with");
-        assert!(loader.folders().contains(&folder.0.join("rules")), "its folder is watched");
+        assert_eq!(
+            ids(&loader.load()),
+            ["own"],
+            "a policy that cannot be read is none to go on with"
+        );
+        assert!(
+            loader.folders().contains(&folder.0.join("rules")),
+            "its folder is watched"
+        );
         assert!(!loader.is_stale());
         folder.write("rules/a.cedar", good);
         assert!(loader.is_stale(), "it was mended");
@@ -159,7 +191,10 @@ fn a_file_with_a_secret_that_says_something_else_is_news() {
     let mut loader = Loader::new(Source::File(main), &environment);
     let first = loader.load().config.unwrap();
     assert!(!loader.is_stale());
-    assert_eq!(loader.folders(), [folder.0.clone(), folder.0.join("secrets")]);
+    assert_eq!(
+        loader.folders(),
+        [folder.0.clone(), folder.0.join("secrets")]
+    );
     folder.write("secrets/other", "x");
     assert!(!loader.is_stale());
     folder.write("secrets/token", "canary-two\n");
@@ -183,9 +218,15 @@ fn a_team_gives_its_upstreams_ids_of_its_own() {
             "weir.yaml",
             &format!("include: teams\nteams: {{ Red_Team: {{ hosts: [x]{grant} }} }}\nupstreams: {{ own: {{ url: \"http://own/\" }} }}\n"),
         );
-        folder.write("teams/Red_Team.yaml", &format!("upstreams: {{ {id}: {{ url: \"http://x/\" }} }}\n"));
+        folder.write(
+            "teams/Red_Team.yaml",
+            &format!("upstreams: {{ {id}: {{ url: \"http://x/\" }} }}\n"),
+        );
         let outcome = Loader::new(Source::File(main.clone()), &environment).load();
-        folder.write("teams/Red_Team.yaml", &format!("mcpServers: {{ {id}: {{ url: \"http://x/\" }} }}\n"));
+        folder.write(
+            "teams/Red_Team.yaml",
+            &format!("mcpServers: {{ {id}: {{ url: \"http://x/\" }} }}\n"),
+        );
         let servers = Loader::new(Source::File(main), &environment).load();
         assert_eq!(ids(&outcome), ids(&servers));
         (ids(&outcome).len() == 2, outcome.report.to_string())
@@ -196,9 +237,13 @@ fn a_team_gives_its_upstreams_ids_of_its_own() {
     for id in ["billing", "red", "red-teams", "red-teamfiles"] {
         let (is_taken, report) = loaded("", id);
         assert!(!is_taken, "{id}");
-        let said =
-            format!("Red_Team.yaml:1: error: upstreams.{id}: has the id `{id}`, which the main file does not grant");
-        assert!(report.contains(&said) && report.contains("red-team or red-team-*"), "{report}");
+        let said = format!(
+            "Red_Team.yaml:1: error: upstreams.{id}: has the id `{id}`, which the main file does not grant"
+        );
+        assert!(
+            report.contains(&said) && report.contains("red-team or red-team-*"),
+            "{report}"
+        );
     }
     let granted = ", ids: [billing, \"r-*\"]";
     for (id, is_taken) in [("billing", true), ("r-x", true), ("red-team", false)] {
@@ -210,14 +255,29 @@ fn a_team_gives_its_upstreams_ids_of_its_own() {
 fn a_team_cannot_take_anothers_id_or_path() {
     let folder = Folder::new("clash");
     let main = folder.write("weir.yaml", MAIN);
-    folder.write("teams/a.yaml", &format!("{}endpoints: {{ /a: {{ upstreams: [a, own] }} }}\n", team("a")));
-    folder.write("teams/b.yaml", &format!("{}endpoints: {{ /a: {{ upstream: b }} }}\n", team("b")));
+    folder.write(
+        "teams/a.yaml",
+        &format!(
+            "{}endpoints: {{ /a: {{ upstreams: [a, own] }} }}\n",
+            team("a")
+        ),
+    );
+    folder.write(
+        "teams/b.yaml",
+        &format!("{}endpoints: {{ /a: {{ upstream: b }} }}\n", team("b")),
+    );
     folder.write("teams/c.yaml", &team("own"));
     let outcome = Loader::new(Source::File(main), &environment).load();
     assert_eq!(ids(&outcome), ["own", "a"]);
     let report = outcome.report.to_string();
-    assert!(report.contains("b.yaml:2: error: endpoints./a: another file has an endpoint of this path"), "{report}");
-    assert!(report.contains("c.yaml:1: error: upstreams.own: another upstream has the id `own`"), "{report}");
+    assert!(
+        report.contains("b.yaml:2: error: endpoints./a: another file has an endpoint of this path"),
+        "{report}"
+    );
+    assert!(
+        report.contains("c.yaml:1: error: upstreams.own: another upstream has the id `own`"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -226,19 +286,34 @@ fn g01_unreadable_files_are_said_to_be() {
     let missing = Loader::new(Source::File(folder.0.join("none.yaml")), &environment).load();
     assert!(missing.config.is_none());
     assert!(
-        missing.report.to_string().contains("none.yaml: error: cannot be read: No such file"),
+        missing
+            .report
+            .to_string()
+            .contains("none.yaml: error: cannot be read: No such file"),
         "{}",
         missing.report
     );
     let main = folder.0.join("binary.yaml");
     std::fs::write(&main, [0xff, 0xfe, 0x00]).unwrap();
-    assert!(Loader::new(Source::File(main), &environment).load().report.to_string().contains("is no UTF-8 text"));
-    assert!(Loader::new(Source::File(folder.0.clone()), &environment).load().config.is_none());
+    assert!(
+        Loader::new(Source::File(main), &environment)
+            .load()
+            .report
+            .to_string()
+            .contains("is no UTF-8 text")
+    );
+    assert!(
+        Loader::new(Source::File(folder.0.clone()), &environment)
+            .load()
+            .config
+            .is_none()
+    );
 }
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
-    /// Any bytes changed in a good file: a config or an error with words, never a panic, and errors of values have lines.
+    /// Any bytes changed in a good file: a config or an error with words, never a panic, and errors
+    /// of values have lines.
     #[test]
     fn g01_mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
         let mut bytes = include_bytes!("full.yaml").to_vec();

@@ -1,5 +1,5 @@
-//! The very words a person gets for each mistake, as a document under review: `messages.txt` has configs and, behind
-//! `>>>`, what is said about them.
+//! The very words a person gets for each mistake, as a document under review: `messages.txt` has
+//! configs and, behind `>>>`, what is said about them.
 
 use super::*;
 
@@ -18,7 +18,10 @@ fn g05_every_mistake_is_named_with_line_path_and_hint() {
         std::fs::write(FILE, &anew).unwrap();
     }
     assert_eq!(anew, std::fs::read_to_string(FILE).unwrap());
-    assert!(!anew.contains("canary"), "a secret of the environment was repeated");
+    assert!(
+        !anew.contains("canary"),
+        "a secret of the environment was repeated"
+    );
 }
 
 #[test]
@@ -27,7 +30,10 @@ fn every_error_of_a_value_has_its_line() {
     for case in document.split("<<<\n").skip(1) {
         let (text, _) = case.split_once("\n>>>\n").unwrap();
         for problem in load(text).report.problems() {
-            assert!(problem.line.is_some() || problem.path.len() == 0, "{problem}");
+            assert!(
+                problem.line.is_some() || problem.path.len() == 0,
+                "{problem}"
+            );
             assert_eq!(problem.file, "weir.yaml");
         }
     }
@@ -44,7 +50,14 @@ fn g01_giant_and_exploding_files_are_refused_at_once() {
     }
     let outcome = load(&bomb);
     assert!(outcome.config.is_none());
-    assert!(outcome.report.to_string().contains("beyond what a config may have"), "{}", outcome.report);
+    assert!(
+        outcome
+            .report
+            .to_string()
+            .contains("beyond what a config may have"),
+        "{}",
+        outcome.report
+    );
     let deep = "[".repeat(100_000);
     assert!(load(&deep).config.is_none());
     let deep = format!("a: {}{}", "{a: ".repeat(1000), "}".repeat(1000));

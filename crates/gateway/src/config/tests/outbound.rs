@@ -6,7 +6,9 @@ use super::*;
 
 fn auth(text: &str) -> OAuth {
     let config = good(text);
-    let Transport::Http(http) = &config.upstreams[0].settings.transport else { panic!("it has a URL") };
+    let Transport::Http(http) = &config.upstreams[0].settings.transport else {
+        panic!("it has a URL")
+    };
     *http.auth.clone().unwrap()
 }
 
@@ -17,12 +19,27 @@ fn r255_an_oauth_client_can_be_said_in_full() {
             client_id: weir, client_secret: "${TOKEN}", client_auth: post, scopes: [a], step_up: [b], resource: "urn:a",
             audience: c, subject_token: jwt } } }"#,
     );
-    assert_eq!(auth.authority, Authority::Issuer("https://id.example.com/t".to_owned()));
-    assert_eq!((auth.client_id.as_str(), auth.client_auth), ("weir", ClientAuth::Post));
-    assert_eq!((auth.scopes, auth.step_up), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert_eq!(
+        auth.authority,
+        Authority::Issuer("https://id.example.com/t".to_owned())
+    );
+    assert_eq!(
+        (auth.client_id.as_str(), auth.client_auth),
+        ("weir", ClientAuth::Post)
+    );
+    assert_eq!(
+        (auth.scopes, auth.step_up),
+        (vec!["a".to_owned()], vec!["b".to_owned()])
+    );
     assert_eq!(auth.resource.as_deref(), Some("urn:a"));
     let jwt = "urn:ietf:params:oauth:token-type:jwt".to_owned();
-    assert_eq!(auth.exchange, Some(Exchange { audience: Some("c".to_owned()), subject_type: jwt }));
+    assert_eq!(
+        auth.exchange,
+        Some(Exchange {
+            audience: Some("c".to_owned()),
+            subject_type: jwt
+        })
+    );
     assert!(!format!("{:?}", auth.client_secret).contains("canary"));
 }
 
@@ -43,7 +60,10 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
         let usual = auth(&text(url));
         assert_eq!(
             (usual.authority, usual.client_auth),
-            (Authority::TokenEndpoint(url.to_owned()), ClientAuth::Discovered)
+            (
+                Authority::TokenEndpoint(url.to_owned()),
+                ClientAuth::Discovered
+            )
         );
         assert_eq!(usual.exchange, None);
     }
@@ -64,19 +84,34 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
 fn r272_http_elsewhere_takes_a_word_of_the_operators() {
     let text = r#"upstreams: { a: { url: "https://a.example/", auth: { mode: client_credentials, issuer: "http://id:8080/realms/a",
         allow_http: true, client_id: w, client_secret: kept-between-us } } }"#;
-    assert_eq!(auth(text).authority, Authority::Issuer("http://id:8080/realms/a".to_owned()));
+    assert_eq!(
+        auth(text).authority,
+        Authority::Issuer("http://id:8080/realms/a".to_owned())
+    );
     assert!(load(&text.replace("true", "false")).config.is_none());
 }
 
 #[test]
 fn secrets_of_examples_are_shown_to_no_server() {
     let refused = |upstream: &str, place: &str| {
-        let report = load(&format!("upstreams: {{ a: {{ {upstream} }} }}")).report.to_string();
-        assert!(report.contains(&format!("error: upstreams.a.{place}: is a placeholder")), "{upstream}: {report}");
+        let report = load(&format!("upstreams: {{ a: {{ {upstream} }} }}"))
+            .report
+            .to_string();
+        assert!(
+            report.contains(&format!("error: upstreams.a.{place}: is a placeholder")),
+            "{upstream}: {report}"
+        );
         assert!(!report.contains("changeme"), "{report}");
     };
     let url = "url: \"https://a.example/mcp\"";
-    for secret in ["changeme", "changeme-changeme", "<client-secret>", "your-client-secret", "xxxxxxxxxxxx", "secret"] {
+    for secret in [
+        "changeme",
+        "changeme-changeme",
+        "<client-secret>",
+        "your-client-secret",
+        "xxxxxxxxxxxx",
+        "secret",
+    ] {
         refused(
             &format!(
                 "{url}, auth: {{ mode: client_credentials, issuer: \"https://id.example\", client_id: w, client_secret: \"{secret}\" }}"
@@ -84,12 +119,26 @@ fn secrets_of_examples_are_shown_to_no_server() {
             "auth.client_secret",
         );
     }
-    refused(&format!("{url}, headers: {{ Authorization: Bearer changeme }}"), "headers.Authorization");
-    refused(&format!("{url}, headers: {{ X-Api-Key: changeme }}"), "headers.X-Api-Key");
+    refused(
+        &format!("{url}, headers: {{ Authorization: Bearer changeme }}"),
+        "headers.Authorization",
+    );
+    refused(
+        &format!("{url}, headers: {{ X-Api-Key: changeme }}"),
+        "headers.X-Api-Key",
+    );
     refused("url: \"https://a.example/mcp?api_key=changeme\"", "url");
-    refused("command: cat, env: { GITHUB_TOKEN: changeme }", "env.GITHUB_TOKEN");
+    refused(
+        "command: cat, env: { GITHUB_TOKEN: changeme }",
+        "env.GITHUB_TOKEN",
+    );
     let collector = "upstreams: { a: { url: \"http://x/\" } }\ntelemetry: { otlp: { endpoint: \"http://127.0.0.1:1\", headers: { authorization: Bearer changeme } } }";
-    assert!(load(collector).report.to_string().contains("headers.authorization: is a placeholder"));
+    assert!(
+        load(collector)
+            .report
+            .to_string()
+            .contains("headers.authorization: is a placeholder")
+    );
 }
 
 #[test]
@@ -99,7 +148,9 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
             "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }} }} }}"
         )
     };
-    let keeps = |grant: &str| crate::outbound::front(&good(&text(grant)), ([127, 0, 0, 1], 8080).into()).keep_tokens;
+    let keeps = |grant: &str| {
+        crate::outbound::front(&good(&text(grant)), ([127, 0, 0, 1], 8080).into()).keep_tokens
+    };
     assert!(keeps("token_exchange") && !keeps("client_credentials"));
 }
 
@@ -110,14 +161,32 @@ fn with_auth_each_principal_has_processes_of_its_own_and_check_says_what_is_new(
         ("auth: { mode: none }", "command: x", Sharing::Shared, false),
         (known, "command: x", Sharing::Principal, true),
         (known, "command: x, session: shared", Sharing::Shared, false),
-        (known, "command: x, session: principal", Sharing::Principal, false),
-        (known, "url: \"https://a.example/mcp\"", Sharing::Principal, false),
+        (
+            known,
+            "command: x, session: principal",
+            Sharing::Principal,
+            false,
+        ),
+        (
+            known,
+            "url: \"https://a.example/mcp\"",
+            Sharing::Principal,
+            false,
+        ),
     ] {
         let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
         let report = outcome.report.to_string();
-        assert_eq!(report.contains("each caller has processes of its own"), said, "{upstream}: {report}");
+        assert_eq!(
+            report.contains("each caller has processes of its own"),
+            said,
+            "{upstream}: {report}"
+        );
         assert_eq!(report.contains("at most 64 run at once"), said, "{report}");
-        assert_eq!(outcome.config.unwrap().upstreams[0].settings.session, expected, "{upstream}");
+        assert_eq!(
+            outcome.config.unwrap().upstreams[0].settings.session,
+            expected,
+            "{upstream}"
+        );
     }
 }
 
@@ -126,33 +195,62 @@ fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_o
     let of = |auth: &str, upstream: &str| {
         let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
         assert!(!outcome.report.has_errors(), "{}", outcome.report);
-        let said = outcome.report.to_string().contains("sends nobody to a page");
+        let said = outcome
+            .report
+            .to_string()
+            .contains("sends nobody to a page");
         let settings = outcome.config.unwrap().upstreams.remove(0).settings;
-        (settings.visits, settings.asks.has(weir_core::CapabilityClass::ELICITATION_URL), said)
+        (
+            settings.visits,
+            settings
+                .asks
+                .has(weir_core::CapabilityClass::ELICITATION_URL),
+            said,
+        )
     };
     let known = "auth: { mode: required, api_keys: [{ id: a, sha256: \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\", subject: y }] }";
     let url = "url: \"https://a.example/mcp\"";
     let own = "auth: { mode: client_credentials, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }";
     let exchanged = own.replace("client_credentials", "token_exchange");
     let header = "headers: { X-Key: \"${TOKEN}\" }";
-    let (sent, kept, kept_without_news) = ((true, true, false), (false, true, true), (false, false, false));
+    let (sent, kept, kept_without_news) = (
+        (true, true, false),
+        (false, true, true),
+        (false, false, false),
+    );
     for (upstream, expected) in [
         (url.to_owned(), sent),
         (format!("{url}, {exchanged}"), sent),
         (format!("{url}, {header}, {exchanged}"), sent),
         (format!("{url}, {own}"), kept),
         (format!("{url}, {header}"), kept),
-        ("url: \"https://a.example/mcp?key=${TOKEN}\"".to_owned(), kept),
+        (
+            "url: \"https://a.example/mcp?key=${TOKEN}\"".to_owned(),
+            kept,
+        ),
         (format!("{url}, session: shared, asks: [elicitation]"), kept),
         (format!("{url}, session: shared"), kept_without_news),
-        (format!("{url}, {header}, asks: [sampling]"), kept_without_news),
-        (format!("{url}, {header}, asks: [elicitation, elicitation_url]"), sent),
-        ("command: x, env: { TOKEN: \"${TOKEN}\" }, session: principal".to_owned(), sent),
+        (
+            format!("{url}, {header}, asks: [sampling]"),
+            kept_without_news,
+        ),
+        (
+            format!("{url}, {header}, asks: [elicitation, elicitation_url]"),
+            sent,
+        ),
+        (
+            "command: x, env: { TOKEN: \"${TOKEN}\" }, session: principal".to_owned(),
+            sent,
+        ),
         ("command: x".to_owned(), sent),
         ("command: x, session: shared".to_owned(), kept_without_news),
     ] {
         assert_eq!(of(known, &upstream), expected, "{upstream}");
         let anyone = of("auth: { mode: none }", &upstream);
-        assert_eq!((anyone.0, anyone.2), (true, false), "there is one caller: {upstream}");
+        assert_eq!(
+            (anyone.0, anyone.2),
+            (true, false),
+            "there is one caller: {upstream}"
+        );
     }
 }

@@ -11,22 +11,37 @@ use weir_upstream::{OwnDeadlines, Protocol, Sharing, Transport};
 use super::*;
 
 fn endpoint<'a>(config: &'a Config, path: &str) -> &'a Endpoint {
-    config.endpoints.iter().find(|endpoint| endpoint.id.as_str() == path).unwrap()
+    config
+        .endpoints
+        .iter()
+        .find(|endpoint| endpoint.id.as_str() == path)
+        .unwrap()
 }
 
 #[test]
 fn one_url_is_a_whole_config() {
     let config = good("upstreams: { a: { url: http://127.0.0.1:3001/mcp }, b: { command: npx } }");
     assert_eq!(config.front.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.admin.as_ref().unwrap().listen.to_string(), "127.0.0.1:8081");
+    assert_eq!(
+        config.admin.as_ref().unwrap().listen.to_string(),
+        "127.0.0.1:8081"
+    );
     assert_eq!(config.drain, Duration::from_secs(25));
     assert_eq!(config.front.limits, weir_front::settings::Limits::default());
     assert_eq!(config.sessions, RecordCaps::default());
     assert_eq!(config.upstreams[0].rules, UpstreamRules::default());
-    let paths: Vec<&str> = config.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+    let paths: Vec<&str> = config
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.id.as_str())
+        .collect();
     assert_eq!(paths, ["/mcp", "/mcp/a", "/mcp/b"]);
-    assert!(matches!(&endpoint(&config, "/mcp").mode, Mode::Aggregate { upstreams, .. } if upstreams.len() == 2));
-    assert!(matches!(&endpoint(&config, "/mcp/b").mode, Mode::Transparent(id) if id.as_str() == "b"));
+    assert!(
+        matches!(&endpoint(&config, "/mcp").mode, Mode::Aggregate { upstreams, .. } if upstreams.len() == 2)
+    );
+    assert!(
+        matches!(&endpoint(&config, "/mcp/b").mode, Mode::Transparent(id) if id.as_str() == "b")
+    );
     assert_eq!(config.upstreams[0].settings.session, Sharing::Principal);
     assert_eq!(config.upstreams[1].settings.session, Sharing::Shared);
 }
@@ -35,29 +50,71 @@ fn one_url_is_a_whole_config() {
 fn everything_can_be_said() {
     let config = good(include_str!("full.yaml"));
     let limits = &config.front.limits;
-    assert_eq!((limits.connections, limits.body_bytes, limits.h2.send_buffer), (9000, 2 << 20, 16 << 10));
-    assert_eq!(config.sessions, RecordCaps { total: 1000, per_principal: 10 });
+    assert_eq!(
+        (limits.connections, limits.body_bytes, limits.h2.send_buffer),
+        (9000, 2 << 20, 16 << 10)
+    );
+    assert_eq!(
+        config.sessions,
+        RecordCaps {
+            total: 1000,
+            per_principal: 10
+        }
+    );
     assert_eq!(config.keys.len(), 1);
     assert_eq!(config.admin, None);
     let files = &config.upstreams[0];
     assert_eq!(files.settings.protocol, Protocol::Legacy);
-    assert_eq!((files.settings.bounds.in_flight, files.settings.bounds.standing), (7, 5));
+    assert_eq!(
+        (
+            files.settings.bounds.in_flight,
+            files.settings.bounds.standing
+        ),
+        (7, 5)
+    );
     assert_eq!(files.rules.deadlines.idle, Duration::from_secs(60));
-    assert_eq!(files.rules.deadlines.hard, Duration::from_secs(600), "comes from the top");
+    assert_eq!(
+        files.rules.deadlines.hard,
+        Duration::from_secs(600),
+        "comes from the top"
+    );
     assert_eq!(files.settings.connect, Duration::from_secs(1));
     let (name, slow) = &files.rules.tools[0];
-    assert_eq!((name.as_str(), slow.deadlines.unwrap().idle), ("slow", Duration::from_secs(1200)));
+    assert_eq!(
+        (name.as_str(), slow.deadlines.unwrap().idle),
+        ("slow", Duration::from_secs(1200))
+    );
     assert_eq!(slow.deadlines.unwrap().hard, Duration::from_secs(3600));
     assert!(slow.safe_to_repeat && !files.rules.tools[1].1.safe_to_repeat);
-    let seconds = |list, probe| OwnDeadlines { list: Duration::from_secs(list), probe: Duration::from_secs(probe) };
-    assert_eq!(files.settings.own, seconds(20, 3), "the list's comes from the top");
+    let seconds = |list, probe| OwnDeadlines {
+        list: Duration::from_secs(list),
+        probe: Duration::from_secs(probe),
+    };
+    assert_eq!(
+        files.settings.own,
+        seconds(20, 3),
+        "the list's comes from the top"
+    );
     assert_eq!(config.upstreams[1].settings.own, seconds(20, 10));
     assert_eq!(slow.validation.unwrap().output, Check::Enforce);
-    assert_eq!(slow.validation.unwrap().input, Check::Warn, "comes from the upstream");
-    let Transport::Stdio(child) = &config.upstreams[1].settings.transport else { panic!() };
+    assert_eq!(
+        slow.validation.unwrap().input,
+        Check::Warn,
+        "comes from the upstream"
+    );
+    let Transport::Stdio(child) = &config.upstreams[1].settings.transport else {
+        panic!()
+    };
     assert_eq!((child.command.as_str(), child.max_processes), ("npx", 2));
     assert_eq!(child.env.len(), 1);
-    let Mode::Aggregate { upstreams, naming, prefix } = &endpoint(&config, "/all").mode else { panic!() };
+    let Mode::Aggregate {
+        upstreams,
+        naming,
+        prefix,
+    } = &endpoint(&config, "/all").mode
+    else {
+        panic!()
+    };
     assert_eq!(
         upstreams.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
         ["child", "files"],
@@ -68,8 +125,15 @@ fn everything_can_be_said() {
     assert_eq!(endpoint(&config, "/all").page.items, 50);
     assert_eq!(endpoint(&config, "/files").page.items, 100);
     assert_eq!(endpoint(&config, "/files").deadlines, None);
-    let cut = files.rules.deadlines.cut(endpoint(&config, "/all").deadlines.unwrap());
-    assert_eq!((cut.idle, cut.hard), (Duration::from_secs(60), Duration::from_secs(180)), "the shorter of both");
+    let cut = files
+        .rules
+        .deadlines
+        .cut(endpoint(&config, "/all").deadlines.unwrap());
+    assert_eq!(
+        (cut.idle, cut.hard),
+        (Duration::from_secs(60), Duration::from_secs(180)),
+        "the shorter of both"
+    );
 }
 
 #[test]
@@ -85,9 +149,18 @@ fn loopback_needs_no_force_and_anything_else_does() {
         good(&format!("listen: {listen}"));
     }
     for listen in ["0.0.0.0:1", "\"[::]:1\"", "10.0.0.1:1"] {
-        assert!(load(&format!("listen: {listen}")).config.is_none(), "{listen}");
-        assert!(load(&format!("listen: {listen}\nauth: {{ mode: none }}")).config.is_none());
-        good(&format!("listen: {listen}\nauth: {{ mode: none, allow_anyone: true }}"));
+        assert!(
+            load(&format!("listen: {listen}")).config.is_none(),
+            "{listen}"
+        );
+        assert!(
+            load(&format!("listen: {listen}\nauth: {{ mode: none }}"))
+                .config
+                .is_none()
+        );
+        good(&format!(
+            "listen: {listen}\nauth: {{ mode: none, allow_anyone: true }}"
+        ));
     }
 }
 
@@ -107,7 +180,9 @@ fn the_map_of_mcp_clients_is_understood() {
         } }"#,
     );
     assert_eq!(config.upstreams[0].settings.id.as_str(), "my-files");
-    let Transport::Http(web) = &config.upstreams[1].settings.transport else { panic!() };
+    let Transport::Http(web) = &config.upstreams[1].settings.transport else {
+        panic!()
+    };
     assert_eq!(web.headers[0].0, "authorization");
 }
 
@@ -125,17 +200,32 @@ fn equal_files_give_equal_settings_and_a_change_shows() {
 fn every_example_passes_check() {
     let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
     let mut seen = 0;
-    let entries = [folder.to_owned(), folder.join("identity")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let entries = [folder.to_owned(), folder.join("identity")]
+        .map(|folder| std::fs::read_dir(folder).unwrap());
     for entry in entries.into_iter().flatten() {
         let file = entry.unwrap().path();
-        if file.extension().is_some_and(|extension| extension == "yaml" || extension == "json") {
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "json")
+        {
             let variables = |name: &str| {
                 let any = || Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into());
                 // Those that no file names are not set.
-                environment(name).or_else(|| if name.starts_with("OTEL_") { None } else { any() })
+                environment(name).or_else(|| {
+                    if name.starts_with("OTEL_") {
+                        None
+                    } else {
+                        any()
+                    }
+                })
             };
             let outcome = Loader::new(Source::File(file.clone()), &variables).load();
-            assert!(outcome.report.problems().is_empty(), "{}:\n{}", file.display(), outcome.report);
+            assert!(
+                outcome.report.problems().is_empty(),
+                "{}:\n{}",
+                file.display(),
+                outcome.report
+            );
             seen += 1;
         }
     }
@@ -146,32 +236,84 @@ fn every_example_passes_check() {
 fn limits_inherit_what_they_do_not_say() {
     let rates = good(include_str!("full.yaml")).rates;
     let says = |limit: &Limit| {
-        let rate = limit.rate().map(|rate| (rate.count.get(), rate.per.as_secs(), rate.burst.get()));
+        let rate = limit
+            .rate()
+            .map(|rate| (rate.count.get(), rate.per.as_secs(), rate.burst.get()));
         (rate, limit.daily())
     };
-    assert_eq!(rates.address.as_ref().map(says), Some((Some((50, 1, 200)), None)));
-    assert_eq!(rates.principal.as_ref().map(says), Some((Some((20, 1, 100)), Some(10_000))));
-    assert_eq!(says(&rates.endpoints[&EndpointId::new("/files")]), (Some((5, 1, 5)), Some(10_000)));
-    let groups: Vec<_> = rates.groups.iter().map(|(name, limit)| (&**name, says(limit))).collect();
+    assert_eq!(
+        rates.address.as_ref().map(says),
+        Some((Some((50, 1, 200)), None))
+    );
+    assert_eq!(
+        rates.principal.as_ref().map(says),
+        Some((Some((20, 1, 100)), Some(10_000)))
+    );
+    assert_eq!(
+        says(&rates.endpoints[&EndpointId::new("/files")]),
+        (Some((5, 1, 5)), Some(10_000))
+    );
+    let groups: Vec<_> = rates
+        .groups
+        .iter()
+        .map(|(name, limit)| (&**name, says(limit)))
+        .collect();
     let batch = ("batch", (Some((20, 1, 100)), Some(100)));
-    assert_eq!(groups, [batch, ("staff", (Some((100, 1, 500)), Some(10_000)))]);
-    assert_eq!(says(&rates.clients["ci"]), (Some((600, 60, 600)), Some(10_000)));
-    let tools: Vec<_> = rates.tools.iter().map(|tool| (tool.pattern.as_str(), tool.cost.get(), tool.shared)).collect();
-    assert_eq!(tools, [("files/write_*", 3, false), ("*/delete_*", 1, true)]);
-    assert_eq!(rates.upstreams.values().map(says).collect::<Vec<_>>(), [(Some((100, 1, 100)), Some(200_000))]);
+    assert_eq!(
+        groups,
+        [batch, ("staff", (Some((100, 1, 500)), Some(10_000)))]
+    );
+    assert_eq!(
+        says(&rates.clients["ci"]),
+        (Some((600, 60, 600)), Some(10_000))
+    );
+    let tools: Vec<_> = rates
+        .tools
+        .iter()
+        .map(|tool| (tool.pattern.as_str(), tool.cost.get(), tool.shared))
+        .collect();
+    assert_eq!(
+        tools,
+        [("files/write_*", 3, false), ("*/delete_*", 1, true)]
+    );
+    assert_eq!(
+        rates.upstreams.values().map(says).collect::<Vec<_>>(),
+        [(Some((100, 1, 100)), Some(200_000))]
+    );
     let concurrency = &rates.concurrency;
-    assert_eq!((concurrency.principal, concurrency.queue, concurrency.wait), (32, 64, Duration::from_secs(1)));
+    assert_eq!(
+        (concurrency.principal, concurrency.queue, concurrency.wait),
+        (32, 64, Duration::from_secs(1))
+    );
     assert_eq!(concurrency.upstream_queue, 64);
     assert_eq!(rates.uncounted, Uncounted::Refused);
-    assert_eq!(good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates, Rates::default());
+    assert_eq!(
+        good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates,
+        Rates::default()
+    );
 }
 
 #[test]
 fn hosts_of_this_machine_are_told_by_name_and_address() {
-    for host in ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]", "[::ffff:127.0.0.1]"] {
+    for host in [
+        "localhost",
+        "LocalHost",
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+    ] {
         assert!(is_local_host(host), "{host}");
     }
-    for host in ["", "localhost.example", "128.0.0.1", "[::2]", "[::ffff:192.0.2.1]", "127.0.0.1.example"] {
+    for host in [
+        "",
+        "localhost.example",
+        "128.0.0.1",
+        "[::2]",
+        "[::ffff:192.0.2.1]",
+        "127.0.0.1.example",
+    ] {
         assert!(!is_local_host(host), "{host}");
     }
 }

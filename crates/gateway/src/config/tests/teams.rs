@@ -1,4 +1,5 @@
-//! The rights of the teams' files: the main file grants each of them, and without a grant there is none.
+//! The rights of the teams' files: the main file grants each of them, and without a grant there is
+//! none.
 
 use super::*;
 
@@ -26,12 +27,19 @@ fn loaded(name: &str, grant: &str, red: &str) -> Loaded {
     let folder = Folder::new(&format!("rights-{name}"));
     let main = folder.write("weir.yaml", &main_file(grant));
     folder.write("teams/red.yaml", red);
-    folder.write("teams/red/rules.cedar", "permit(principal, action, resource);");
+    folder.write(
+        "teams/red/rules.cedar",
+        "permit(principal, action, resource);",
+    );
     folder.write("teams/red/ca.pem", "");
     folder.write("teams/red/patterns.yaml", "a: x");
     folder.write("secret.cedar", "canary-file");
     #[cfg(unix)]
-    std::os::unix::fs::symlink(folder.0.join("secret.cedar"), folder.0.join("teams/red/link.cedar")).unwrap();
+    std::os::unix::fs::symlink(
+        folder.0.join("secret.cedar"),
+        folder.0.join("teams/red/link.cedar"),
+    )
+    .unwrap();
     let outcome = Loader::new(Source::File(main), &environment).load();
     let report = outcome.report.to_string();
     Loaded { outcome, report }
@@ -40,8 +48,15 @@ fn loaded(name: &str, grant: &str, red: &str) -> Loaded {
 impl Loaded {
     /// Whether the file of `red` is in the config.
     fn is_taken(&self) -> bool {
-        let config = self.outcome.config.as_ref().unwrap_or_else(|| panic!("{}", self.report));
-        config.upstreams.iter().any(|plan| plan.settings.id.as_str() == "red")
+        let config = self
+            .outcome
+            .config
+            .as_ref()
+            .unwrap_or_else(|| panic!("{}", self.report));
+        config
+            .upstreams
+            .iter()
+            .any(|plan| plan.settings.id.as_str() == "red")
     }
 }
 
@@ -50,11 +65,14 @@ fn upstream(rest: &str) -> String {
 }
 
 fn endpoint(rest: &str) -> String {
-    format!("{}endpoints: {{ /mcp/red/all: {{ upstreams: [red]{rest} }} }}\n", upstream(""))
+    format!(
+        "{}endpoints: {{ /mcp/red/all: {{ upstreams: [red]{rest} }} }}\n",
+        upstream("")
+    )
 }
 
-/// A way in which a team's file could have what is not its own: a name, the file, the place of the complaint, and the right that
-/// allows it.
+/// A way in which a team's file could have what is not its own: a name, the file, the place of the
+/// complaint, and the right that allows it.
 type Attempt = (&'static str, String, &'static str, &'static str);
 
 /// Each place that a variable can stand in.
@@ -121,7 +139,12 @@ fn others() -> Vec<Attempt> {
         ))
     };
     vec![
-        ("command", "upstreams: { red: { command: env } }".into(), "upstreams.red.command", "commands: yes"),
+        (
+            "command",
+            "upstreams: { red: { command: env } }".into(),
+            "upstreams.red.command",
+            "commands: yes",
+        ),
         (
             "command of MCP clients",
             "mcpServers: { red: { command: sh, args: [-c, env] } }".into(),
@@ -164,7 +187,12 @@ fn others() -> Vec<Attempt> {
             "upstreams.red.secrets.patterns",
             "files: [teams/red/*]",
         ),
-        ("trust", upstream(", trust: trusted"), "upstreams.red.trust", "trust: yes"),
+        (
+            "trust",
+            upstream(", trust: trusted"),
+            "upstreams.red.trust",
+            "trust: yes",
+        ),
         (
             "annotations",
             endpoint(", tools: { annotations: { \"*\": { readOnlyHint: true } } }"),
@@ -180,15 +208,36 @@ fn a_team_gets_no_secret_that_is_not_granted_to_it() {
         let name = &name.replace([' ', '\''], "-");
         let refused = loaded(name, &format!("red: {{ {PLAIN} }}"), &file);
         assert!(!refused.is_taken(), "{name}");
-        assert!(refused.report.contains("red.yaml:"), "{name}: {}", refused.report);
-        assert!(refused.report.contains(&format!("error: {place}")), "{name}: {}", refused.report);
-        assert!(refused.report.contains("see teams.red."), "{name}: {}", refused.report);
-        assert!(!refused.report.contains("canary") && !refused.report.contains("AAECAw"), "{}", refused.report);
+        assert!(
+            refused.report.contains("red.yaml:"),
+            "{name}: {}",
+            refused.report
+        );
+        assert!(
+            refused.report.contains(&format!("error: {place}")),
+            "{name}: {}",
+            refused.report
+        );
+        assert!(
+            refused.report.contains("see teams.red."),
+            "{name}: {}",
+            refused.report
+        );
+        assert!(
+            !refused.report.contains("canary") && !refused.report.contains("AAECAw"),
+            "{}",
+            refused.report
+        );
         let taken = loaded(name, &format!("red: {{ {PLAIN}, {right} }}"), &file);
         assert!(taken.is_taken(), "{name}: {}", taken.report);
         // The rights of one team are not another's.
         assert!(
-            !loaded(name, &format!("red: {{ {PLAIN} }}, blue: {{ {PLAIN}, {right} }}"), &file).is_taken(),
+            !loaded(
+                name,
+                &format!("red: {{ {PLAIN} }}, blue: {{ {PLAIN}, {right} }}"),
+                &file
+            )
+            .is_taken(),
             "{name}"
         );
     }
@@ -200,19 +249,31 @@ fn a_file_without_an_entry_has_no_rights_at_all() {
         ("host", upstream("")),
         ("path", endpoint("")),
         ("literal", upstream(", headers: { x: plain }")),
-        ("address", "upstreams: { red: { url: \"http://127.0.0.1:8081/metrics\" } }".into()),
+        (
+            "address",
+            "upstreams: { red: { url: \"http://127.0.0.1:8081/metrics\" } }".into(),
+        ),
     ] {
-        for grant in ["", "red: {}", "blue: { hosts: [red.example], paths: [/mcp/red/*] }"] {
+        for grant in [
+            "",
+            "red: {}",
+            "blue: { hosts: [red.example], paths: [/mcp/red/*] }",
+        ] {
             assert!(!loaded(name, grant, &file).is_taken(), "{name} {grant}");
         }
     }
     assert!(loaded("plain", &format!("red: {{ {PLAIN} }}"), &endpoint("")).is_taken());
     // Hosts are as a URL has them, not as they begin or end.
-    for url in
-        ["http://red.example.evil.example/", "http://red.example@evil.example/", "http://evil.example/red.example"]
-    {
+    for url in [
+        "http://red.example.evil.example/",
+        "http://red.example@evil.example/",
+        "http://evil.example/red.example",
+    ] {
         let file = format!("upstreams: {{ red: {{ url: \"{url}\" }} }}");
-        assert!(!loaded("host-like", &format!("red: {{ {PLAIN} }}"), &file).is_taken(), "{url}");
+        assert!(
+            !loaded("host-like", &format!("red: {{ {PLAIN} }}"), &file).is_taken(),
+            "{url}"
+        );
     }
     let elsewhere = endpoint("").replace("/mcp/red/all", "/mcp/blue/all");
     assert!(!loaded("elsewhere", &format!("red: {{ {PLAIN} }}"), &elsewhere).is_taken());
@@ -228,7 +289,9 @@ fn a_variable_that_is_not_granted_looks_the_same_whether_it_is_set_or_not() {
             .replace("rights-NAME", "")
     };
     let strip = |text: String| {
-        text.lines().map(|line| line.split_once("red.yaml").map(|(_, rest)| rest.to_owned())).collect::<Vec<_>>()
+        text.lines()
+            .map(|line| line.split_once("red.yaml").map(|(_, rest)| rest.to_owned()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(strip(report("WEIR_KEY")), strip(report("NOT_SET")));
 }
@@ -244,18 +307,36 @@ fn a_teams_files_stay_in_their_folder() {
         ("device", "/dev/zero".to_owned()),
         ("missing", folder.join("none.cedar").display().to_string()),
     ] {
-        let loaded = loaded(&format!("file-{name}"), &granted, &endpoint(&format!(", policy: {{ files: [{file}] }}")));
+        let loaded = loaded(
+            &format!("file-{name}"),
+            &granted,
+            &endpoint(&format!(", policy: {{ files: [{file}] }}")),
+        );
         assert!(!loaded.is_taken(), "{name}");
-        assert!(loaded.report.contains("policy.files.0"), "{name}: {}", loaded.report);
-        assert!(!loaded.report.contains("canary"), "{name}: {}", loaded.report);
+        assert!(
+            loaded.report.contains("policy.files.0"),
+            "{name}: {}",
+            loaded.report
+        );
+        assert!(
+            !loaded.report.contains("canary"),
+            "{name}: {}",
+            loaded.report
+        );
     }
 }
 
 #[test]
 fn rights_that_are_taken_back_take_the_last_good_version_along() {
     let folder = Folder::new("rights-back");
-    let main = folder.write("weir.yaml", &main_file(&format!("red: {{ {PLAIN}, env: [TOKEN] }}")));
-    folder.write("teams/red.yaml", &upstream(", headers: { x: \"${TOKEN}\" }"));
+    let main = folder.write(
+        "weir.yaml",
+        &main_file(&format!("red: {{ {PLAIN}, env: [TOKEN] }}")),
+    );
+    folder.write(
+        "teams/red.yaml",
+        &upstream(", headers: { x: \"${TOKEN}\" }"),
+    );
     let mut loader = Loader::new(Source::File(main), &environment);
     let ids = |outcome: Outcome| outcome.config.unwrap().upstreams.len();
     assert_eq!(ids(loader.load()), 2);
@@ -270,13 +351,26 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
         let folder = Folder::new("rights-paths");
         let file = folder.write(
             "weir.yaml",
-            &format!("include: teams\nteams: {{ red: {{ hosts: [red.example], {grant} }} }}\n{main}"),
+            &format!(
+                "include: teams\nteams: {{ red: {{ hosts: [red.example], {grant} }} }}\n{main}"
+            ),
         );
         folder.write("teams/red.yaml", red);
-        let config = Loader::new(Source::File(file), &environment).load().config.unwrap();
+        let config = Loader::new(Source::File(file), &environment)
+            .load()
+            .config
+            .unwrap();
         let shown = |endpoint: &Endpoint| match &endpoint.mode {
             weir_core::endpoint::Mode::Aggregate { upstreams, .. } => {
-                format!("{}={}", endpoint.id, upstreams.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"))
+                format!(
+                    "{}={}",
+                    endpoint.id,
+                    upstreams
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join("+")
+                )
             }
             weir_core::endpoint::Mode::Transparent(one) => format!("{}:{one}", endpoint.id),
         };
@@ -285,24 +379,45 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
     let own = "upstreams: { own: { url: \"http://own/mcp\" } }";
     let plain = &upstream("");
     assert_eq!(paths("paths: []", plain, own), ["/mcp=own", "/mcp/own:own"]);
-    assert_eq!(paths("paths: [/mcp/*]", plain, own), ["/mcp=own", "/mcp/own:own", "/mcp/red:red"]);
-    assert_eq!(paths("paths: [/mcp*]", plain, own), ["/mcp=own+red", "/mcp/own:own", "/mcp/red:red"]);
+    assert_eq!(
+        paths("paths: [/mcp/*]", plain, own),
+        ["/mcp=own", "/mcp/own:own", "/mcp/red:red"]
+    );
+    assert_eq!(
+        paths("paths: [/mcp*]", plain, own),
+        ["/mcp=own+red", "/mcp/own:own", "/mcp/red:red"]
+    );
     assert_eq!(paths("paths: [/mcp]", plain, ""), ["/mcp=red"]);
     assert_eq!(paths("paths: []", plain, ""), ["/mcp="]);
-    // A team's endpoints stand beside the default ones of the main file, and take none of their places.
-    assert_eq!(paths("paths: [/mcp/red/*]", &endpoint(""), own), ["/mcp=own", "/mcp/own:own", "/mcp/red/all=red"]);
+    // A team's endpoints stand beside the default ones of the main file, and take none of their
+    // places.
+    assert_eq!(
+        paths("paths: [/mcp/red/*]", &endpoint(""), own),
+        ["/mcp=own", "/mcp/own:own", "/mcp/red/all=red"]
+    );
     let taker = endpoint("").replace("/mcp/red/all", "/mcp");
-    assert_eq!(paths("paths: [/mcp]", &taker, own), ["/mcp=own", "/mcp/own:own"]);
+    assert_eq!(
+        paths("paths: [/mcp]", &taker, own),
+        ["/mcp=own", "/mcp/own:own"]
+    );
     assert_eq!(paths("paths: [/mcp]", &taker, ""), ["/mcp=red"]);
 }
 
 #[test]
 fn no_right_lets_a_team_read_a_secret_from_a_file() {
     let all = "env: [\"*\"], files: [\"*\"], commands: yes, trust: yes, upstreams: [\"*\"], authorization_servers: [id.example]";
-    for file in ["/proc/self/environ", "/etc/hostname", "teams/red/rules.cedar"] {
+    for file in [
+        "/proc/self/environ",
+        "/etc/hostname",
+        "teams/red/rules.cedar",
+    ] {
         let red = upstream(&format!(", headers: {{ x: \"${{file:{file}}}\" }}"));
         let refused = loaded("secret-file", &format!("red: {{ {PLAIN}, {all} }}"), &red);
         assert!(!refused.is_taken(), "{file}");
-        assert!(refused.report.contains("is for the main file alone"), "{}", refused.report);
+        assert!(
+            refused.report.contains("is for the main file alone"),
+            "{}",
+            refused.report
+        );
     }
 }

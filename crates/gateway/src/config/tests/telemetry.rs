@@ -23,12 +23,35 @@ fn everything_of_telemetry_can_be_said() {
   otlp: { endpoint: 'http://127.0.0.1:4317/', protocol: grpc, headers: { Authorization: 'Bearer ${TOKEN}' }, interval: 5s, timeout: 1s }",
     )
     .telemetry;
-    assert_eq!((plan.measured, plan.names, plan.sampling), (false, 5, Sampling { ratio: 0.25, by_clients: true }));
+    assert_eq!(
+        (plan.measured, plan.names, plan.sampling),
+        (
+            false,
+            5,
+            Sampling {
+                ratio: 0.25,
+                by_clients: true
+            }
+        )
+    );
     let otlp = plan.otlp.as_ref().unwrap();
     let traces = "http://127.0.0.1:4317/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-    assert_eq!((otlp.traces.url.to_string().as_str(), otlp.grpc, otlp.traces.h2c), (traces, true, true));
-    assert_eq!((otlp.interval, otlp.timeout), (Duration::from_secs(5), Duration::from_secs(1)));
-    assert_eq!((otlp.metrics.headers.len(), otlp.traces.headers.len()), (1, 1));
+    assert_eq!(
+        (
+            otlp.traces.url.to_string().as_str(),
+            otlp.grpc,
+            otlp.traces.h2c
+        ),
+        (traces, true, true)
+    );
+    assert_eq!(
+        (otlp.interval, otlp.timeout),
+        (Duration::from_secs(5), Duration::from_secs(1))
+    );
+    assert_eq!(
+        (otlp.metrics.headers.len(), otlp.traces.headers.len()),
+        (1, 1)
+    );
     assert!(!format!("{plan:?}").contains("canary"), "f15");
     let plan = good("telemetry: { otlp: { endpoint: 'http://127.0.0.1:4318/tenant' } }").telemetry;
     let otlp = plan.otlp.unwrap();
@@ -39,8 +62,16 @@ fn everything_of_telemetry_can_be_said() {
 #[test]
 fn the_environment_stands_for_what_the_file_does_not_say() {
     let loaded = |text: &str, variables: &[(&str, &str)]| {
-        let find = |name: &str| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
-        let source = Source::Text { name: "weir.yaml".to_owned(), text: text.to_owned() };
+        let find = |name: &str| {
+            variables
+                .iter()
+                .find(|(own, _)| *own == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        let source = Source::Text {
+            name: "weir.yaml".to_owned(),
+            text: text.to_owned(),
+        };
         Loader::new(source, &find).load().config.unwrap().telemetry
     };
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317");
@@ -54,12 +85,28 @@ fn the_environment_stands_for_what_the_file_does_not_say() {
     ];
     let plan = loaded(UPSTREAM, &all);
     let otlp = plan.otlp.unwrap();
-    assert_eq!((otlp.grpc, otlp.interval, plan.sampling.ratio), (true, Duration::from_millis(1500), 0.5));
-    let headers: Vec<_> = otlp.traces.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        (otlp.grpc, otlp.interval, plan.sampling.ratio),
+        (true, Duration::from_millis(1500), 0.5)
+    );
+    let headers: Vec<_> = otlp
+        .traces
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert_eq!(headers, ["x-key", "x-other"]);
-    let own =
-        format!("{UPSTREAM}\ntelemetry: {{ traces: {{ sample: 0.1 }}, otlp: {{ endpoint: 'http://127.0.0.1:9' }} }}");
+    let own = format!(
+        "{UPSTREAM}\ntelemetry: {{ traces: {{ sample: 0.1 }}, otlp: {{ endpoint: 'http://127.0.0.1:9' }} }}"
+    );
     let plan = loaded(&own, &all);
-    assert_eq!((plan.otlp.unwrap().grpc, plan.sampling.ratio), (false, 0.1), "the file goes before");
-    assert_eq!(loaded(UPSTREAM, &[endpoint, ("OTEL_SDK_DISABLED", "true")]).otlp, None);
+    assert_eq!(
+        (plan.otlp.unwrap().grpc, plan.sampling.ratio),
+        (false, 0.1),
+        "the file goes before"
+    );
+    assert_eq!(
+        loaded(UPSTREAM, &[endpoint, ("OTEL_SDK_DISABLED", "true")]).otlp,
+        None
+    );
 }

@@ -10,22 +10,48 @@ pub(super) fn credentials(old: &Config, new: &Config) -> Vec<Loss> {
     let is_lost = old.auth.required && !new.auth.required;
     let loss = || {
         let message = "clients would need no credentials any more";
-        Loss::new(Path::at("auth.mode"), message, "write auth: { mode: none, allow_anyone: true }")
+        Loss::new(
+            Path::at("auth.mode"),
+            message,
+            "write auth: { mode: none, allow_anyone: true }",
+        )
     };
     is_lost.then(loss).into_iter().collect()
 }
 
 /// Issuers whose tokens had to call themselves access tokens.
 pub(super) fn token_types(old: &Config, new: &Config) -> Vec<Loss> {
-    let is_strict = |issuer: &Issuer| matches!(issuer.proof, Proof::Keys { strict_type: true, .. });
+    let is_strict = |issuer: &Issuer| {
+        matches!(
+            issuer.proof,
+            Proof::Keys {
+                strict_type: true,
+                ..
+            }
+        )
+    };
     let issuers = old.auth.issuers.iter().filter(|issuer| is_strict(issuer));
     let lost = issuers.filter(|issuer| {
         let now = new.auth.issuers.iter().find(|now| now.name == issuer.name);
-        now.is_some_and(|now| matches!(now.proof, Proof::Keys { strict_type: false, .. }))
+        now.is_some_and(|now| {
+            matches!(
+                now.proof,
+                Proof::Keys {
+                    strict_type: false,
+                    ..
+                }
+            )
+        })
     });
     let loss = |issuer: &Issuer| {
-        let path = Path::at("auth.issuers").key(&issuer.name).key("strict_type");
-        Loss::new(path, "tokens of other types would be taken", "write strict_type: false there")
+        let path = Path::at("auth.issuers")
+            .key(&issuer.name)
+            .key("strict_type");
+        Loss::new(
+            path,
+            "tokens of other types would be taken",
+            "write strict_type: false there",
+        )
     };
     lost.map(loss).collect()
 }
@@ -37,7 +63,8 @@ pub(super) fn key_ends(old: &Config, new: &Config) -> Vec<Loss> {
         let now = new.auth.api_keys.iter().find(|now| now.id == key.id);
         now.is_some_and(|now| now.expires.is_none())
     });
-    lost.map(|key| endless(Path::at("auth.api_keys").key(&key.id))).collect()
+    lost.map(|key| endless(Path::at("auth.api_keys").key(&key.id)))
+        .collect()
 }
 
 fn endless(path: Path) -> Loss {
@@ -48,7 +75,11 @@ pub(super) fn operators(old: &Config, new: &Config) -> Vec<Loss> {
     let is_lost = is_guarded(old) && new.admin.as_ref().is_some_and(|plan| !plan.is_guarded());
     let loss = || {
         let message = "operators would need no credentials any more";
-        Loss::new(Path::at("admin.auth"), message, "write admin: { auth: off }")
+        Loss::new(
+            Path::at("admin.auth"),
+            message,
+            "write admin: { auth: off }",
+        )
     };
     is_lost.then(loss).into_iter().collect()
 }
@@ -57,7 +88,8 @@ fn is_guarded(config: &Config) -> bool {
     config.admin.as_ref().is_some_and(AdminPlan::is_guarded)
 }
 
-/// Metrics that only operators read. Where operators need no credentials any more, that is what is lost.
+/// Metrics that only operators read. Where operators need no credentials any more, that is what is
+/// lost.
 pub(super) fn metrics(old: &Config, new: &Config) -> Vec<Loss> {
     let is_closed = |config: &Config| config.admin.as_ref().is_some_and(|plan| !plan.open_metrics);
     let is_lost = is_closed(old) && is_guarded(new) && !is_closed(new);
@@ -70,17 +102,28 @@ pub(super) fn metrics(old: &Config, new: &Config) -> Vec<Loss> {
 
 /// Tokens of operators that had an end.
 pub(super) fn operator_ends(old: &Config, new: &Config) -> Vec<Loss> {
-    let keys = |config: &Config| config.admin.as_ref().map(|plan| plan.keys.clone()).unwrap_or_default();
+    let keys = |config: &Config| {
+        config
+            .admin
+            .as_ref()
+            .map(|plan| plan.keys.clone())
+            .unwrap_or_default()
+    };
     let now = keys(new);
     let lost = keys(old).into_iter().filter(|key| {
-        let is_endless = now.iter().any(|now| now.name == key.name && now.expires.is_none());
+        let is_endless = now
+            .iter()
+            .any(|now| now.name == key.name && now.expires.is_none());
         key.expires.is_some() && is_endless
     });
-    lost.map(|key| endless(Path::at("admin.auth.tokens").key(&key.name))).collect()
+    lost.map(|key| endless(Path::at("admin.auth.tokens").key(&key.name)))
+        .collect()
 }
 
 pub(super) fn tls(old: &Config, new: &Config) -> Vec<Loss> {
-    let Some(was) = &old.front.tls else { return Vec::new() };
+    let Some(was) = &old.front.tls else {
+        return Vec::new();
+    };
     let Some(now) = &new.front.tls else {
         let message = "connections of clients would not be encrypted any more";
         return vec![Loss::new(Path::at("tls"), message, "write tls: off")];
@@ -91,7 +134,11 @@ pub(super) fn tls(old: &Config, new: &Config) -> Vec<Loss> {
     let message = "clients would need no certificate any more";
     match &now.clients {
         Some(clients) if clients.required => Vec::new(),
-        Some(_) => vec![Loss::new(Path::at("tls.client_auth"), message, "write client_auth: optional")],
+        Some(_) => vec![Loss::new(
+            Path::at("tls.client_auth"),
+            message,
+            "write client_auth: optional",
+        )],
         None => vec![Loss::unnamed(Path::at("tls.client_ca"), message)],
     }
 }

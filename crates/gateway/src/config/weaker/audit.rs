@@ -4,27 +4,64 @@ use super::super::report::Path;
 use super::super::{AuditPlan, Config};
 use super::Loss;
 
-/// A part of an audit: its key, whether a plan has it, what is lost without it, and the words that give it up.
-type Part = (&'static str, fn(&AuditPlan) -> bool, &'static str, Option<&'static str>);
+/// A part of an audit: its key, whether a plan has it, what is lost without it, and the words that
+/// give it up.
+type Part = (
+    &'static str,
+    fn(&AuditPlan) -> bool,
+    &'static str,
+    Option<&'static str>,
+);
 
 pub(super) fn losses(old: &Config, new: &Config) -> Vec<Loss> {
-    let Some(was) = &old.audit else { return Vec::new() };
+    let Some(was) = &old.audit else {
+        return Vec::new();
+    };
     let at = Path::at("audit");
     let Some(now) = &new.audit else {
-        return vec![Loss::new(at, "no records would be kept any more", "write audit: off")];
+        return vec![Loss::new(
+            at,
+            "no records would be kept any more",
+            "write audit: off",
+        )];
     };
     let has: [Part; 5] = [
-        ("file", |plan| plan.file.is_some(), "no file would have the records any more", None),
-        ("stdout", |plan| plan.stdout, "standard output would have no records any more", Some("write stdout: false")),
-        ("otlp", |plan| plan.otlp.is_some(), "the collector would get no records any more", None),
+        (
+            "file",
+            |plan| plan.file.is_some(),
+            "no file would have the records any more",
+            None,
+        ),
+        (
+            "stdout",
+            |plan| plan.stdout,
+            "standard output would have no records any more",
+            Some("write stdout: false"),
+        ),
+        (
+            "otlp",
+            |plan| plan.otlp.is_some(),
+            "the collector would get no records any more",
+            None,
+        ),
         (
             "on_failure",
             |plan| plan.closed,
             "calls would go on while no records can be kept",
             Some("write on_failure: open"),
         ),
-        ("key", |plan| plan.key.is_some(), "the chain of records would not be signed any more", None),
+        (
+            "key",
+            |plan| plan.key.is_some(),
+            "the chain of records would not be signed any more",
+            None,
+        ),
     ];
     let lost = has.into_iter().filter(|(_, has, ..)| has(was) && !has(now));
-    lost.map(|(key, _, message, words)| Loss { path: at.key(key), message: message.to_owned(), words }).collect()
+    lost.map(|(key, _, message, words)| Loss {
+        path: at.key(key),
+        message: message.to_owned(),
+        words,
+    })
+    .collect()
 }

@@ -9,7 +9,13 @@ use super::Loss;
 /// All of them at once.
 pub(super) fn all(old: &Config, new: &Config) -> Vec<Loss> {
     let is_lost = old.rates.is_limited() && !new.rates.is_limited();
-    let loss = || Loss::new(Path::at("rates"), "no rate would be limited any more", "write rates: off");
+    let loss = || {
+        Loss::new(
+            Path::at("rates"),
+            "no rate would be limited any more",
+            "write rates: off",
+        )
+    };
     is_lost.then(loss).into_iter().collect()
 }
 
@@ -22,8 +28,16 @@ pub(super) fn single(old: &Config, new: &Config) -> Vec<Loss> {
     let root = Path::at("rates");
     let mut all = Vec::new();
     let everybody = now.principal.as_ref();
-    all.extend(losses(root.key("address"), was.address.as_ref(), now.address.as_ref()));
-    all.extend(losses(root.key("principal"), was.principal.as_ref(), everybody));
+    all.extend(losses(
+        root.key("address"),
+        was.address.as_ref(),
+        now.address.as_ref(),
+    ));
+    all.extend(losses(
+        root.key("principal"),
+        was.principal.as_ref(),
+        everybody,
+    ));
     for (id, limit) in &was.endpoints {
         if new.endpoints.iter().any(|endpoint| endpoint.id == *id) {
             let now = now.endpoints.get(id).or(everybody);
@@ -31,15 +45,31 @@ pub(super) fn single(old: &Config, new: &Config) -> Vec<Loss> {
         }
     }
     for (name, limit) in &was.groups {
-        let own = now.groups.iter().find(|(other, _)| other == name).map(|(_, limit)| limit);
-        all.extend(losses(root.key("groups").key(name), Some(limit), own.or(everybody)));
+        let own = now
+            .groups
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, limit)| limit);
+        all.extend(losses(
+            root.key("groups").key(name),
+            Some(limit),
+            own.or(everybody),
+        ));
     }
     for (id, limit) in &was.clients {
-        all.extend(losses(root.key("clients").key(id), Some(limit), now.clients.get(id).or(everybody)));
+        all.extend(losses(
+            root.key("clients").key(id),
+            Some(limit),
+            now.clients.get(id).or(everybody),
+        ));
     }
     for (id, limit) in &was.upstreams {
         if new.upstreams.iter().any(|plan| plan.settings.id == *id) {
-            all.extend(losses(root.key("upstreams").key(id), Some(limit), now.upstreams.get(id)));
+            all.extend(losses(
+                root.key("upstreams").key(id),
+                Some(limit),
+                now.upstreams.get(id),
+            ));
         }
     }
     all.extend(was.tools.iter().flat_map(|tool| tools(tool, now, &root)));
@@ -52,7 +82,11 @@ pub(super) fn uncounted(old: &Config, new: &Config) -> Vec<Loss> {
     let is_lost = refuses(old) && !refuses(new) && new.rates.is_limited();
     let loss = || {
         let message = "calls whose quota cannot be counted would go on";
-        Loss::new(Path::at("rates.uncounted"), message, "write uncounted: allow")
+        Loss::new(
+            Path::at("rates.uncounted"),
+            message,
+            "write uncounted: allow",
+        )
     };
     is_lost.then(loss).into_iter().collect()
 }
@@ -68,14 +102,22 @@ fn losses(path: Path, was: Option<&Limit>, now: Option<&Limit>) -> Vec<Loss> {
         return vec![Loss::unnamed(path, message)];
     }
     let parts = [("rate", was_rate && !rate), ("daily", was_daily && !daily)];
-    parts.into_iter().filter(|(_, is_lost)| *is_lost).map(|(key, _)| Loss::unnamed(path.key(key), message)).collect()
+    parts
+        .into_iter()
+        .filter(|(_, is_lost)| *is_lost)
+        .map(|(key, _)| Loss::unnamed(path.key(key), message))
+        .collect()
 }
 
 /// The limit of some tools; another pattern that has all of them stands for theirs.
 fn tools(was: &ToolLimit, now: &Rates, root: &Path) -> Vec<Loss> {
     let path = root.key("tools").key(was.pattern.as_str());
     let same = now.tools.iter().find(|tool| tool.pattern == was.pattern);
-    let now = same.or_else(|| now.tools.iter().find(|tool| tool.pattern.covers(&was.pattern)));
+    let now = same.or_else(|| {
+        now.tools
+            .iter()
+            .find(|tool| tool.pattern.covers(&was.pattern))
+    });
     let mut all = losses(path.clone(), Some(&was.limit), now.map(|tool| &tool.limit));
     if was.shared && now.is_some_and(|tool| !tool.shared) {
         let message = "each principal would have the budget that all shared";

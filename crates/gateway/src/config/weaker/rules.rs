@@ -17,34 +17,52 @@ use super::served::{Served, tool_scopes};
 pub(super) fn endpoints(old: &Config, new: &Config) -> Vec<Loss> {
     let guards = |endpoint: &&Endpoint| {
         let rules = &old.rules;
-        endpoint.tools.is_some() || !rules.scopes(&endpoint.id).is_empty() || !rules.own(&endpoint.id).is_empty()
+        endpoint.tools.is_some()
+            || !rules.scopes(&endpoint.id).is_empty()
+            || !rules.own(&endpoint.id).is_empty()
     };
     if !old.names_endpoints || new.names_endpoints {
         return Vec::new();
     }
     let loss = |endpoint: &Endpoint| {
         let id = &endpoint.id;
-        let message = format!("are gone: /mcp would show every upstream, without what {id} asks for or leaves out");
+        let message = format!(
+            "are gone: /mcp would show every upstream, without what {id} asks for or leaves out"
+        );
         Loss::new(Path::at("endpoints"), message, "name the endpoints")
     };
-    old.endpoints.iter().find(guards).map(loss).into_iter().collect()
+    old.endpoints
+        .iter()
+        .find(guards)
+        .map(loss)
+        .into_iter()
+        .collect()
 }
 
 /// The rules for all endpoints.
 pub(super) fn common(old: &Config, new: &Config) -> Vec<Loss> {
-    sheets(old.rules.common(), new.rules.common(), &Path::at("policy"), "all endpoints")
+    sheets(
+        old.rules.common(),
+        new.rules.common(),
+        &Path::at("policy"),
+        "all endpoints",
+    )
 }
 
 /// The rules of single endpoints.
 pub(super) fn own(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let losses = |endpoint: &Endpoint| {
-        let (id, path) = (&endpoint.id, Path::at("endpoints").key(&endpoint.id).key("policy"));
+        let (id, path) = (
+            &endpoint.id,
+            Path::at("endpoints").key(&endpoint.id).key("policy"),
+        );
         sheets(old.rules.own(id), new.rules.own(id), &path, id.as_str())
     };
     new.endpoints.iter().flat_map(losses).collect()
 }
 
-/// The texts with rules of one `policy`: one that was cut off or left out takes its rules that forbid along.
+/// The texts with rules of one `policy`: one that was cut off or left out takes its rules that
+/// forbid along.
 fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
     if !old.is_empty() && new.is_empty() {
         let message = format!("the rules of {of} would be gone");
@@ -53,19 +71,35 @@ fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
     let inline = path.key("inline");
     let place = |sheet: &Sheet| {
         let is_inline = sheet.name() == inline.to_string();
-        if is_inline { inline.clone() } else { path.key(sheet.name()) }
+        if is_inline {
+            inline.clone()
+        } else {
+            path.key(sheet.name())
+        }
     };
     let mut all = Vec::new();
     for sheet in old {
         let name = sheet.name();
         let loss = match new.iter().find(|now| now.name() == name) {
-            Some(now) => Some(now.forbids_cut_off(sheet)).filter(|lost| *lost > 0).map(|lost| {
-                let message = format!("{name} lost its end, and {lost} of its rules that forbid with it");
-                Loss::new(place(sheet), message, "end the text with a comment that says so")
-            }),
-            None => Some(sheet.forbids_without(new)).filter(|lost| *lost > 0).map(|lost| {
-                Loss::unnamed(place(sheet), format!("{name} is gone, and {lost} of its rules that forbid with it"))
-            }),
+            Some(now) => Some(now.forbids_cut_off(sheet))
+                .filter(|lost| *lost > 0)
+                .map(|lost| {
+                    let message =
+                        format!("{name} lost its end, and {lost} of its rules that forbid with it");
+                    Loss::new(
+                        place(sheet),
+                        message,
+                        "end the text with a comment that says so",
+                    )
+                }),
+            None => Some(sheet.forbids_without(new))
+                .filter(|lost| *lost > 0)
+                .map(|lost| {
+                    Loss::unnamed(
+                        place(sheet),
+                        format!("{name} is gone, and {lost} of its rules that forbid with it"),
+                    )
+                }),
         };
         all.extend(loss);
     }
@@ -76,22 +110,47 @@ fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
 pub(super) fn annotations(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     // What makes a tool one to be careful with.
     let warnings = |hints: &Hints| {
-        let Hints { read_only, destructive, idempotent, open_world } = *hints;
-        [read_only.map(|is| !is), destructive, idempotent.map(|is| !is), open_world]
+        let Hints {
+            read_only,
+            destructive,
+            idempotent,
+            open_world,
+        } = *hints;
+        [
+            read_only.map(|is| !is),
+            destructive,
+            idempotent.map(|is| !is),
+            open_world,
+        ]
     };
     let mut all = Vec::new();
     for endpoint in new.endpoints {
         let (id, none) = (&endpoint.id, Toolset::default());
-        let (was, now) = (toolset(old, id).unwrap_or(&none), toolset(new, id).unwrap_or(&none));
-        let path = Path::at("endpoints").key(id).key("tools").key("annotations");
+        let (was, now) = (
+            toolset(old, id).unwrap_or(&none),
+            toolset(new, id).unwrap_or(&none),
+        );
+        let path = Path::at("endpoints")
+            .key(id)
+            .key("tools")
+            .key("annotations");
         for (pattern, hints) in &was.hints {
             let is_said = |nth: usize| {
-                let saying = now.hints.iter().filter(|(_, hints)| warnings(hints)[nth].is_some());
+                let saying = now
+                    .hints
+                    .iter()
+                    .filter(|(_, hints)| warnings(hints)[nth].is_some());
                 is_covered(pattern, saying.map(|(pattern, _)| pattern))
             };
-            let is_lost = warnings(hints).iter().enumerate().any(|(nth, warns)| *warns == Some(true) && !is_said(nth));
+            let is_lost = warnings(hints)
+                .iter()
+                .enumerate()
+                .any(|(nth, warns)| *warns == Some(true) && !is_said(nth));
             if is_lost {
-                let message = format!("rules would not know any more what {} does", pattern.as_str());
+                let message = format!(
+                    "rules would not know any more what {} does",
+                    pattern.as_str()
+                );
                 all.push(Loss::unnamed(path.key(pattern.as_str()), message));
             }
         }
@@ -104,32 +163,57 @@ pub(super) fn selection(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for endpoint in new.endpoints {
         let (id, none) = (&endpoint.id, Toolset::default());
-        let (was, now) = (toolset(old, id).unwrap_or(&none), toolset(new, id).unwrap_or(&none));
+        let (was, now) = (
+            toolset(old, id).unwrap_or(&none),
+            toolset(new, id).unwrap_or(&none),
+        );
         let path = Path::at("endpoints").key(id).key("tools");
         // `*` selects nothing out.
-        let selects = |tools: &Toolset| !tools.include.is_empty() && tools.include.iter().all(|it| it.as_str() != "*");
+        let selects = |tools: &Toolset| {
+            !tools.include.is_empty() && tools.include.iter().all(|it| it.as_str() != "*")
+        };
         if selects(was) && now.include.is_empty() {
             let message = format!("{id} would show all tools, not a selection");
-            all.push(Loss::new(path.key("include"), message, "write include: [\"*\"]"));
+            all.push(Loss::new(
+                path.key("include"),
+                message,
+                "write include: [\"*\"]",
+            ));
         }
         let path = path.key("exclude");
         if !was.exclude.is_empty() && now.exclude.is_empty() {
             let message = format!("{id} would show the tools that it leaves out");
             all.push(Loss::new(path, message, "write exclude: []"));
-        } else if now.exclude.iter().all(|pattern| was.exclude.contains(pattern)) {
-            let gone = was.exclude.iter().filter(|pattern| !is_covered(pattern, now.exclude.iter()));
-            let message = |pattern: &Pattern| format!("{id} would show what is {}", pattern.as_str());
-            all.extend(gone.map(|pattern| Loss::unnamed(path.key(pattern.as_str()), message(pattern))));
+        } else if now
+            .exclude
+            .iter()
+            .all(|pattern| was.exclude.contains(pattern))
+        {
+            let gone = was
+                .exclude
+                .iter()
+                .filter(|pattern| !is_covered(pattern, now.exclude.iter()));
+            let message =
+                |pattern: &Pattern| format!("{id} would show what is {}", pattern.as_str());
+            all.extend(
+                gone.map(|pattern| Loss::unnamed(path.key(pattern.as_str()), message(pattern))),
+            );
         }
     }
     all
 }
 
 fn toolset<'a>(served: &Served<'a>, id: &EndpointId) -> Option<&'a Toolset> {
-    served.endpoints.iter().find(|endpoint| endpoint.id == *id)?.tools.as_deref()
+    served
+        .endpoints
+        .iter()
+        .find(|endpoint| endpoint.id == *id)?
+        .tools
+        .as_deref()
 }
 
-/// True where another pattern fits every name that this one fits. A `?` fits one character, and may be held against a `*`.
+/// True where another pattern fits every name that this one fits. A `?` fits one character, and may
+/// be held against a `*`.
 fn is_covered<'a>(pattern: &Pattern, mut by: impl Iterator<Item = &'a Pattern>) -> bool {
     let text = pattern.as_str();
     by.any(|other| other == pattern || (!other.as_str().contains('?') && other.fits(text)))
@@ -141,14 +225,34 @@ pub(super) fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     for endpoint in new.endpoints {
         let id = &endpoint.id;
         let path = Path::at("endpoints").key(id);
-        all.extend(list(&path.key("scopes"), id, old.rules.scopes(id), new.rules.scopes(id)));
-        all.extend(by_pattern(&path.key("tools").key("scopes"), id, [old, new].map(|it| scopes_of_tools(it, id))));
+        all.extend(list(
+            &path.key("scopes"),
+            id,
+            old.rules.scopes(id),
+            new.rules.scopes(id),
+        ));
+        all.extend(by_pattern(
+            &path.key("tools").key("scopes"),
+            id,
+            [old, new].map(|it| scopes_of_tools(it, id)),
+        ));
     }
     for (id, name, scopes) in old.upstreams.iter().flat_map(tool_scopes) {
         if let Some(now) = new.upstream(id) {
-            let now = tool_scopes(now).find(|(_, other, _)| *other == name).map(|(.., scopes)| scopes);
-            let path = Path::at("upstreams").key(id).key("tools").key(name).key("scopes");
-            all.extend(list(&path, &format_args!("{id}/{name}"), scopes, now.unwrap_or_default()));
+            let now = tool_scopes(now)
+                .find(|(_, other, _)| *other == name)
+                .map(|(.., scopes)| scopes);
+            let path = Path::at("upstreams")
+                .key(id)
+                .key("tools")
+                .key(name)
+                .key("scopes");
+            all.extend(list(
+                &path,
+                &format_args!("{id}/{name}"),
+                scopes,
+                now.unwrap_or_default(),
+            ));
         }
     }
     all
@@ -157,32 +261,59 @@ pub(super) fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
 /// One list of scopes. Where one was put in, somebody has written another list.
 fn list(path: &Path, of: &dyn fmt::Display, was: &[Arc<str>], now: &[Arc<str>]) -> Vec<Loss> {
     if !was.is_empty() && now.is_empty() {
-        return vec![Loss::new(path.clone(), format!("the scopes of {of} would be gone"), "write scopes: []")];
+        return vec![Loss::new(
+            path.clone(),
+            format!("the scopes of {of} would be gone"),
+            "write scopes: []",
+        )];
     }
     if now.iter().any(|scope| !was.contains(scope)) {
         return Vec::new();
     }
     let gone = was.iter().filter(|scope| !now.contains(scope));
-    gone.map(|scope| Loss::unnamed(path.key(scope), format!("the scope {scope} of {of} would be gone"))).collect()
+    gone.map(|scope| {
+        Loss::unnamed(
+            path.key(scope),
+            format!("the scope {scope} of {of} would be gone"),
+        )
+    })
+    .collect()
 }
 
 type ScopesByPattern<'a> = &'a [(Pattern, Vec<Arc<str>>)];
 
 fn scopes_of_tools<'a>(served: &Served<'a>, id: &EndpointId) -> ScopesByPattern<'a> {
-    toolset(served, id).map(|tools| tools.scopes.as_slice()).unwrap_or_default()
+    toolset(served, id)
+        .map(|tools| tools.scopes.as_slice())
+        .unwrap_or_default()
 }
 
 fn by_pattern(path: &Path, id: &EndpointId, [was, now]: [ScopesByPattern<'_>; 2]) -> Vec<Loss> {
     let asking = |all: ScopesByPattern<'_>| all.iter().any(|(_, scopes)| !scopes.is_empty());
     if asking(was) && !asking(now) {
-        return vec![Loss::new(path.clone(), format!("the scopes of tools of {id} would be gone"), "write scopes: {}")];
+        return vec![Loss::new(
+            path.clone(),
+            format!("the scopes of tools of {id} would be gone"),
+            "write scopes: {}",
+        )];
     }
     let mut all = Vec::new();
     for (pattern, scopes) in was.iter().filter(|(_, scopes)| !scopes.is_empty()) {
-        let (text, same) = (pattern.as_str(), now.iter().find(|(other, _)| other == pattern));
-        let asked = now.iter().filter(|(_, scopes)| !scopes.is_empty()).map(|(other, _)| other);
+        let (text, same) = (
+            pattern.as_str(),
+            now.iter().find(|(other, _)| other == pattern),
+        );
+        let asked = now
+            .iter()
+            .filter(|(_, scopes)| !scopes.is_empty())
+            .map(|(other, _)| other);
         match same {
-            Some((_, now)) => all.extend(list(&path.key(text), &format_args!("{id} {text}"), scopes, now)),
+            Some((_, now)) => all.extend(list(
+                &path.key(text),
+                &format_args!("{id} {text}"),
+                scopes,
+                now,
+            )),
             None if !is_covered(pattern, asked) => {
                 let message = format!("the scopes of {text} on {id} would be gone");
                 all.push(Loss::new(path.key(text), message, "write [] for it"));

@@ -1,4 +1,5 @@
-//! Upstreams and endpoints, which the main file and a team's file have, and the protections of upstreams.
+//! Upstreams and endpoints, which the main file and a team's file have, and the protections of
+//! upstreams.
 
 use std::sync::Arc;
 
@@ -24,12 +25,28 @@ pub(super) struct Served<'a> {
 
 impl<'a> Served<'a> {
     pub(super) fn by(config: &'a Config) -> Self {
-        let Config { upstreams, endpoints, rules, waivers, .. } = config;
-        Self { upstreams, endpoints, rules, waivers }
+        let Config {
+            upstreams,
+            endpoints,
+            rules,
+            waivers,
+            ..
+        } = config;
+        Self {
+            upstreams,
+            endpoints,
+            rules,
+            waivers,
+        }
     }
 
     pub(super) fn of(part: &'a Part, rules: &'a Book) -> Self {
-        Self { upstreams: &part.upstreams, endpoints: &part.endpoints, rules, waivers: &part.waivers }
+        Self {
+            upstreams: &part.upstreams,
+            endpoints: &part.endpoints,
+            rules,
+            waivers: &part.waivers,
+        }
     }
 
     pub(super) fn upstream(&self, id: &UpstreamId) -> Option<&'a UpstreamPlan> {
@@ -38,34 +55,62 @@ impl<'a> Served<'a> {
 }
 
 /// The tools of an upstream that take scopes of their own: its id, the tool's name, the scopes.
-pub(super) fn tool_scopes(plan: &UpstreamPlan) -> impl Iterator<Item = (&UpstreamId, &str, &[Arc<str>])> {
-    let tools = plan.rules.tools.iter().filter(|(_, tool)| !tool.scopes.is_empty());
+pub(super) fn tool_scopes(
+    plan: &UpstreamPlan,
+) -> impl Iterator<Item = (&UpstreamId, &str, &[Arc<str>])> {
+    let tools = plan
+        .rules
+        .tools
+        .iter()
+        .filter(|(_, tool)| !tool.scopes.is_empty());
     tools.map(|(name, tool)| (&plan.settings.id, name.as_str(), tool.scopes.as_slice()))
 }
 
 /// One of the two checks.
-type Side = (&'static str, fn(&Validation) -> Check, fn(Check) -> bool, &'static str);
+type Side = (
+    &'static str,
+    fn(&Validation) -> Check,
+    fn(Check) -> bool,
+    &'static str,
+);
 
 /// `enforce` as written: for arguments it refuses more than the default does.
 const SIDES: [Side; 2] = [
-    ("input", |checks| checks.input, |check| check == Check::Enforce, "write validation: { input: warn } there"),
-    ("output", |checks| checks.output, Check::refuses, "write validation: { output: warn } there"),
+    (
+        "input",
+        |checks| checks.input,
+        |check| check == Check::Enforce,
+        "write validation: { input: warn } there",
+    ),
+    (
+        "output",
+        |checks| checks.output,
+        Check::refuses,
+        "write validation: { output: warn } there",
+    ),
 ];
 
-/// A check that is enforced where the file says so, and that the new file does not mention there any more.
+/// A check that is enforced where the file says so, and that the new file does not mention there
+/// any more.
 pub(super) fn validation(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for plan in old.upstreams {
         let id = &plan.settings.id;
-        let Some(now) = new.upstream(id) else { continue };
+        let Some(now) = new.upstream(id) else {
+            continue;
+        };
         let tools = plan.rules.tools.iter().map(|(name, _)| Some(name.as_str()));
         for tool in std::iter::once(None).chain(tools) {
             for (side, check, enforces, words) in SIDES {
-                if !enforces(check(&effective(plan, tool))) || enforces(check(&effective(now, tool))) {
+                if !enforces(check(&effective(plan, tool)))
+                    || enforces(check(&effective(now, tool)))
+                {
                     continue;
                 }
                 let places = places(id, tool, side);
-                let Some(at) = places.iter().position(|place| old.waivers.writes(place)) else { continue };
+                let Some(at) = places.iter().position(|place| old.waivers.writes(place)) else {
+                    continue;
+                };
                 if !places[..=at].iter().any(|place| new.waivers.writes(place)) {
                     let message = "what does not match its schema would pass";
                     all.push(Loss::new(places[at].clone(), message, words));
@@ -79,7 +124,9 @@ pub(super) fn validation(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
 /// The checks of one of an upstream's tools, or of those that it says nothing special of.
 fn effective(plan: &UpstreamPlan, tool: Option<&str>) -> Validation {
     let own = |name| plan.rules.tools.iter().find(|(other, _)| other == name);
-    let own = tool.and_then(own).and_then(|(_, rules): &(String, ToolRules)| rules.validation);
+    let own = tool
+        .and_then(own)
+        .and_then(|(_, rules): &(String, ToolRules)| rules.validation);
     own.unwrap_or(plan.rules.validation)
 }
 
@@ -98,7 +145,11 @@ pub(super) fn questions(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
         let path = Path::at("upstreams").key(id).key("asks");
         if new.upstream(id).is_some() && old.waivers.writes(&path) && !new.waivers.writes(&path) {
             let message = "it could ask of clients whatever they say they can be asked";
-            all.push(Loss::new(path, message, "write asks: [sampling, elicitation, roots]"));
+            all.push(Loss::new(
+                path,
+                message,
+                "write asks: [sampling, elicitation, roots]",
+            ));
         }
     }
     all
@@ -109,7 +160,9 @@ pub(super) fn secrets(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for plan in old.upstreams {
         let id = &plan.settings.id;
-        let (Some(was), Some(now)) = (&plan.rules.secrets, new.upstream(id)) else { continue };
+        let (Some(was), Some(now)) = (&plan.rules.secrets, new.upstream(id)) else {
+            continue;
+        };
         let path = Path::at("upstreams").key(id).key("secrets");
         let Some(now) = &now.rules.secrets else {
             all.push(Loss::new(
@@ -121,11 +174,23 @@ pub(super) fn secrets(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
         };
         if was.refuses_arguments && !now.refuses_arguments {
             let message = format!("arguments with secrets would go to {id}");
-            all.push(Loss::new(path.key("arguments"), message, "write arguments: off"));
+            all.push(Loss::new(
+                path.key("arguments"),
+                message,
+                "write arguments: off",
+            ));
         }
         let path = path.key("patterns");
-        let gone = was.patterns.names().filter(|name| !now.patterns.names().any(|other| other == *name));
-        all.extend(gone.map(|name| Loss::unnamed(path.key(name), format!("the pattern {name} of {id} would be gone"))));
+        let gone = was
+            .patterns
+            .names()
+            .filter(|name| !now.patterns.names().any(|other| other == *name));
+        all.extend(gone.map(|name| {
+            Loss::unnamed(
+                path.key(name),
+                format!("the pattern {name} of {id} would be gone"),
+            )
+        }));
     }
     all
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::tests::load;
 use super::*;
 
-/// Keys whose absence takes no protection away, or a part of the config: all below `x.**` is of that kind.
+/// Keys whose absence takes no protection away, or a part of the config: all below `x.**` is of
+/// that kind.
 const NO_PROTECTION: &[&str] = &[
     // Where clients connect: an open address is judged by itself. Absent is loopback.
     "listen",
@@ -159,7 +160,10 @@ fn places(schema: &Value, root: &Value, at: &str, found: &mut BTreeSet<String>) 
         let target = root.pointer(name.trim_start_matches('#')).unwrap();
         places(target, root, at, found);
     }
-    for choice in ["anyOf", "oneOf", "allOf"].iter().flat_map(|key| schema[*key].as_array().into_iter().flatten()) {
+    for choice in ["anyOf", "oneOf", "allOf"]
+        .iter()
+        .flat_map(|key| schema[*key].as_array().into_iter().flatten())
+    {
         places(choice, root, at, found);
     }
     let mut below = |place: String, schema: &Value| {
@@ -167,7 +171,13 @@ fn places(schema: &Value, root: &Value, at: &str, found: &mut BTreeSet<String>) 
         found.insert(place.clone());
         places(schema, root, &place, found);
     };
-    let dotted = |key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
+    let dotted = |key: &str| {
+        if at.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{at}.{key}")
+        }
+    };
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         below(dotted(key), schema);
     }
@@ -183,33 +193,54 @@ fn all_places() -> BTreeSet<String> {
     let schema: Value = serde_json::from_str(&super::super::schema()).unwrap();
     let mut found = BTreeSet::new();
     places(&schema, &schema, "", &mut found);
-    assert!(found.len() > 250 && found.contains("rates.tools.*.shared"), "{found:?}");
+    assert!(
+        found.len() > 250 && found.contains("rates.tools.*.shared"),
+        "{found:?}"
+    );
     found
 }
 
 #[test]
 fn every_key_of_the_config_is_a_protection_or_known_to_be_none() {
     let found = all_places();
-    let protections: BTreeSet<&str> = PROTECTIONS.iter().flat_map(|row| row.keys).copied().collect();
+    let protections: BTreeSet<&str> = PROTECTIONS
+        .iter()
+        .flat_map(|row| row.keys)
+        .copied()
+        .collect();
     let is_none = |place: &str| {
-        NO_PROTECTION.iter().any(|known| match known.strip_suffix(".**") {
-            None => place == *known,
-            Some(section) => place
-                .strip_prefix(section)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with("[]")),
-        })
+        NO_PROTECTION
+            .iter()
+            .any(|known| match known.strip_suffix(".**") {
+                None => place == *known,
+                Some(section) => place.strip_prefix(section).is_some_and(|rest| {
+                    rest.is_empty() || rest.starts_with('.') || rest.starts_with("[]")
+                }),
+            })
     };
     // A section is there for what is in it.
     let is_section = |place: &str| {
         let mut known = protections.iter().chain(NO_PROTECTION);
-        known.any(|known| known.strip_prefix(place).is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]")))
+        known.any(|known| {
+            known
+                .strip_prefix(place)
+                .is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]"))
+        })
     };
     let unknown: Vec<_> = found
         .iter()
-        .filter(|place| !protections.contains(place.as_str()) && !is_none(place) && !is_section(place))
+        .filter(|place| {
+            !protections.contains(place.as_str()) && !is_none(place) && !is_section(place)
+        })
         .collect();
-    assert!(unknown.is_empty(), "neither a protection nor known to be none: {unknown:#?}");
-    let gone: Vec<_> = protections.iter().filter(|place| !found.contains(**place)).collect();
+    assert!(
+        unknown.is_empty(),
+        "neither a protection nor known to be none: {unknown:#?}"
+    );
+    let gone: Vec<_> = protections
+        .iter()
+        .filter(|place| !found.contains(**place))
+        .collect();
     assert!(gone.is_empty(), "no keys of the config: {gone:?}");
     let gone = |known: &&&str| match known.strip_suffix(".**") {
         Some(section) => !found.contains(section),
@@ -291,7 +322,8 @@ fn full(rules: &str, patterns: &str) -> Value {
     })
 }
 
-/// The value at a place with `*` and `[]` taken away, once for each that fits: the way to it, and what is left.
+/// The value at a place with `*` and `[]` taken away, once for each that fits: the way to it, and
+/// what is left.
 fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
     let (head, rest) = match place.find(['.', '[']) {
         Some(0) => ("[]", place[2..].trim_start_matches('.')),
@@ -300,7 +332,11 @@ fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
     };
     let keys: Vec<String> = match config {
         Value::Array(items) => (0..items.len()).map(|n| n.to_string()).collect(),
-        Value::Object(members) => members.keys().filter(|key| head == "*" || *key == head).cloned().collect(),
+        Value::Object(members) => members
+            .keys()
+            .filter(|key| head == "*" || *key == head)
+            .cloned()
+            .collect(),
         _ => Vec::new(),
     };
     let mut all = Vec::new();
@@ -327,23 +363,36 @@ fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
 
 /// The config in which nothing else stands in for what is at a place.
 fn with_one(full: &Value, place: &str) -> Value {
-    let for_some = ["rates.endpoints", "rates.groups", "rates.clients"].iter().any(|some| place.starts_with(some));
+    let for_some = ["rates.endpoints", "rates.groups", "rates.clients"]
+        .iter()
+        .any(|some| place.starts_with(some));
     let mut stand_ins = Vec::new();
     stand_ins.extend(for_some.then_some("rates.principal"));
-    stand_ins.extend((place.starts_with("upstreams") && place.contains("validation")).then_some("validation"));
-    stand_ins.extend(place.starts_with("upstreams.*.tools.*.validation").then_some("upstreams.*.validation"));
-    stand_ins.into_iter().fold(full.clone(), |full, place| without(&full, place).remove(0).1)
+    stand_ins.extend(
+        (place.starts_with("upstreams") && place.contains("validation")).then_some("validation"),
+    );
+    stand_ins.extend(
+        place
+            .starts_with("upstreams.*.tools.*.validation")
+            .then_some("upstreams.*.validation"),
+    );
+    stand_ins.into_iter().fold(full.clone(), |full, place| {
+        without(&full, place).remove(0).1
+    })
 }
 
 #[test]
 fn g01_each_protection_that_a_full_config_loses_is_missed() {
     let rules = std::env::temp_dir().join(format!("weir-protections-{}.cedar", std::process::id()));
-    let text =
-        "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
+    let text = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
     std::fs::write(&rules, text).unwrap();
-    let patterns = std::env::temp_dir().join(format!("weir-protections-{}.yaml", std::process::id()));
+    let patterns =
+        std::env::temp_dir().join(format!("weir-protections-{}.yaml", std::process::id()));
     std::fs::write(&patterns, "a: AKIA[0-9A-Z]{16}\nb: ghp_[0-9A-Za-z]{36}\n").unwrap();
-    let full = full(&rules.display().to_string(), &patterns.display().to_string());
+    let full = full(
+        &rules.display().to_string(),
+        &patterns.display().to_string(),
+    );
     let read = |config: &Value| load(&config.to_string());
     let mut missed = Vec::new();
     for row in PROTECTIONS {
@@ -357,9 +406,12 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
             assert!(!ways.is_empty(), "the full config has no {place}");
             for (way, left) in ways {
                 // A config that has errors is refused for them.
-                let Some(new) = read(&left).config else { continue };
+                let Some(new) = read(&left).config else {
+                    continue;
+                };
                 let lost = weakenings(&old, &new);
-                let is_named = |lost: &&Weakening| lost.protection == row.protection && !lost.hint.is_empty();
+                let is_named =
+                    |lost: &&Weakening| lost.protection == row.protection && !lost.hint.is_empty();
                 if !lost.iter().any(|lost| is_named(&lost)) {
                     missed.push(format!("{way}: {lost:?}"));
                 }
@@ -367,7 +419,10 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
                 let mut given_up = left.clone();
                 given_up["allow_weaker"] = lost.iter().map(|lost| lost.path.to_string()).collect();
                 let again = weakenings(&old, &read(&given_up).config.unwrap());
-                assert!(again.iter().all(|lost| !lost.hint.contains("allow_weaker")), "{way}: {again:?}");
+                assert!(
+                    again.iter().all(|lost| !lost.hint.contains("allow_weaker")),
+                    "{way}: {again:?}"
+                );
             }
         }
     }

@@ -57,21 +57,29 @@ fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
 }
 
 fn span(out: &mut Message, span: &Span) {
-    out.bytes(1, &span.context.trace).bytes(2, &span.context.span);
+    out.bytes(1, &span.context.trace)
+        .bytes(2, &span.context.span);
     if let Some(state) = &span.state {
         out.string(3, state);
     }
     let mut flags = TOLD | KNOWN;
     if let Some(parent) = &span.parent {
         out.bytes(4, parent);
-        flags |= if span.kind == SpanKind::Server { ELSEWHERE } else { 0 };
+        flags |= if span.kind == SpanKind::Server {
+            ELSEWHERE
+        } else {
+            0
+        };
     }
     let kind = match span.kind {
         SpanKind::Internal => 1,
         SpanKind::Server => 2,
         SpanKind::Client => 3,
     };
-    out.string(5, &span.name).varint(6, kind).fixed64(7, nanos(span.began)).fixed64(8, nanos(span.ended));
+    out.string(5, &span.name)
+        .varint(6, kind)
+        .fixed64(7, nanos(span.began))
+        .fixed64(8, nanos(span.ended));
     for (name, value) in &span.attributes {
         let text = match value {
             Value::Word(word) => Text::Word((*word).to_owned()),
@@ -89,7 +97,9 @@ fn span(out: &mut Message, span: &Span) {
 }
 
 fn family(out: &mut Message, family: &Family, now: SystemTime) {
-    out.string(1, &family.name).string(2, &family.about).string(3, &family.unit);
+    out.string(1, &family.name)
+        .string(2, &family.about)
+        .string(3, &family.unit);
     let field = match family.kind {
         Kind::Gauge => 5,
         Kind::Counter | Kind::UpDownCounter => 7,
@@ -130,12 +140,16 @@ fn point(out: &mut Message, point: &Point, now: SystemTime) {
 }
 
 fn histogram(out: &mut Message, histogram: &Histogram) {
-    out.fixed64(4, histogram.buckets.iter().sum()).double(5, histogram.sum);
+    out.fixed64(4, histogram.buckets.iter().sum())
+        .double(5, histogram.sum);
     out.packed(6, histogram.buckets.iter().copied());
     out.packed(7, histogram.bounds.iter().map(|bound| bound.to_bits()));
     for Exemplar { span, seconds, at } in histogram.exemplars.iter().flatten() {
         out.message(8, |out| {
-            out.fixed64(2, nanos(*at)).double(3, *seconds).bytes(4, &span.span).bytes(5, &span.trace);
+            out.fixed64(2, nanos(*at))
+                .double(3, *seconds)
+                .bytes(4, &span.span)
+                .bytes(5, &span.trace);
         });
     }
 }
@@ -154,5 +168,10 @@ fn attribute(out: &mut Message, field: u64, name: &str, value: &Text) {
 }
 
 fn nanos(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos(),
+    )
+    .unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! Protocol Buffers, as far as OTLP needs them written, and its answers read.
 
-/// A message that is being written. Fields that have their default are left out, as proto3 says, unless they tell something.
+/// A message that is being written. Fields that have their default are left out, as proto3 says,
+/// unless they tell something.
 #[derive(Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
@@ -30,12 +31,16 @@ impl Message {
     }
 
     pub(super) fn fixed64(&mut self, field: u64, value: u64) -> &mut Self {
-        self.tag(field, EIGHT_BYTES).0.extend_from_slice(&value.to_le_bytes());
+        self.tag(field, EIGHT_BYTES)
+            .0
+            .extend_from_slice(&value.to_le_bytes());
         self
     }
 
     pub(super) fn fixed32(&mut self, field: u64, value: u32) -> &mut Self {
-        self.tag(field, FOUR_BYTES).0.extend_from_slice(&value.to_le_bytes());
+        self.tag(field, FOUR_BYTES)
+            .0
+            .extend_from_slice(&value.to_le_bytes());
         self
     }
 
@@ -70,7 +75,8 @@ impl Message {
     }
 }
 
-/// How many items an answer says were not taken: `partial_success` is field 1 of every such answer, and the number field 1 of that.
+/// How many items an answer says were not taken: `partial_success` is field 1 of every such answer,
+/// and the number field 1 of that.
 pub(super) fn rejected(answer: &[u8]) -> u64 {
     let partial = fields(answer).find_map(|(field, value)| match value {
         Value::Bytes(bytes) if field == 1 => Some(bytes),
@@ -103,7 +109,8 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
                 Value::Bytes(value)
             }
             way => {
-                let (value, after) = rest.split_at_checked(if way == EIGHT_BYTES { 8 } else { 4 })?;
+                let (value, after) =
+                    rest.split_at_checked(if way == EIGHT_BYTES { 8 } else { 4 })?;
                 rest = after;
                 Value::Bytes(value)
             }
@@ -133,10 +140,16 @@ mod tests {
     fn fields_are_written_as_the_encoding_says() {
         let mut message = Message::default();
         // The examples of the encoding's own description.
-        message.varint(1, 150).string(2, "testing").message(3, |inner| {
-            inner.varint(1, 150);
-        });
-        assert_eq!(message.into_bytes(), b"\x08\x96\x01\x12\x07testing\x1a\x03\x08\x96\x01");
+        message
+            .varint(1, 150)
+            .string(2, "testing")
+            .message(3, |inner| {
+                inner.varint(1, 150);
+            });
+        assert_eq!(
+            message.into_bytes(),
+            b"\x08\x96\x01\x12\x07testing\x1a\x03\x08\x96\x01"
+        );
     }
 
     #[test]
@@ -147,10 +160,20 @@ mod tests {
         });
         let answer = answer.into_bytes();
         assert_eq!(rejected(&answer), 300);
-        assert_eq!((rejected(b""), rejected(b"\x0a\x00")), (0, 0), "all was taken");
+        assert_eq!(
+            (rejected(b""), rejected(b"\x0a\x00")),
+            (0, 0),
+            "all was taken"
+        );
         for end in 0..answer.len() {
             assert!(rejected(&answer[..end]) <= 300, "whatever is cut off");
         }
-        assert_eq!((rejected(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), rejected(b"{}")), (0, 0));
+        assert_eq!(
+            (
+                rejected(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+                rejected(b"{}")
+            ),
+            (0, 0)
+        );
     }
 }

@@ -29,7 +29,11 @@ struct Shelf {
 
 impl Keeper for Shelf {
     fn promise(&self) -> Result<(), NotKept> {
-        if self.full.load(Ordering::SeqCst) { Err(NotKept) } else { Ok(()) }
+        if self.full.load(Ordering::SeqCst) {
+            Err(NotKept)
+        } else {
+            Ok(())
+        }
     }
 
     fn fulfil(&self, event: Event) {
@@ -54,14 +58,31 @@ impl World {
     fn new(shape: Shape) -> Self {
         let (shelf, clock) = (Arc::new(Shelf::default()), FakeClock::new());
         let refusals = Arc::new(RefusalCounter::new(Arc::new(clock.clone())));
-        let recorder = Recorder::new(Arc::new(clock.clone()), shelf.clone(), shape, refusals.clone());
-        Self { shelf, clock, refusals, recorder }
+        let recorder = Recorder::new(
+            Arc::new(clock.clone()),
+            shelf.clone(),
+            shape,
+            refusals.clone(),
+        );
+        Self {
+            shelf,
+            clock,
+            refusals,
+            recorder,
+        }
     }
 
     /// The lines of all events so far.
     fn lines(&self) -> Vec<String> {
         let mut chain = Chain::after(Head::genesis(), None);
-        let lines: Vec<String> = self.shelf.events.lock().unwrap().iter().map(|event| chain.seal(event).line).collect();
+        let lines: Vec<String> = self
+            .shelf
+            .events
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|event| chain.seal(event).line)
+            .collect();
         let mut inspector = Inspector::default();
         for line in &lines {
             inspector.line(line.trim_end().as_bytes(), true).unwrap();
@@ -76,22 +97,48 @@ impl World {
     /// The counts so far: of the minutes that are over, or with `open` of all.
     fn counts(&self, open: bool) -> Vec<Value> {
         let mut chain = Chain::after(Head::genesis(), None).named(Some("refusals"));
-        let lines = self.refusals.take(open).into_iter().map(|event| chain.seal(&event).line);
-        lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
+        let lines = self
+            .refusals
+            .take(open)
+            .into_iter()
+            .map(|event| chain.seal(&event).line);
+        lines
+            .map(|line| serde_json::from_str(&line).unwrap())
+            .collect()
     }
 
     fn entered(&self, outcome: Result<&Principal, &'static str>) {
-        let outcome = outcome.map_err(|reason| Rejection { reason, principal: None });
+        let outcome = outcome.map_err(|reason| Rejection {
+            reason,
+            principal: None,
+        });
         self.came([192, 0, 2, 1].into(), outcome);
     }
 
     fn came(&self, peer: IpAddr, outcome: Result<&Principal, Rejection<'_>>) {
         let endpoint = EndpointId::new("/mcp");
-        self.recorder.entered(&Entrance { peer, endpoint: &endpoint, request: "00ff", outcome });
+        self.recorder.entered(&Entrance {
+            peer,
+            endpoint: &endpoint,
+            request: "00ff",
+            outcome,
+        });
     }
 
-    fn decided(&self, call: &Call, principal: &Principal, decision: Decision<'_>) -> Result<(), Failure> {
-        self.recorder.decided(&Attempt { principal, call, item: None }, decision)
+    fn decided(
+        &self,
+        call: &Call,
+        principal: &Principal,
+        decision: Decision<'_>,
+    ) -> Result<(), Failure> {
+        self.recorder.decided(
+            &Attempt {
+                principal,
+                call,
+                item: None,
+            },
+            decision,
+        )
     }
 }
 
@@ -104,7 +151,11 @@ async fn principal(subject: Subject) -> Principal {
     }
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Knows(subject), &evidence, ()).await.unwrap().principal().clone()
+    authenticate(&Knows(subject), &evidence, ())
+        .await
+        .unwrap()
+        .principal()
+        .clone()
 }
 
 async fn ada() -> Principal {
@@ -117,8 +168,19 @@ async fn ada() -> Principal {
 fn call(params: &str) -> Call {
     let params = Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap();
     let parent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
-    let call = Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(0xabc));
-    Call { trace: Trace { parent, ..Trace::default() }, ..call }
+    let call = Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(0xabc),
+    );
+    Call {
+        trace: Trace {
+            parent,
+            ..Trace::default()
+        },
+        ..call
+    }
 }
 
 fn denied() -> Failure {
@@ -132,21 +194,49 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
         "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
     let call = call(raw);
-    let verdict = Verdict { rules: Arc::new(["team-a".into()]) };
-    world.decided(&call, &ada, Decision::Allowed(&verdict)).unwrap();
-    assert!(world.lines().is_empty(), "an allowed call has its record when it ends");
+    let verdict = Verdict {
+        rules: Arc::new(["team-a".into()]),
+    };
+    world
+        .decided(&call, &ada, Decision::Allowed(&verdict))
+        .unwrap();
+    assert!(
+        world.lines().is_empty(),
+        "an allowed call has its record when it ends"
+    );
     let ended = Ended {
         outcome: "complete",
         took: Duration::from_micros(1500),
         bytes: 42,
-        changes: Changes { cleaned: 7, secrets: 2, cut: 9 },
+        changes: Changes {
+            cleaned: 7,
+            secrets: 2,
+            cut: 9,
+        },
         revision: Some("2026-07-28"),
         verdict,
     };
-    world.recorder.ended(&Attempt { principal: &ada, call: &call, item: None }, &ended);
+    world.recorder.ended(
+        &Attempt {
+            principal: &ada,
+            call: &call,
+            item: None,
+        },
+        &ended,
+    );
     let mut record = world.last();
     for chained in ["prev", "hash"] {
-        assert_eq!(record.as_object_mut().unwrap().remove(chained).unwrap().as_str().unwrap().len(), 64);
+        assert_eq!(
+            record
+                .as_object_mut()
+                .unwrap()
+                .remove(chained)
+                .unwrap()
+                .as_str()
+                .unwrap()
+                .len(),
+            64
+        );
     }
     let expected = serde_json::json!({
         "seq": 1, "time": "2026-08-01T00:00:00.000Z", "kind": "call",
@@ -165,16 +255,29 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
 async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept() {
     let world = World::new(Shape::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
-    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+    world
+        .decided(&call, &ada, Decision::Refused(&denied()))
+        .unwrap();
     let record = world.last();
     assert_eq!(record["decision"], "refused");
-    assert_eq!((&record["reason"], &record["because"]), (&"denied".into(), &"A rule says no".into()));
+    assert_eq!(
+        (&record["reason"], &record["because"]),
+        (&"denied".into(), &"A rule says no".into())
+    );
     assert!(record.get("arguments").is_none(), "there are none");
     let forbidden = denied().forbidden_by(Some("no-deletes".into()));
-    world.decided(&call, &ada, Decision::Refused(&forbidden)).unwrap();
-    assert_eq!((&world.last()["rule"], record.get("rule")), (&"no-deletes".into(), None));
+    world
+        .decided(&call, &ada, Decision::Refused(&forbidden))
+        .unwrap();
+    assert_eq!(
+        (&world.last()["rule"], record.get("rule")),
+        (&"no-deletes".into(), None)
+    );
     world.shelf.full.store(true, Ordering::SeqCst);
-    for decision in [Decision::Refused(&denied()), Decision::Allowed(&Verdict::default())] {
+    for decision in [
+        Decision::Refused(&denied()),
+        Decision::Allowed(&Verdict::default()),
+    ] {
         let failure = world.decided(&call, &ada, decision).unwrap_err();
         assert_eq!(failure.kind(), &FailureKind::Overloaded, "f13");
         assert!(failure.wait().is_some());
@@ -193,17 +296,32 @@ async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
     }
     assert_eq!(world.lines().len(), 1);
     let first: Value = serde_json::from_str(&world.lines()[0]).unwrap();
-    assert_eq!((&first["kind"], &first["decision"]), (&"entry".into(), &"allowed".into()));
-    assert_eq!((&first["principal"]["subject"], &first["peer"]), (&"ada".into(), &"192.0.2.1".into()));
+    assert_eq!(
+        (&first["kind"], &first["decision"]),
+        (&"entry".into(), &"allowed".into())
+    );
+    assert_eq!(
+        (&first["principal"]["subject"], &first["peer"]),
+        (&"ada".into(), &"192.0.2.1".into())
+    );
     assert_eq!(world.counts(false).len(), 0, "the minute is not over");
     world.clock.advance(Duration::from_secs(3600));
     world.entered(Ok(&ada));
     world.entered(Err("expired"));
     assert_eq!(world.lines().len(), 2);
     let counts = world.counts(true);
-    assert_eq!(counts.iter().map(|count| count["count"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 5, 1]);
+    assert_eq!(
+        counts
+            .iter()
+            .map(|count| count["count"].as_u64().unwrap())
+            .collect::<Vec<_>>(),
+        [5, 5, 1]
+    );
     assert_eq!(counts[2]["since"], "2026-08-01T01:00:00.000Z");
-    let mut count = counts.into_iter().find(|count| count["reason"] == "expired").unwrap();
+    let mut count = counts
+        .into_iter()
+        .find(|count| count["reason"] == "expired")
+        .unwrap();
     for chained in ["prev", "hash"] {
         count.as_object_mut().unwrap().remove(chained).unwrap();
     }
@@ -225,19 +343,41 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
             _ => IpAddr::from([0x2001, 0xdb8, (n >> 16) as u16, n as u16, 1, 2, 3, n as u16]),
         };
         let reason = ["missing", "expired", "malformed"][n as usize % 3];
-        world.came(peer, Err(Rejection { reason, principal: None }));
+        world.came(
+            peer,
+            Err(Rejection {
+                reason,
+                principal: None,
+            }),
+        );
     }
-    assert_eq!(world.lines().len(), 0, "none of them is among the records of calls");
+    assert_eq!(
+        world.lines().len(),
+        0,
+        "none of them is among the records of calls"
+    );
     world.clock.advance(Duration::from_secs(60));
     world.entered(Err("missing"));
     let counts = world.counts(false);
     assert_eq!(counts.len(), super::super::MOST_NETWORKS + 3);
-    assert_eq!(counts.iter().map(|count| count["count"].as_u64().unwrap()).sum::<u64>(), 100_000);
+    assert_eq!(
+        counts
+            .iter()
+            .map(|count| count["count"].as_u64().unwrap())
+            .sum::<u64>(),
+        100_000
+    );
     let rest = counts.iter().filter(|count| count.get("network").is_none());
     assert_eq!(rest.clone().count(), 3, "one for each reason");
     assert!(rest.clone().all(|count| count.get("endpoint").is_none()));
-    let networks: Vec<&str> = counts.iter().filter_map(|count| count["network"].as_str()).collect();
-    assert!(networks.contains(&"0.0.2.0/24") && networks.contains(&"2001:db8:0:1::/64"), "{networks:?}");
+    let networks: Vec<&str> = counts
+        .iter()
+        .filter_map(|count| count["network"].as_str())
+        .collect();
+    assert!(
+        networks.contains(&"0.0.2.0/24") && networks.contains(&"2001:db8:0:1::/64"),
+        "{networks:?}"
+    );
     assert_eq!(world.counts(true).len(), 1, "the next minute begins anew");
     assert!(world.counts(true).is_empty());
 }
@@ -247,13 +387,22 @@ async fn f18_counts_that_nobody_takes_keep_their_bound() {
     let world = World::new(Shape::default());
     for _ in 0..20 {
         for n in 0..1024_u32 {
-            world.came(IpAddr::from((n << 8).to_be_bytes()), Err(Rejection { reason: "missing", principal: None }));
+            world.came(
+                IpAddr::from((n << 8).to_be_bytes()),
+                Err(Rejection {
+                    reason: "missing",
+                    principal: None,
+                }),
+            );
         }
         world.clock.advance(Duration::from_secs(60));
     }
     let counts = world.counts(false);
     assert_eq!(counts.len(), 16 * 1024 + 1);
-    assert_eq!((&counts[16 * 1024]["kind"], &counts[16 * 1024]["events"]), (&"lost".into(), &(4 * 1024).into()));
+    assert_eq!(
+        (&counts[16 * 1024]["kind"], &counts[16 * 1024]["events"]),
+        (&"lost".into(), &(4 * 1024).into())
+    );
 }
 
 #[tokio::test]
@@ -262,22 +411,54 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     let bob = principal(Subject::new("https://id.example.com", "bob")).await;
     for _ in 0..500 {
-        world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
-        world.came([192, 0, 2, 1].into(), Err(Rejection { reason: "denied", principal: Some(&ada) }));
+        world
+            .decided(&call, &ada, Decision::Refused(&denied()))
+            .unwrap();
+        world.came(
+            [192, 0, 2, 1].into(),
+            Err(Rejection {
+                reason: "denied",
+                principal: Some(&ada),
+            }),
+        );
     }
-    world.decided(&call, &bob, Decision::Refused(&denied())).unwrap();
+    world
+        .decided(&call, &bob, Decision::Refused(&denied()))
+        .unwrap();
     let lines = world.lines();
     assert_eq!(lines.len(), 601);
-    let at_the_door = lines.iter().filter(|line| line.contains("\"kind\":\"entry\""));
-    assert!(at_the_door.clone().count() == 300 && at_the_door.clone().all(|line| line.contains("\"subject\":\"ada\"")));
-    assert_eq!(world.last()["principal"]["subject"], "bob", "another's denials are not counted with them");
+    let at_the_door = lines
+        .iter()
+        .filter(|line| line.contains("\"kind\":\"entry\""));
+    assert!(
+        at_the_door.clone().count() == 300
+            && at_the_door
+                .clone()
+                .all(|line| line.contains("\"subject\":\"ada\""))
+    );
+    assert_eq!(
+        world.last()["principal"]["subject"],
+        "bob",
+        "another's denials are not counted with them"
+    );
     let counts = world.counts(true);
     assert_eq!(counts.len(), 1);
-    assert_eq!((&counts[0]["principal"]["subject"], &counts[0]["count"]), (&"ada".into(), &400.into()));
-    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
-    assert_eq!(world.lines().len(), 601, "a count that was written early begins no new minute");
+    assert_eq!(
+        (&counts[0]["principal"]["subject"], &counts[0]["count"]),
+        (&"ada".into(), &400.into())
+    );
+    world
+        .decided(&call, &ada, Decision::Refused(&denied()))
+        .unwrap();
+    assert_eq!(
+        world.lines().len(),
+        601,
+        "a count that was written early begins no new minute"
+    );
     world.clock.advance(Duration::from_secs(60));
-    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+    world
+        .decided(&call, &ada, Decision::Refused(&denied()))
+        .unwrap();
     assert_eq!(world.lines().len(), 602);
     let allowed = Ended {
         outcome: "complete",
@@ -288,20 +469,46 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
         verdict: Verdict::default(),
     };
     for _ in 0..1000 {
-        world.recorder.ended(&Attempt { principal: &ada, call: &call, item: None }, &allowed);
+        world.recorder.ended(
+            &Attempt {
+                principal: &ada,
+                call: &call,
+                item: None,
+            },
+            &allowed,
+        );
     }
-    assert_eq!(world.lines().len(), 1602, "calls that were let through all have their record");
+    assert_eq!(
+        world.lines().len(),
+        1602,
+        "calls that were let through all have their record"
+    );
 }
 
 #[test]
 fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
     let world = World::new(Shape::default());
-    let log_in = |done| world.recorder.operated(&Action { who: "unknown", what: "login", detail: "", done });
+    let log_in = |done| {
+        world.recorder.operated(&Action {
+            who: "unknown",
+            what: "login",
+            detail: "",
+            done,
+        })
+    };
     (0..100).for_each(|_| log_in(false));
-    world.recorder.operated(&Action { who: "ada", what: "reload", detail: "", done: false });
+    world.recorder.operated(&Action {
+        who: "ada",
+        what: "reload",
+        detail: "",
+        done: false,
+    });
     assert_eq!(world.lines().len(), 61);
     let counts = world.counts(true);
-    assert_eq!((&counts[0]["reason"], &counts[0]["count"]), (&"login".into(), &40.into()));
+    assert_eq!(
+        (&counts[0]["reason"], &counts[0]["count"]),
+        (&"login".into(), &40.into())
+    );
 }
 
 #[tokio::test]
@@ -314,14 +521,27 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
                 "inputResponses":{{"a":{{"content":"CANARY-3"}}}},"_meta":{{"authorization":"CANARY-4"}}}}"#
         );
         let world = World::new(Shape::default());
-        let refused = || world.decided(&call(&raw), &ada, Decision::Refused(&denied())).unwrap();
+        let refused = || {
+            world
+                .decided(&call(&raw), &ada, Decision::Refused(&denied()))
+                .unwrap()
+        };
         refused();
-        world.recorder.reshape(Shape { digest: true, show: vec![Pointer::parse("/path").unwrap()] });
+        world.recorder.reshape(Shape {
+            digest: true,
+            show: vec![Pointer::parse("/path").unwrap()],
+        });
         refused();
         let shown = world.last();
-        assert_eq!(shown["arguments"]["shown"], serde_json::json!({ "password": "***", "path": "/srv" }));
+        assert_eq!(
+            shown["arguments"]["shown"],
+            serde_json::json!({ "password": "***", "path": "/srv" })
+        );
         assert_eq!(shown["arguments"]["sha256"].as_str().unwrap().len(), 64);
-        world.recorder.reshape(Shape { digest: false, show: Vec::new() });
+        world.recorder.reshape(Shape {
+            digest: false,
+            show: Vec::new(),
+        });
         refused();
         assert!(world.last().get("arguments").is_none());
         assert!(!world.lines().concat().contains("CANARY"));
@@ -330,7 +550,10 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
 
 #[tokio::test]
 async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
-    let world = World::new(Shape { digest: true, show: vec![Pointer::parse("/a").unwrap()] });
+    let world = World::new(Shape {
+        digest: true,
+        show: vec![Pointer::parse("/a").unwrap()],
+    });
     let corpus = [
         "x\",\"decision\":\"allowed\",\"y\":\"",
         "\r\n{\"seq\":1}\n",
@@ -354,18 +577,35 @@ async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
                 "_meta":{{"io.modelcontextprotocol/clientInfo":{{"name":{quoted},"version":{quoted}}}}}}}"#
         );
         let failure = Failure::unknown_tool(text);
-        world.decided(&call(&raw), &hostile, Decision::Refused(&failure)).unwrap();
+        world
+            .decided(&call(&raw), &hostile, Decision::Refused(&failure))
+            .unwrap();
         world.entered(Ok(&hostile));
-        world.recorder.operated(&Action { who: text, what: text, detail: text, done: true });
+        world.recorder.operated(&Action {
+            who: text,
+            what: text,
+            detail: text,
+            done: true,
+        });
         let lines = world.lines();
         for line in lines.iter().rev().take(3) {
-            assert_eq!(line.matches(char::is_control).count(), 1, "its end alone: {line:?}");
-            assert!(!line.contains(['\u{2028}', '\u{202e}', '\u{feff}', '\u{e0041}']), "{line:?}");
+            assert_eq!(
+                line.matches(char::is_control).count(),
+                1,
+                "its end alone: {line:?}"
+            );
+            assert!(
+                !line.contains(['\u{2028}', '\u{202e}', '\u{feff}', '\u{e0041}']),
+                "{line:?}"
+            );
             let record: Value = serde_json::from_str(line).unwrap();
             assert_ne!(record["y"], "", "a member was forged");
         }
         let record: Value = serde_json::from_str(&lines[lines.len() - 3]).unwrap();
-        assert_eq!((&record["decision"], &record["tool"]), (&"refused".into(), &text.into()));
+        assert_eq!(
+            (&record["decision"], &record["tool"]),
+            (&"refused".into(), &text.into())
+        );
         assert_eq!(record["principal"]["subject"], text);
         assert_eq!(record["software"]["name"], text);
     }

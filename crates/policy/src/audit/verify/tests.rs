@@ -16,7 +16,9 @@ fn event(life: Life) -> Event {
 
 /// So many records after `head`, a line each.
 fn more(chain: &mut Chain, count: usize) -> Vec<String> {
-    (0..count).map(|_| chain.seal(&event(Life::Changed)).line).collect()
+    (0..count)
+        .map(|_| chain.seal(&event(Life::Changed)).line)
+        .collect()
 }
 
 fn fresh(key: Option<Key>) -> Chain {
@@ -52,7 +54,10 @@ fn f18_a_whole_chain_holds_and_says_where_it_ends() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 100);
     let summary = check(&lines).unwrap();
-    assert_eq!((summary.first, summary.records, summary.seams.len()), (Some(1), 100, 0));
+    assert_eq!(
+        (summary.first, summary.records, summary.seams.len()),
+        (Some(1), 100, 0)
+    );
     assert_eq!(summary.head.as_ref(), Some(chain.head()));
     // The older part may be gone: the rest still holds.
     assert_eq!(check(&lines[40..]).unwrap().first, Some(41));
@@ -70,10 +75,19 @@ fn f18_whatever_is_done_to_a_record_shows_at_its_line() {
     assert_eq!(line_of(with(&|lines| drop(lines.remove(4)))), 5);
     assert_eq!(line_of(with(&|lines| lines.swap(3, 4))), 4);
     assert_eq!(line_of(with(&|lines| lines.insert(5, lines[4].clone()))), 6);
-    assert_eq!(line_of(with(&|lines| lines[6] = lines[6].replace("changed", "stopped"))), 7);
+    assert_eq!(
+        line_of(with(
+            &|lines| lines[6] = lines[6].replace("changed", "stopped")
+        )),
+        7
+    );
     assert_eq!(line_of(with(&|lines| lines.insert(2, "\n".to_owned()))), 3);
     assert_eq!(line_of(with(&|lines| lines[9].truncate(50))), 10);
-    assert_eq!(line_of(with(&|lines| lines[9].retain(|c| c != '\n'))), 10, "even its end alone");
+    assert_eq!(
+        line_of(with(&|lines| lines[9].retain(|c| c != '\n'))),
+        10,
+        "even its end alone"
+    );
     // Somebody writes one record anew, with a hash that fits it: the next one does not hang on it.
     let exchanged = with(&|lines| {
         let mut chain = fresh(None);
@@ -102,24 +116,48 @@ fn f18_a_cut_end_shows_where_its_head_is_known() {
     let known = || Inspector::default().expect(chain.head().clone());
     assert!(walk(known(), lines.concat().as_bytes()).is_ok());
     assert!(check(&lines[..9]).is_ok(), "nobody can see that without");
-    assert!(walk(known(), lines[..9].concat().as_bytes()).unwrap_err().why.contains("cut off"));
+    assert!(
+        walk(known(), lines[..9].concat().as_bytes())
+            .unwrap_err()
+            .why
+            .contains("cut off")
+    );
     let mut other = fresh(None);
     let mut anew = vec![other.seal(&event(Life::Stopped)).line];
     anew.extend(more(&mut other, 9));
     assert!(check(&anew).is_ok(), "nobody can see that without");
-    assert!(walk(known(), anew.concat().as_bytes()).unwrap_err().why.contains("anew"));
+    assert!(
+        walk(known(), anew.concat().as_bytes())
+            .unwrap_err()
+            .why
+            .contains("anew")
+    );
 }
 
 #[test]
 fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
     let lines = more(&mut fresh(Some(key(1))), 5).concat();
-    let with =
-        |keys: &[u8], text: &str| walk(Inspector::new(keys.iter().map(|id| key(*id)).collect()), text.as_bytes());
+    let with = |keys: &[u8], text: &str| {
+        walk(
+            Inspector::new(keys.iter().map(|id| key(*id)).collect()),
+            text.as_bytes(),
+        )
+    };
     assert!(with(&[2, 1], &lines).is_ok());
-    assert!(with(&[2], &lines).unwrap_err().why.contains("key 1, which was not given"));
+    assert!(
+        with(&[2], &lines)
+            .unwrap_err()
+            .why
+            .contains("key 1, which was not given")
+    );
     assert!(with(&[], &lines).is_err());
     let unsigned = more(&mut fresh(None), 5).concat();
-    assert!(with(&[1], &unsigned).unwrap_err().why.contains("no record is signed"));
+    assert!(
+        with(&[1], &unsigned)
+            .unwrap_err()
+            .why
+            .contains("no record is signed")
+    );
     // A key came later: from there on all are signed.
     let mut chain = fresh(None);
     let mut both = more(&mut chain, 3).concat();
@@ -140,7 +178,14 @@ fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
     let mut text = more(&mut chain, 5).concat();
     text.push_str(torn);
     text.push('\n');
-    text.push_str(&chain.seal(&event(Life::Recovered { bytes: said, sha256: sha256.to_owned() })).line);
+    text.push_str(
+        &chain
+            .seal(&event(Life::Recovered {
+                bytes: said,
+                sha256: sha256.to_owned(),
+            }))
+            .line,
+    );
     text.push_str(&more(&mut chain, 2).concat());
     walk(Inspector::default(), text.as_bytes())
 }
@@ -148,24 +193,55 @@ fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
 #[test]
 fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is() {
     let digest = |text: &str| HEXLOWER.encode(&Sha256::digest(text));
-    for torn in [r#"{"seq":6,"ti"#, "\0\0\0\0", "half\nanother\n{\"seq\"", "", "\n\n", "\u{fffd}"] {
+    for torn in [
+        r#"{"seq":6,"ti"#,
+        "\0\0\0\0",
+        "half\nanother\n{\"seq\"",
+        "",
+        "\n\n",
+        "\u{fffd}",
+    ] {
         let summary = recovered(torn, torn.len() as u64, &digest(torn)).unwrap();
-        assert_eq!(summary.seams, [Seam::Recovered { seq: 6, bytes: torn.len() as u64 }], "{torn}");
+        assert_eq!(
+            summary.seams,
+            [Seam::Recovered {
+                seq: 6,
+                bytes: torn.len() as u64
+            }],
+            "{torn}"
+        );
         assert_eq!(summary.records, 8);
         // Bytes that nobody accounted for are trouble.
-        assert_eq!(recovered(torn, torn.len() as u64, &digest("other")).unwrap_err().line, 6);
-        assert_eq!(recovered(torn, torn.len() as u64 + 1, &digest(torn)).unwrap_err().line, 6);
+        assert_eq!(
+            recovered(torn, torn.len() as u64, &digest("other"))
+                .unwrap_err()
+                .line,
+            6
+        );
+        assert_eq!(
+            recovered(torn, torn.len() as u64 + 1, &digest(torn))
+                .unwrap_err()
+                .line,
+            6
+        );
     }
 }
 
 #[test]
 fn f13_lost_events_are_counted_and_the_chain_holds() {
     let mut chain = fresh(None);
-    let lines = [chain.seal(&event(Life::Changed)).line, chain.seal(&event(Life::Lost { events: 12 })).line];
-    assert_eq!(check(&lines).unwrap().seams, [Seam::Lost { seq: 2, events: 12 }]);
+    let lines = [
+        chain.seal(&event(Life::Changed)).line,
+        chain.seal(&event(Life::Lost { events: 12 })).line,
+    ];
+    assert_eq!(
+        check(&lines).unwrap().seams,
+        [Seam::Lost { seq: 2, events: 12 }]
+    );
 }
 
-/// What a process wrote that was left after five records, and what its successor wrote, to whom it said `last` when it ended.
+/// What a process wrote that was left after five records, and what its successor wrote, to whom it
+/// said `last` when it ended.
 fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>, Head) {
     let mut before = fresh(None);
     let mut old = more(&mut before, 4);
@@ -173,7 +249,13 @@ fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>
     let mut after = Chain::after(before.head().clone(), None);
     old.extend(more(&mut before, 3));
     let mut new = more(&mut after, 2);
-    new.push(after.seal(&event(Life::Predecessor { last: last(before.head()) })).line);
+    new.push(
+        after
+            .seal(&event(Life::Predecessor {
+                last: last(before.head()),
+            }))
+            .line,
+    );
     new.extend(more(&mut after, 2));
     (old, new, after.head().clone())
 }
@@ -194,13 +276,24 @@ fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off()
     let (old, new, head) = taken_over(|head| Some(head.clone()));
     let check = |files: &[&[String]]| in_turn(Inspector::default(), files);
     let summary = check(&[&old, &new]).unwrap();
-    assert_eq!((summary.records, summary.seams.as_slice(), summary.head), (13, &[][..], Some(head.clone())));
+    assert_eq!(
+        (summary.records, summary.seams.as_slice(), summary.head),
+        (13, &[][..], Some(head.clone()))
+    );
     // The last records of the process that drained.
     for kept in 5..8 {
         let trouble = check(&[&old[..kept], &new]).unwrap_err();
-        assert!(trouble.line == 3 && trouble.why.contains("ended with record 8"), "{trouble:?}");
+        assert!(
+            trouble.line == 3 && trouble.why.contains("ended with record 8"),
+            "{trouble:?}"
+        );
     }
-    assert!(check(&[&old[..4], &new]).unwrap_err().why.contains("records 5 to 5 are missing"));
+    assert!(
+        check(&[&old[..4], &new])
+            .unwrap_err()
+            .why
+            .contains("records 5 to 5 are missing")
+    );
     let mut more_of_it = old.clone();
     more_of_it.push(old[7].clone());
     assert!(check(&[&more_of_it, &new]).is_err());
@@ -212,7 +305,10 @@ fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off()
     let last = Link::read(old[7].trim_end().as_bytes()).unwrap().head;
     for known in [head, last] {
         assert!(in_turn(Inspector::default().expect(known.clone()), &[&old, &new]).is_ok());
-        let other = Head { hash: "0".repeat(64), ..known };
+        let other = Head {
+            hash: "0".repeat(64),
+            ..known
+        };
         assert!(in_turn(Inspector::default().expect(other), &[&old, &new]).is_err());
     }
 }

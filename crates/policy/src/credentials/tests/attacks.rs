@@ -15,29 +15,54 @@ fn text(bytes: impl AsRef<[u8]>) -> String {
 
 /// A token of these parts.
 fn joined(header: &Value, claims: &Value, signature: &[u8]) -> String {
-    format!("{}.{}.{}", text(header.to_string()), text(claims.to_string()), text(signature))
+    format!(
+        "{}.{}.{}",
+        text(header.to_string()),
+        text(claims.to_string()),
+        text(signature)
+    )
 }
 
 fn hmac(key: &[u8], message: &str) -> Vec<u8> {
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, key);
-    aws_lc_rs::hmac::sign(&key, message.as_bytes()).as_ref().to_vec()
+    aws_lc_rs::hmac::sign(&key, message.as_bytes())
+        .as_ref()
+        .to_vec()
 }
 
 #[tokio::test(start_paused = true)]
 async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
     let stand = Stand::new().await;
-    for alg in
-        ["none", "None", "NONE", "nOnE", "", " none", "ES256 ", "es256", "HS256", "HS384", "HS512", "ES512", "RSA-OAEP"]
-    {
+    for alg in [
+        "none", "None", "NONE", "nOnE", "", " none", "ES256 ", "es256", "HS256", "HS384", "HS512",
+        "ES512", "RSA-OAEP",
+    ] {
         let header = json!({ "alg": alg, "kid": "key-1" });
         for signature in [&b""[..], b"x"] {
-            assert_eq!(stand.reason(&joined(&header, &stand.claims(), signature)).await, "alg", "{alg}");
+            assert_eq!(
+                stand
+                    .reason(&joined(&header, &stand.claims(), signature))
+                    .await,
+                "alg",
+                "{alg}"
+            );
         }
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "alg", "{alg}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "alg",
+            "{alg}"
+        );
     }
     for alg in [json!(null), json!(["ES256"]), json!(1), json!({})] {
         let header = json!({ "alg": alg, "kid": "key-1" });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "alg");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "alg"
+        );
     }
     let good = stand.good();
     let (signed, _) = good.rsplit_once('.').unwrap();
@@ -53,12 +78,24 @@ async fn c03_a_public_key_is_no_secret() {
     stand.settle().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
     let der = stand.signer.public_der();
-    let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", data_encoding::BASE64.encode(&der));
+    let pem = format!(
+        "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
+        data_encoding::BASE64.encode(&der)
+    );
     let jwk = stand.signer.jwk().to_string();
-    for secret in [der, pem.clone().into_bytes(), format!(" {pem}").into_bytes(), jwk.into_bytes()] {
+    for secret in [
+        der,
+        pem.clone().into_bytes(),
+        format!(" {pem}").into_bytes(),
+        jwk.into_bytes(),
+    ] {
         for alg in ["HS256", "RS256"] {
             let header = json!({ "alg": alg, "kid": "key-1" });
-            let signed = format!("{}.{}", text(header.to_string()), text(stand.claims().to_string()));
+            let signed = format!(
+                "{}.{}",
+                text(header.to_string()),
+                text(stand.claims().to_string())
+            );
             let token = format!("{signed}.{}", text(hmac(&secret, &signed)));
             let expected = if alg == "HS256" { "alg" } else { "signature" };
             assert_eq!(stand.reason(&token).await, expected);
@@ -67,14 +104,22 @@ async fn c03_a_public_key_is_no_secret() {
     // The key says RS256: the very same key is not good for PS256, nor for another kind.
     for alg in ["PS256", "ES256", "EdDSA"] {
         let header = json!({ "alg": alg, "kid": "key-1" });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "key", "{alg}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "key",
+            "{alg}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_keys_say() {
     let mut settings = settings();
-    let Proof::Keys { algorithms, .. } = &mut settings.issuers[0].proof else { panic!() };
+    let Proof::Keys { algorithms, .. } = &mut settings.issuers[0].proof else {
+        panic!()
+    };
     *algorithms = vec![Algorithm::Es256];
     let stand = Stand::with(settings, Signer::eddsa("key-1"));
     stand.publish(&[stand.signer.jwk(), Signer::es256("key-2").jwk()]);
@@ -84,11 +129,20 @@ async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_k
 
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_of_the_default_list_works() {
-    for signer in [Signer::rsa("RS256", "k"), Signer::rsa("PS256", "k"), Signer::es256("k"), Signer::eddsa("k")] {
+    for signer in [
+        Signer::rsa("RS256", "k"),
+        Signer::rsa("PS256", "k"),
+        Signer::es256("k"),
+        Signer::eddsa("k"),
+    ] {
         let stand = Stand::with(settings(), signer);
         stand.publish(&[stand.signer.jwk()]);
         stand.settle().await;
-        assert!(stand.subject(&stand.good()).await.is_ok(), "{}", stand.signer.algorithm());
+        assert!(
+            stand.subject(&stand.good()).await.is_ok(),
+            "{}",
+            stand.signer.algorithm()
+        );
     }
 }
 
@@ -104,9 +158,21 @@ async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
         ("x5c", json!(["MIIB"])),
     ] {
         let header = json!({ "alg": "ES256", "kid": "key-1", name: value });
-        assert_eq!(stand.reason(&own.token_with(&header, &stand.claims())).await, "signature", "{name}");
+        assert_eq!(
+            stand
+                .reason(&own.token_with(&header, &stand.claims()))
+                .await,
+            "signature",
+            "{name}"
+        );
         // From the issuer itself it is nothing but an unknown word.
-        assert!(stand.subject(&stand.signer.token_with(&header, &stand.claims())).await.is_ok(), "{name}");
+        assert!(
+            stand
+                .subject(&stand.signer.token_with(&header, &stand.claims()))
+                .await
+                .is_ok(),
+            "{name}"
+        );
     }
     assert_eq!(stand.fetch.all().len(), before);
 }
@@ -114,28 +180,65 @@ async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
 #[tokio::test(start_paused = true)]
 async fn c05_the_name_of_a_key_is_only_a_name() {
     let stand = Stand::new().await;
-    for kid in ["../../etc/passwd", "' OR 1=1 --", "key-2", "KEY-1", "", "key-1\u{0}"] {
+    for kid in [
+        "../../etc/passwd",
+        "' OR 1=1 --",
+        "key-2",
+        "KEY-1",
+        "",
+        "key-1\u{0}",
+    ] {
         let header = json!({ "alg": "ES256", "kid": kid });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "key", "{kid}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "key",
+            "{kid}"
+        );
     }
-    for kid in [json!("k".repeat(257)), json!(1), json!(null), json!(["key-1"])] {
+    for kid in [
+        json!("k".repeat(257)),
+        json!(1),
+        json!(null),
+        json!(["key-1"]),
+    ] {
         let header = json!({ "alg": "ES256", "kid": kid });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "malformed", "{kid}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "malformed",
+            "{kid}"
+        );
     }
     let huge = json!({ "alg": "ES256", "kid": "k".repeat(4096) });
-    assert_eq!(stand.reason(&stand.signer.token_with(&huge, &stand.claims())).await, "malformed");
+    assert_eq!(
+        stand
+            .reason(&stand.signer.token_with(&huge, &stand.claims()))
+            .await,
+        "malformed"
+    );
     // Without a name there must be no choice.
-    let nameless = stand.signer.token_with(&json!({ "alg": "ES256" }), &stand.claims());
+    let nameless = stand
+        .signer
+        .token_with(&json!({ "alg": "ES256" }), &stand.claims());
     assert!(stand.subject(&nameless).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn c05_a_name_that_two_keys_have_names_none_and_a_missing_one_needs_a_single_key() {
     let stand = Stand::with(settings(), Signer::es256("key-1"));
-    stand.publish(&[stand.signer.jwk(), Signer::es256("key-1").jwk(), Signer::es256("key-2").jwk()]);
+    stand.publish(&[
+        stand.signer.jwk(),
+        Signer::es256("key-1").jwk(),
+        Signer::es256("key-2").jwk(),
+    ]);
     stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "key");
-    let nameless = stand.signer.token_with(&json!({ "alg": "ES256" }), &stand.claims());
+    let nameless = stand
+        .signer
+        .token_with(&json!({ "alg": "ES256" }), &stand.claims());
     assert_eq!(stand.reason(&nameless).await, "key");
 }
 
@@ -153,47 +256,114 @@ async fn c06_header_parameters_that_change_the_meaning_are_refused() {
         ("cty", json!(1)),
     ] {
         let header = json!({ "alg": "ES256", "kid": "key-1", name: value });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "type", "{name}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "type",
+            "{name}"
+        );
     }
     // Five parts are an encrypted token.
-    assert_eq!(stand.reason("eyJhbGciOiJkaXIifQ.a.b.c.d").await, "malformed");
-    for header in [r#"{"alg":"ES256","alg":"none"}"#, r#"{"alg":"none","alg":"ES256"}"#, "[]", "\"ES256\"", "{", ""] {
-        let token = stand.signer.sign(header.as_bytes(), stand.claims().to_string().as_bytes());
+    assert_eq!(
+        stand.reason("eyJhbGciOiJkaXIifQ.a.b.c.d").await,
+        "malformed"
+    );
+    for header in [
+        r#"{"alg":"ES256","alg":"none"}"#,
+        r#"{"alg":"none","alg":"ES256"}"#,
+        "[]",
+        "\"ES256\"",
+        "{",
+        "",
+    ] {
+        let token = stand
+            .signer
+            .sign(header.as_bytes(), stand.claims().to_string().as_bytes());
         assert_eq!(stand.reason(&token).await, "malformed", "{header}");
     }
     let claims = stand.claims().to_string();
     let twice = claims.replacen('{', r#"{"sub":"eve","#, 1);
     let header = br#"{"alg":"ES256","kid":"key-1"}"#;
-    assert_eq!(stand.reason(&stand.signer.sign(header, twice.as_bytes())).await, "malformed");
+    assert_eq!(
+        stand
+            .reason(&stand.signer.sign(header, twice.as_bytes()))
+            .await,
+        "malformed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn c07_only_access_tokens_open_the_door() {
     let stand = Stand::new().await;
-    for typ in ["at+jwt", "AT+JWT", "application/at+jwt", "JWT", "jwt", "application/jwt"] {
+    for typ in [
+        "at+jwt",
+        "AT+JWT",
+        "application/at+jwt",
+        "JWT",
+        "jwt",
+        "application/jwt",
+    ] {
         let header = json!({ "alg": "ES256", "kid": "key-1", "typ": typ });
-        assert!(stand.subject(&stand.signer.token_with(&header, &stand.claims())).await.is_ok(), "{typ}");
+        assert!(
+            stand
+                .subject(&stand.signer.token_with(&header, &stand.claims()))
+                .await
+                .is_ok(),
+            "{typ}"
+        );
     }
-    for typ in [json!("dpop+jwt"), json!("logout+jwt"), json!("id_token"), json!(""), json!(1), json!(null)] {
+    for typ in [
+        json!("dpop+jwt"),
+        json!("logout+jwt"),
+        json!("id_token"),
+        json!(""),
+        json!(1),
+        json!(null),
+    ] {
         let header = json!({ "alg": "ES256", "kid": "key-1", "typ": typ });
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "type", "{typ}");
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "type",
+            "{typ}"
+        );
     }
-    for marks in
-        [json!({ "nonce": "n" }), json!({ "at_hash": "h" }), json!({ "c_hash": "h" }), json!({ "token_use": "id" })]
-    {
+    for marks in [
+        json!({ "nonce": "n" }),
+        json!({ "at_hash": "h" }),
+        json!({ "c_hash": "h" }),
+        json!({ "token_use": "id" }),
+    ] {
         let header = json!({ "alg": "ES256", "kid": "key-1", "typ": "JWT" });
-        let token = stand.signer.token_with(&header, &stand.claims_with(marks.clone()));
+        let token = stand
+            .signer
+            .token_with(&header, &stand.claims_with(marks.clone()));
         assert_eq!(stand.reason(&token).await, "type", "{marks}");
     }
     let id_token = stand.claims_with(json!({ "aud": "test-client" }));
-    assert_eq!(stand.reason(&stand.signer.token(&id_token)).await, "audience");
+    assert_eq!(
+        stand.reason(&stand.signer.token(&id_token)).await,
+        "audience"
+    );
     let mut settings = settings();
-    let Proof::Keys { strict_type, .. } = &mut settings.issuers[0].proof else { panic!() };
+    let Proof::Keys { strict_type, .. } = &mut settings.issuers[0].proof else {
+        panic!()
+    };
     *strict_type = true;
     stand.credentials.replace(settings);
     assert!(stand.subject(&stand.good()).await.is_ok());
-    for header in [json!({ "alg": "ES256", "kid": "key-1", "typ": "JWT" }), json!({ "alg": "ES256", "kid": "key-1" })] {
-        assert_eq!(stand.reason(&stand.signer.token_with(&header, &stand.claims())).await, "type");
+    for header in [
+        json!({ "alg": "ES256", "kid": "key-1", "typ": "JWT" }),
+        json!({ "alg": "ES256", "kid": "key-1" }),
+    ] {
+        assert_eq!(
+            stand
+                .reason(&stand.signer.token_with(&header, &stand.claims()))
+                .await,
+            "type"
+        );
     }
 }
 
@@ -222,16 +392,30 @@ async fn c08_r241_every_wrong_audience_is_refused() {
         json!("api://weir2"),
         json!("API://weir"),
     ] {
-        let token = stand.signer.token(&stand.claims_with(json!({ "aud": aud })));
+        let token = stand
+            .signer
+            .token(&stand.claims_with(json!({ "aud": aud })));
         assert_eq!(stand.reason(&token).await, "audience", "{aud}");
     }
     let absent = stand.claims_with(json!({ "aud": null }));
     assert!(absent.get("aud").is_none());
-    let null = stand.claims().to_string().replace(&format!("\"{URL}\""), "null");
-    let token = stand.signer.sign(br#"{"alg":"ES256","kid":"key-1"}"#, null.as_bytes());
+    let null = stand
+        .claims()
+        .to_string()
+        .replace(&format!("\"{URL}\""), "null");
+    let token = stand
+        .signer
+        .sign(br#"{"alg":"ES256","kid":"key-1"}"#, null.as_bytes());
     assert_eq!(stand.reason(&token).await, "audience");
-    for aud in [json!(URL), json!(["other", URL]), json!("https://MCP.example.com/mcp"), json!("api://weir")] {
-        let token = stand.signer.token(&stand.claims_with(json!({ "aud": aud })));
+    for aud in [
+        json!(URL),
+        json!(["other", URL]),
+        json!("https://MCP.example.com/mcp"),
+        json!("api://weir"),
+    ] {
+        let token = stand
+            .signer
+            .token(&stand.claims_with(json!({ "aud": aud })));
         assert!(stand.subject(&token).await.is_ok(), "{aud}");
     }
 }
@@ -246,8 +430,16 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
     stand.publish(&[stand.signer.jwk()]);
     let others = Signer::es256("key-1");
     let metadata = json!({ "issuer": "https://other.example.com", "jwks_uri": "https://other.example.com/keys" });
-    stand.fetch.put("https://other.example.com/.well-known/oauth-authorization-server", 200, metadata.to_string());
-    stand.fetch.put("https://other.example.com/keys", 200, json!({ "keys": [others.jwk()] }).to_string());
+    stand.fetch.put(
+        "https://other.example.com/.well-known/oauth-authorization-server",
+        200,
+        metadata.to_string(),
+    );
+    stand.fetch.put(
+        "https://other.example.com/keys",
+        200,
+        json!({ "keys": [others.jwk()] }).to_string(),
+    );
     stand.settle().await;
     for iss in [
         json!(null),
@@ -260,14 +452,22 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
         json!("http://id.example.com"),
         json!("https://id.example.com.evil.example"),
     ] {
-        let token = stand.signer.token(&stand.claims_with(json!({ "iss": iss })));
+        let token = stand
+            .signer
+            .token(&stand.claims_with(json!({ "iss": iss })));
         assert_eq!(stand.reason(&token).await, "issuer", "{iss}");
     }
     // Both have a key of this name: each only speaks for itself.
     assert!(stand.subject(&stand.good()).await.is_ok());
-    assert_eq!(stand.reason(&others.token(&stand.claims())).await, "signature");
+    assert_eq!(
+        stand.reason(&others.token(&stand.claims())).await,
+        "signature"
+    );
     let own = others.token(&stand.claims_with(json!({ "iss": "https://other.example.com" })));
-    assert_eq!(stand.subject(&own).await.unwrap().issuer(), "https://other.example.com");
+    assert_eq!(
+        stand.subject(&own).await.unwrap().issuer(),
+        "https://other.example.com"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,14 +482,20 @@ async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
         (json!({ "exp": -1 }), Err("claims")),
         (json!({ "exp": 1u64 << 63, "iat": null }), Err("not_yet")),
         (json!({ "exp": u64::MAX }), Err("not_yet")),
-        (json!({ "exp": 253_402_300_799u64, "iat": null }), Err("not_yet")),
+        (
+            json!({ "exp": 253_402_300_799u64, "iat": null }),
+            Err("not_yet"),
+        ),
         (json!({ "exp": 0 }), Err("expired")),
         (json!({ "exp": now - 30 }), Err("expired")),
         (json!({ "exp": now - 29 }), Ok(())),
         (json!({ "exp": now + day }), Ok(())),
         (json!({ "exp": now + day + 1 }), Err("not_yet")),
         (json!({ "exp": now + day + 30, "iat": null }), Ok(())),
-        (json!({ "exp": now + day + 31, "iat": null }), Err("not_yet")),
+        (
+            json!({ "exp": now + day + 31, "iat": null }),
+            Err("not_yet"),
+        ),
         (json!({ "exp": now + 10, "iat": now - day }), Err("not_yet")),
         (json!({ "nbf": now + 30 }), Ok(())),
         (json!({ "nbf": now + 31 }), Err("not_yet")),
@@ -320,12 +526,22 @@ async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
 async fn c13_oversized_and_odd_texts_are_refused_unread() {
     let stand = Stand::new().await;
     let many_scopes: String = (0..1000).map(|n| format!("s{n} ")).collect();
-    let many = stand.signer.token(&stand.claims_with(json!({ "scope": many_scopes })));
+    let many = stand
+        .signer
+        .token(&stand.claims_with(json!({ "scope": many_scopes })));
     assert!(many.len() < 8 << 10);
     assert_eq!(stand.reason(&many).await, "claims");
-    let long = stand.signer.token(&stand.claims_with(json!({ "pad": "x".repeat(8 << 10) })));
-    let deep = format!("{}{}", r#"{"a":"#.repeat(900), "1".to_owned() + &"}".repeat(900));
-    let deep = stand.signer.sign(br#"{"alg":"ES256","kid":"key-1"}"#, deep.as_bytes());
+    let long = stand
+        .signer
+        .token(&stand.claims_with(json!({ "pad": "x".repeat(8 << 10) })));
+    let deep = format!(
+        "{}{}",
+        r#"{"a":"#.repeat(900),
+        "1".to_owned() + &"}".repeat(900)
+    );
+    let deep = stand
+        .signer
+        .sign(br#"{"alg":"ES256","kid":"key-1"}"#, deep.as_bytes());
     for bad in [
         "",
         ".",
@@ -347,7 +563,12 @@ async fn c13_oversized_and_odd_texts_are_refused_unread() {
         &format!("{}=", stand.good()),
         &format!("{}\n", stand.good()),
     ] {
-        assert_eq!(stand.reason(bad).await, "malformed", "{}", bad.chars().take(80).collect::<String>());
+        assert_eq!(
+            stand.reason(bad).await,
+            "malformed",
+            "{}",
+            bad.chars().take(80).collect::<String>()
+        );
     }
 }
 
@@ -355,7 +576,9 @@ async fn c13_oversized_and_odd_texts_are_refused_unread() {
 fn names(aud: &Value, own: &str) -> bool {
     match aud {
         Value::String(text) => text == own,
-        Value::Array(list) => list.iter().all(Value::is_string) && list.iter().any(|item| item == own),
+        Value::Array(list) => {
+            list.iter().all(Value::is_string) && list.iter().any(|item| item == own)
+        }
         _ => false,
     }
 }

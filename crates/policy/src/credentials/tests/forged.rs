@@ -1,5 +1,5 @@
-//! Forged tokens by the thousand: good ones, changed in one place or several, by somebody who knows how tokens are made
-//! and has no key. Each must be refused, whatever for.
+//! Forged tokens by the thousand: good ones, changed in one place or several, by somebody who knows
+//! how tokens are made and has no key. Each must be refused, whatever for.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value, json};
@@ -55,7 +55,11 @@ impl Forger {
                 self.change_header(&mut header);
                 let tampered = joined(&header, &claims, parts[2]);
                 // A header that comes out the same is the good token.
-                if tampered == good { format!("{tampered}A") } else { tampered }
+                if tampered == good {
+                    format!("{tampered}A")
+                } else {
+                    tampered
+                }
             }
             // Everything right, but by another key; some bring that key along.
             3 => {
@@ -71,12 +75,22 @@ impl Forger {
             }
             // A signature by whoever has the public key.
             4 => {
-                header.insert("alg".to_owned(), json!(self.dice.of(&["HS256", "HS384", "HS512", "RS256", "none"])));
+                header.insert(
+                    "alg".to_owned(),
+                    json!(self.dice.of(&["HS256", "HS384", "HS512", "RS256", "none"])),
+                );
                 let secret = self.dice.of(&self.public).to_string();
-                let signed =
-                    format!("{}.{}", text(Value::from(header).to_string()), text(Value::from(claims).to_string()));
-                let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
-                format!("{signed}.{}", text(aws_lc_rs::hmac::sign(&key, signed.as_bytes())))
+                let signed = format!(
+                    "{}.{}",
+                    text(Value::from(header).to_string()),
+                    text(Value::from(claims).to_string())
+                );
+                let key =
+                    aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
+                format!(
+                    "{signed}.{}",
+                    text(aws_lc_rs::hmac::sign(&key, signed.as_bytes()))
+                )
             }
             // A signature of nothing: empty, zero, or noise of the right length.
             _ => {
@@ -109,7 +123,9 @@ impl Forger {
     }
 
     fn change_claims(&mut self, claims: &mut Map<String, Value>) {
-        let name = *self.dice.of(&["sub", "aud", "iss", "exp", "nbf", "iat", "scope", "groups", "act"]);
+        let name = *self.dice.of(&[
+            "sub", "aud", "iss", "exp", "nbf", "iat", "scope", "groups", "act",
+        ]);
         let value = match self.dice.number(6) {
             0 => json!("eve"),
             1 => json!(["admin"]),
@@ -122,7 +138,9 @@ impl Forger {
     }
 
     fn change_header(&mut self, header: &mut Map<String, Value>) {
-        let names = ["alg", "kid", "typ", "crit", "b64", "jku", "x5u", "zip", "cty"];
+        let names = [
+            "alg", "kid", "typ", "crit", "b64", "jku", "x5u", "zip", "cty",
+        ];
         let values = [
             json!("none"),
             json!("HS256"),
@@ -150,7 +168,11 @@ fn joined(header: &Map<String, Value>, claims: &Map<String, Value>, signature: &
 
 /// Forges so many tokens of each kind of key, with this seed.
 async fn forge(count: usize, seed: u64) {
-    for signer in [Signer::es256("key-1"), Signer::eddsa("key-1"), Signer::rsa("RS256", "key-1")] {
+    for signer in [
+        Signer::es256("key-1"),
+        Signer::eddsa("key-1"),
+        Signer::rsa("RS256", "key-1"),
+    ] {
         let stand = Stand::with(settings(), signer);
         let second = Signer::es256("key-2");
         stand.publish(&[stand.signer.jwk(), second.jwk()]);
@@ -159,14 +181,25 @@ async fn forge(count: usize, seed: u64) {
         assert!(stand.subject(&good).await.is_ok());
         let mut forger = Forger {
             dice: Dice(FakeRandom::new(seed)),
-            own: vec![Signer::es256("key-1"), Signer::eddsa("key-1"), Signer::es256("key-2")],
-            public: vec![stand.signer.jwk(), second.jwk(), json!(text(stand.signer.public_der()))],
+            own: vec![
+                Signer::es256("key-1"),
+                Signer::eddsa("key-1"),
+                Signer::es256("key-2"),
+            ],
+            public: vec![
+                stand.signer.jwk(),
+                second.jwk(),
+                json!(text(stand.signer.public_der())),
+            ],
         };
         let mut signed_as_before = 0;
         for _ in 0..count / 3 {
             let forged = forger.forge(&good);
             signed_as_before += usize::from(forged.rsplit('.').next() == good.rsplit('.').next());
-            assert!(stand.subject(&forged).await.is_err(), "seed {seed}: {forged}");
+            assert!(
+                stand.subject(&forged).await.is_err(),
+                "seed {seed}: {forged}"
+            );
         }
         // The forger does not only make noise.
         assert!(signed_as_before > count / 30);

@@ -25,7 +25,9 @@ async fn r257_keys_are_found_by_metadata_or_by_their_url() {
         ]
     );
     let mut named = settings();
-    let crate::settings::Proof::Keys { at, .. } = &mut named.issuers[0].proof else { panic!() };
+    let crate::settings::Proof::Keys { at, .. } = &mut named.issuers[0].proof else {
+        panic!()
+    };
     *at = KeysAt::Url(keys_url());
     let stand = Stand::with(named, Signer::es256("key-1"));
     stand.publish(&[stand.signer.jwk()]);
@@ -53,14 +55,19 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
                 bearer: Some(weir_core::port::Secret::new(&token)),
                 ..weir_core::port::Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint)
             };
-            weir_core::port::Verifier::verify(&*credentials, &evidence).await.is_ok()
+            weir_core::port::Verifier::verify(&*credentials, &evidence)
+                .await
+                .is_ok()
         });
     }
     while let Some(known) = asking.join_next().await {
         assert!(known.unwrap());
     }
     assert_eq!(stand.fetch.asked(&keys_url()), 2);
-    assert!(stand.subject(&stand.good()).await.is_ok(), "the old key is good while it is published");
+    assert!(
+        stand.subject(&stand.good()).await.is_ok(),
+        "the old key is good while it is published"
+    );
     // Taken out of the set it is good no longer, also for a token that was verified before.
     stand.pass(30).await;
     stand.publish(&[new.jwk()]);
@@ -79,9 +86,15 @@ async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
         for _ in 0..50 {
             number += 1;
             let header = json!({ "alg": "ES256", "kid": format!("kid-{number}") });
-            assert_eq!(stand.reason(&signer.token_with(&header, &claims)).await, "key");
+            assert_eq!(
+                stand.reason(&signer.token_with(&header, &claims)).await,
+                "key"
+            );
         }
-        assert!(stand.fetch.asked(&keys_url()) <= 2 + second / 30, "in second {second}");
+        assert!(
+            stand.fetch.asked(&keys_url()) <= 2 + second / 30,
+            "in second {second}"
+        );
         assert!(stand.subject(&stand.good()).await.is_ok());
         stand.pass(1).await;
     }
@@ -94,7 +107,11 @@ async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_se
     let new = Signer::es256("key-2");
     assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key");
     stand.publish(&[stand.signer.jwk(), new.jwk()]);
-    assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key", "one fetch in thirty seconds");
+    assert_eq!(
+        stand.reason(&new.token(&stand.claims())).await,
+        "key",
+        "one fetch in thirty seconds"
+    );
     stand.pass(30).await;
     assert!(stand.subject(&new.token(&stand.claims())).await.is_ok());
 }
@@ -121,7 +138,9 @@ async fn c17_a_provider_that_is_down_at_start_makes_weir_wait_and_not_die() {
     assert_eq!(stand.reason(&stand.good()).await, "unavailable");
     stand.pass(600).await;
     assert!(!stand.credentials.is_ready());
-    let tries = stand.fetch.asked(&format!("{ISSUER}/.well-known/openid-configuration"));
+    let tries = stand
+        .fetch
+        .asked(&format!("{ISSUER}/.well-known/openid-configuration"));
     assert!((8..40).contains(&tries), "{tries} tries in ten minutes");
     stand.publish(&[stand.signer.jwk()]);
     stand.pass(100).await;
@@ -139,7 +158,10 @@ async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
         (200, r#"{"keys":{}}"#.to_owned()),
         (302, String::new()),
         (500, String::new()),
-        (200, format!(r#"{{"keys":[],"pad":"{}"}}"#, "x".repeat(10 << 20))),
+        (
+            200,
+            format!(r#"{{"keys":[],"pad":"{}"}}"#, "x".repeat(10 << 20)),
+        ),
     ] {
         stand.fetch.put(&keys_url(), broken.0, broken.1);
         stand.pass(3 * 3600).await;
@@ -161,7 +183,11 @@ async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
-    for (age, from, to) in [(0, 200, 300), (3600, 2500, 3200), (10 * 24 * 3600, 60_000, 77_000)] {
+    for (age, from, to) in [
+        (0, 200, 300),
+        (3600, 2500, 3200),
+        (10 * 24 * 3600, 60_000, 77_000),
+    ] {
         let stand = Stand::with(settings(), Signer::es256("key-1"));
         stand.publish(&[stand.signer.jwk()]);
         stand.fetch.max_age(Duration::from_secs(age));
@@ -180,8 +206,7 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
         key[name] = value;
         key
     };
-    let weak =
-        json!({ "kty": "RSA", "kid": "key-1", "n": data_encoding::BASE64URL_NOPAD.encode(&[0xff; 128]), "e": "AQAB" });
+    let weak = json!({ "kty": "RSA", "kid": "key-1", "n": data_encoding::BASE64URL_NOPAD.encode(&[0xff; 128]), "e": "AQAB" });
     for bad in [
         with("use", json!("enc")),
         with("key_ops", json!(["sign"])),
@@ -210,13 +235,23 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
 async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
     let stand = Stand::new().await;
     let now = stand.now();
-    // What a token looks like to a clock that is ten minutes wrong, either way, and to one that is at zero.
-    for (iat, expected) in [(now - 600, "expired"), (now + 600, "not_yet"), (56 * 365 * 86_400 + now, "not_yet")] {
-        let token = stand.signer.token(&stand.claims_with(json!({ "iat": iat, "exp": iat + 300 })));
+    // What a token looks like to a clock that is ten minutes wrong, either way, and to one that is
+    // at zero.
+    for (iat, expected) in [
+        (now - 600, "expired"),
+        (now + 600, "not_yet"),
+        (56 * 365 * 86_400 + now, "not_yet"),
+    ] {
+        let token = stand
+            .signer
+            .token(&stand.claims_with(json!({ "iat": iat, "exp": iat + 300 })));
         assert_eq!(stand.reason(&token).await, expected);
     }
     let before = std::time::UNIX_EPOCH - Duration::from_secs(1);
     let all = json!({ "exp": now, "iat": now });
     let times = crate::token::Times::read(all.as_object().unwrap()).unwrap();
-    assert_eq!(times.check(before, Duration::from_secs(30)), Err(crate::token::Reason::NotYet));
+    assert_eq!(
+        times.check(before, Duration::from_secs(30)),
+        Err(crate::token::Reason::NotYet)
+    );
 }

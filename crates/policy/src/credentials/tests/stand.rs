@@ -32,7 +32,10 @@ pub(super) struct Documents {
 
 impl Documents {
     pub(super) fn put(&self, url: &str, status: u16, body: impl Into<String>) {
-        self.answers.lock().unwrap().insert(url.to_owned(), (status, body.into()));
+        self.answers
+            .lock()
+            .unwrap()
+            .insert(url.to_owned(), (status, body.into()));
     }
 
     pub(super) fn max_age(&self, age: Duration) {
@@ -44,7 +47,12 @@ impl Documents {
     }
 
     pub(super) fn asked(&self, url: &str) -> usize {
-        self.asked.lock().unwrap().iter().filter(|asked| *asked == url).count()
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|asked| *asked == url)
+            .count()
     }
 
     /// Everything that was ever asked for.
@@ -56,12 +64,19 @@ impl Documents {
 impl Fetch for Documents {
     fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
         self.asked.lock().unwrap().push(ask.url.to_owned());
-        let (answer, delay) = (self.answers.lock().unwrap().get(ask.url).cloned(), *self.delay.lock().unwrap());
+        let (answer, delay) = (
+            self.answers.lock().unwrap().get(ask.url).cloned(),
+            *self.delay.lock().unwrap(),
+        );
         let max_age = *self.max_age.lock().unwrap();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             match answer {
-                Some((status, body)) if body.len() <= ask.limit => Ok(Fetched { status, max_age, body: body.into() }),
+                Some((status, body)) if body.len() <= ask.limit => Ok(Fetched {
+                    status,
+                    max_age,
+                    body: body.into(),
+                }),
                 Some(_) => Err(Failure::new(FailureKind::BadAnswer, "too large")),
                 None => Err(Failure::new(FailureKind::Unavailable, "nobody there")),
             }
@@ -79,7 +94,12 @@ pub(super) struct Stand {
 }
 
 pub(super) fn settings() -> Settings {
-    let arcs = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect::<Vec<Arc<str>>>();
+    let arcs = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| Arc::from(*text))
+            .collect::<Vec<Arc<str>>>()
+    };
     Settings {
         required: true,
         base: "https://mcp.example.com".to_owned(),
@@ -93,10 +113,16 @@ pub(super) fn settings() -> Settings {
                 max_lifetime: Duration::from_secs(24 * 3600),
             },
             audiences: arcs(&["api://weir"]),
-            groups: vec![vec!["groups".to_owned()], vec!["realm_access".to_owned(), "roles".to_owned()]],
+            groups: vec![
+                vec!["groups".to_owned()],
+                vec!["realm_access".to_owned(), "roles".to_owned()],
+            ],
             claims: arcs(&["tenant", "level"]),
         }],
-        implied: HashMap::from([("admin".into(), arcs(&["write"])), ("write".into(), arcs(&["read", "admin"]))]),
+        implied: HashMap::from([
+            ("admin".into(), arcs(&["write"])),
+            ("write".into(), arcs(&["read", "admin"])),
+        ]),
         api_keys: vec![ApiKey {
             id: "ci".to_owned(),
             digest: crate::api_key_digest(API_KEY),
@@ -121,17 +147,36 @@ impl Stand {
     /// With nothing there yet.
     pub(super) fn with(settings: Settings, signer: Signer) -> Self {
         let (fetch, clock) = (Arc::new(Documents::default()), TokioClock::new());
-        let ports = Ports { fetch: fetch.clone(), clock: Arc::new(clock), random: Arc::new(FakeRandom::new(1)) };
+        let ports = Ports {
+            fetch: fetch.clone(),
+            clock: Arc::new(clock),
+            random: Arc::new(FakeRandom::new(1)),
+        };
         let credentials = Credentials::new(settings, ports);
         let run = Owned::spawn(credentials.clone().run());
-        Self { credentials, fetch, signer, clock, endpoint: EndpointId::new("/mcp"), _run: run }
+        Self {
+            credentials,
+            fetch,
+            signer,
+            clock,
+            endpoint: EndpointId::new("/mcp"),
+            _run: run,
+        }
     }
 
     /// Publishes metadata and these keys.
     pub(super) fn publish(&self, keys: &[Value]) {
         let metadata = json!({ "issuer": ISSUER, "jwks_uri": format!("{ISSUER}/keys") });
-        self.fetch.put(&format!("{ISSUER}/.well-known/openid-configuration"), 200, metadata.to_string());
-        self.fetch.put(&format!("{ISSUER}/keys"), 200, json!({ "keys": keys }).to_string());
+        self.fetch.put(
+            &format!("{ISSUER}/.well-known/openid-configuration"),
+            200,
+            metadata.to_string(),
+        );
+        self.fetch.put(
+            &format!("{ISSUER}/keys"),
+            200,
+            json!({ "keys": keys }).to_string(),
+        );
     }
 
     /// Lets the verifier's work come to rest, with hardly any time passing.
@@ -189,7 +234,11 @@ impl Stand {
     }
 
     pub(super) async fn subject(&self, token: &str) -> Result<Arc<Subject>, Failure> {
-        self.identify(&Evidence { bearer: Some(Secret::new(token)), ..self.evidence() }).await
+        self.identify(&Evidence {
+            bearer: Some(Secret::new(token)),
+            ..self.evidence()
+        })
+        .await
     }
 
     /// Why evidence is refused.
@@ -204,13 +253,19 @@ impl Stand {
     }
 
     pub(super) async fn reason(&self, token: &str) -> &'static str {
-        self.reason_of(&Evidence { bearer: Some(Secret::new(token)), ..self.evidence() }).await
+        self.reason_of(&Evidence {
+            bearer: Some(Secret::new(token)),
+            ..self.evidence()
+        })
+        .await
     }
 
     pub(super) async fn reason_at(&self, path: &str, token: &str) -> &'static str {
         let endpoint = EndpointId::new(path);
-        let evidence =
-            Evidence { bearer: Some(Secret::new(token)), ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint) };
+        let evidence = Evidence {
+            bearer: Some(Secret::new(token)),
+            ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)
+        };
         self.reason_of(&evidence).await
     }
 }

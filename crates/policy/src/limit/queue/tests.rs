@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CAPS: Caps = Caps { places: 1, waiting: 8 };
+const CAPS: Caps = Caps {
+    places: 1,
+    waiting: 8,
+};
 
 fn party(number: u8) -> Party {
     [number; 16]
@@ -67,13 +70,24 @@ fn f12_places_go_to_the_lines_in_turn() {
 fn f12_a_full_queue_turns_the_longest_line_away() {
     let queues = Queues::new();
     let held = now(queues.enter(&0, party(1), CAPS));
-    let mut flood: Vec<_> = (0..8).map(|_| waits(queues.enter(&0, party(1), CAPS))).collect();
-    assert!(matches!(queues.enter(&0, party(1), CAPS), Turn::Full), "its own line is the longest");
+    let mut flood: Vec<_> = (0..8)
+        .map(|_| waits(queues.enter(&0, party(1), CAPS)))
+        .collect();
+    assert!(
+        matches!(queues.enter(&0, party(1), CAPS), Turn::Full),
+        "its own line is the longest"
+    );
     let mut other = waits(queues.enter(&0, party(2), CAPS));
-    assert!(matches!(look(flood.last_mut().unwrap()), Poll::Ready(None)), "the last of the longest line made room");
+    assert!(
+        matches!(look(flood.last_mut().unwrap()), Poll::Ready(None)),
+        "the last of the longest line made room"
+    );
     drop(held);
     assert!(look(&mut flood[0]).is_ready(), "whose turn it was");
-    assert!(matches!(look(&mut other), Poll::Ready(Some(_))), "and then the other's, as that place was given back");
+    assert!(
+        matches!(look(&mut other), Poll::Ready(Some(_))),
+        "and then the other's, as that place was given back"
+    );
 }
 
 #[test]
@@ -127,8 +141,8 @@ enum Step {
 }
 
 proptest! {
-    /// Whoever comes, goes and gives up when: never more are in than may be, no place is lost, and nobody waits beside a
-    /// free one.
+    /// Whoever comes, goes and gives up when: never more are in than may be, no place is lost, and
+    /// nobody waits beside a free one.
     #[test]
     fn no_place_is_lost_and_none_is_given_twice(
         places in 1..4usize,

@@ -12,11 +12,19 @@ fn some(number: u32) -> NonZeroU32 {
 }
 
 fn rate(count: u32, per: Duration, burst: u32) -> Rate {
-    Rate { count: some(count), per, burst: some(burst) }
+    Rate {
+        count: some(count),
+        per,
+        burst: some(burst),
+    }
 }
 
 fn key(number: u128) -> Key {
-    Key { limit: 1, what: What::Calls, of: number.to_be_bytes() }
+    Key {
+        limit: 1,
+        what: What::Calls,
+        of: number.to_be_bytes(),
+    }
 }
 
 fn table(most: usize) -> (Table, FakeClock) {
@@ -26,11 +34,13 @@ fn table(most: usize) -> (Table, FakeClock) {
 
 fn rates() -> impl Strategy<Value = Rate> {
     let per = prop_oneof![Just(1), Just(60), Just(3600), Just(86_400)];
-    (1..5000u32, per, 1..200u32).prop_map(|(count, seconds, burst)| rate(count, Duration::from_secs(seconds), burst))
+    (1..5000u32, per, 1..200u32)
+        .prop_map(|(count, seconds, burst)| rate(count, Duration::from_secs(seconds), burst))
 }
 
 proptest! {
-    /// Whatever comes when: what is let through between any two moments is at most the burst and what the rate gives.
+    /// Whatever comes when: what is let through between any two moments is at most the burst and
+    /// what the rate gives.
     #[test]
     fn f01_no_window_has_more_than_its_burst_and_its_rate(
         rate in rates(),
@@ -56,7 +66,8 @@ proptest! {
         }
     }
 
-    /// Who always asks gets exactly the burst and what the rate gives, and the wait that is named is exact.
+    /// Who always asks gets exactly the burst and what the rate gives, and the wait that is named
+    /// is exact.
     #[test]
     fn f01_who_always_asks_gets_exactly_the_rate(rate in rates(), turns in 1..300u32) {
         let (table, clock) = table(1);
@@ -82,7 +93,10 @@ fn a_cost_above_the_burst_takes_a_full_bucket() {
     let (table, clock) = table(1);
     let rate = rate(1, Duration::from_secs(1), 3);
     table.take(key(0), &rate, some(50)).unwrap();
-    assert_eq!(table.take(key(0), &rate, some(50)), Err(Duration::from_secs(3)));
+    assert_eq!(
+        table.take(key(0), &rate, some(50)),
+        Err(Duration::from_secs(3))
+    );
     clock.advance(Duration::from_secs(3));
     table.take(key(0), &rate, some(50)).unwrap();
 }
@@ -97,7 +111,10 @@ fn f02_sprayed_keys_fill_the_table_once_and_a_busy_bucket_stays() {
     for number in 0..1_000_000 {
         table.take(key(number), &rate, NonZeroU32::MIN).unwrap();
         if number % 50 == 0 {
-            assert!(table.take(busy, &rate, NonZeroU32::MIN).is_err(), "driven out after {number}");
+            assert!(
+                table.take(busy, &rate, NonZeroU32::MIN).is_err(),
+                "driven out after {number}"
+            );
         }
     }
     assert_eq!(table.len(), 4096);
@@ -109,8 +126,14 @@ fn the_bucket_unused_longest_makes_room() {
     let mut shard = Shard::new(3);
     let rate = rate(1, Duration::from_secs(1), 1);
     let mut touch = |number| {
-        shard.bucket(key(number), || RateLimiter::direct_with_clock(quota(&rate), Ticks(clock.clone())));
-        let mut held: Vec<u128> = shard.places.keys().map(|key| u128::from_be_bytes(key.of)).collect();
+        shard.bucket(key(number), || {
+            RateLimiter::direct_with_clock(quota(&rate), Ticks(clock.clone()))
+        });
+        let mut held: Vec<u128> = shard
+            .places
+            .keys()
+            .map(|key| u128::from_be_bytes(key.of))
+            .collect();
         held.sort_unstable();
         held
     };

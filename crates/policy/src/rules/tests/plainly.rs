@@ -1,7 +1,9 @@
-//! What is indexed, shared and kept against the plain engine, with rules, people and tools of any kind.
+//! What is indexed, shared and kept against the plain engine, with rules, people and tools of any
+//! kind.
 
 use cedar_policy::{
-    Authorizer as Cedar, Context, Decision, Entities, Entity, PolicySet, Request, RestrictedExpression,
+    Authorizer as Cedar, Context, Decision, Entities, Entity, PolicySet, Request,
+    RestrictedExpression,
 };
 use proptest::prelude::*;
 use weir_core::principal::Identity;
@@ -11,11 +13,14 @@ use super::super::vocabulary::{ARGUMENTS, SCHEMA, Type};
 use super::super::*;
 use super::{Thing, call, person, principal, rules};
 
-/// The same question put to Cedar in the plain way: all rules at once, nothing indexed and nothing kept.
+/// The same question put to Cedar in the plain way: all rules at once, nothing indexed and nothing
+/// kept.
 fn plainly(text: &str, who: &Principal, thing: &Thing, action: &str, arguments: &str) -> bool {
     let policies: PolicySet = text.parse().unwrap();
     let scalars = arguments::scalars(arguments.as_bytes(), &Pointers::all(), &|_| false).unwrap();
-    let tags = scalars.into_iter().map(|(k, v)| (k, RestrictedExpression::new_string(v)));
+    let tags = scalars
+        .into_iter()
+        .map(|(k, v)| (k, RestrictedExpression::new_string(v)));
     let id = Type::Arguments.id("a");
     let entities = [
         facts::principal(who).unwrap(),
@@ -24,12 +29,22 @@ fn plainly(text: &str, who: &Principal, thing: &Thing, action: &str, arguments: 
     ];
     let entities = Entities::from_entities(entities, None).unwrap();
     let context = match action {
-        "call" => Context::from_pairs([(ARGUMENTS.to_owned(), RestrictedExpression::new_entity_uid(id))]).unwrap(),
+        "call" => Context::from_pairs([(
+            ARGUMENTS.to_owned(),
+            RestrictedExpression::new_entity_uid(id),
+        )])
+        .unwrap(),
         _ => Context::empty(),
     };
     let [tool, ..] = facts::tool_ids(&thing.target());
-    let request =
-        Request::new(facts::principal_id(who), Type::Action.id(action), tool, context, Some(&SCHEMA)).unwrap();
+    let request = Request::new(
+        facts::principal_id(who),
+        Type::Action.id(action),
+        tool,
+        context,
+        Some(&SCHEMA),
+    )
+    .unwrap();
     let response = Cedar::new().is_authorized(&request, &policies, &entities);
     response.decision() == Decision::Allow && response.diagnostics().errors().next().is_none()
 }
@@ -93,8 +108,13 @@ fn any_person() -> impl Strategy<Value = Principal> {
 
 fn any_thing() -> impl Strategy<Value = Thing> {
     let home = prop::sample::select(vec!["one/x", "one/y", "two/x", "two/y"]);
-    (home, prop::option::of(any::<bool>()), prop::bool::ANY, prop::bool::ANY).prop_map(
-        |(home, read_only, scoped, other)| {
+    (
+        home,
+        prop::option::of(any::<bool>()),
+        prop::bool::ANY,
+        prop::bool::ANY,
+    )
+        .prop_map(|(home, read_only, scoped, other)| {
             let mut thing = Thing::new(home);
             thing.hints.read_only = read_only;
             if scoped {
@@ -104,14 +124,14 @@ fn any_thing() -> impl Strategy<Value = Thing> {
                 thing.endpoint = EndpointId::new("/other");
             }
             thing
-        },
-    )
+        })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
-    /// What is indexed, shared and kept answers as the plain engine does, whoever asked before; and a tool is listed
-    /// exactly if a call of it is not answered as one of a tool that does not exist.
+    /// What is indexed, shared and kept answers as the plain engine does, whoever asked before; and
+    /// a tool is listed exactly if a call of it is not answered as one of a tool that does not
+    /// exist.
     #[test]
     fn d14_a_kept_answer_is_the_answer_and_a_listed_tool_is_a_known_one(
         texts in prop::collection::vec(any_rule(), 0..8),

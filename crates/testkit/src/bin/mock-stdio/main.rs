@@ -1,6 +1,9 @@
-//! An MCP server on standard input and output that behaves or misbehaves as its flags say. `weir_testkit::MockStdio`
-//! documents flags and tools; unknown flags are an error.
-#![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
+//! An MCP server on standard input and output that behaves or misbehaves as its flags say.
+//! `weir_testkit::MockStdio` documents flags and tools; unknown flags are an error.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a child that sleeps and exits as it is told is what is played here"
+)]
 
 mod flags;
 
@@ -43,7 +46,10 @@ fn main() -> Result<(), String> {
         ignore_sigterm()?;
     }
     if let Some(path) = &flags.starts_file {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path);
         file.and_then(|mut file| writeln!(file, "{}", std::process::id()))
             .map_err(|error| format!("{path}: {error}"))?;
     }
@@ -57,10 +63,24 @@ fn main() -> Result<(), String> {
     if let Some(url) = &flags.relay {
         return relayed(url);
     }
-    let sleeper =
-        || Command::new("sleep").arg("300").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let grandchild = flags.grandchild.then(sleeper).transpose().map_err(|error| format!("no grandchild: {error}"))?;
-    let server = Arc::new(Server { flags, state: Mutex::default(), grandchild });
+    let sleeper = || {
+        Command::new("sleep")
+            .arg("300")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    };
+    let grandchild = flags
+        .grandchild
+        .then(sleeper)
+        .transpose()
+        .map_err(|error| format!("no grandchild: {error}"))?;
+    let server = Arc::new(Server {
+        flags,
+        state: Mutex::default(),
+        grandchild,
+    });
     if !server.flags.hang {
         server.run();
     }
@@ -80,7 +100,9 @@ fn relayed(url: &str) -> Result<(), String> {
             }
         }
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
         tokio::join!(relayed, async {
             while let Some(message) = messages.recv().await {
@@ -91,11 +113,15 @@ fn relayed(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Does nothing for as long as whoever started it is there. A parent that was killed could not end it, and nobody else would.
+/// Does nothing for as long as whoever started it is there. A parent that was killed could not end
+/// it, and nobody else would.
 fn outlive_all_but_the_parent() {
     /// What has lost its parent is given to the first process of all, or to a reaper nearer by.
     const FIRST: u32 = 1;
-    let (parent, mut now) = (std::os::unix::process::parent_id(), std::os::unix::process::parent_id());
+    let (parent, mut now) = (
+        std::os::unix::process::parent_id(),
+        std::os::unix::process::parent_id(),
+    );
     while now == parent && now != FIRST {
         std::thread::sleep(Duration::from_millis(100));
         now = std::os::unix::process::parent_id();
@@ -108,7 +134,9 @@ impl Server {
         let mut requests = 0;
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
-            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+            let Ok(message) = serde_json::from_str::<Value>(&line) else {
+                continue;
+            };
             self.note(&message);
             if message.get("id").is_some() && message.get("method").is_some() {
                 requests += 1;
@@ -132,13 +160,30 @@ impl Server {
     /// Keeps what the client said, in its revision.
     fn note(&self, message: &Value) {
         let params = &message["params"];
-        let named = [&params["_meta"][meta::PROTOCOL_VERSION], &params["protocolVersion"]];
-        let named = named.into_iter().find_map(|version| Revision::parse(version.as_str()?));
-        let newest = if self.flags.modern { Revision::MODERN } else { Revision::NEWEST_LEGACY };
+        let named = [
+            &params["_meta"][meta::PROTOCOL_VERSION],
+            &params["protocolVersion"],
+        ];
+        let named = named
+            .into_iter()
+            .find_map(|version| Revision::parse(version.as_str()?));
+        let newest = if self.flags.modern {
+            Revision::MODERN
+        } else {
+            Revision::NEWEST_LEGACY
+        };
         let revision = named.or(self.flags.revision).unwrap_or(newest);
         let state = self.state();
-        let answered = state.asking.get(&message["id"].to_string()).map(|(method, _)| method.as_str());
-        emitted::note(schemas::Sender::Client, revision, answered.unwrap_or_default(), message);
+        let answered = state
+            .asking
+            .get(&message["id"].to_string())
+            .map(|(method, _)| method.as_str());
+        emitted::note(
+            schemas::Sender::Client,
+            revision,
+            answered.unwrap_or_default(),
+            message,
+        );
     }
 
     fn notification(&self, message: &Value) {
@@ -177,7 +222,9 @@ impl Server {
                 }
                 say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
             }
-            Err((code, why)) => say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})),
+            Err((code, why)) => {
+                say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
+            }
         }
     }
 
@@ -194,10 +241,18 @@ impl Server {
     fn listen(&self, id: &Value, params: &Value) {
         let mark = json!({meta::SUBSCRIPTION_ID: id});
         let wanted = params["notifications"]["toolsListChanged"] == true;
-        let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
-        // Locked over both, so that no change comes before the acknowledgement or is missed after it.
+        let granted = if wanted {
+            json!({"toolsListChanged": true})
+        } else {
+            json!({})
+        };
+        // Locked over both, so that no change comes before the acknowledgement or is missed after
+        // it.
         let mut state = self.state();
-        notify("notifications/subscriptions/acknowledged", &json!({"notifications": granted, "_meta": mark}));
+        notify(
+            "notifications/subscriptions/acknowledged",
+            &json!({"notifications": granted, "_meta": mark}),
+        );
         if wanted {
             state.listeners.push(id.clone());
         }
@@ -220,8 +275,14 @@ impl Server {
         ];
         let numbered = (0..self.flags.tools).map(|number| format!("tool_{number:04}"));
         let added = (0..self.state().added).map(|number| format!("added_{number}"));
-        let names = own.into_iter().map(str::to_owned).chain(numbered).chain(added);
-        let tools: Vec<_> = names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect();
+        let names = own
+            .into_iter()
+            .map(str::to_owned)
+            .chain(numbered)
+            .chain(added);
+        let tools: Vec<_> = names
+            .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
+            .collect();
         if self.flags.modern {
             return json!({"tools": tools, "ttlMs": 60_000, "cacheScope": "public"});
         }
@@ -229,30 +290,49 @@ impl Server {
     }
 
     /// Runs a tool; `None` when its call is never answered.
-    fn call(&self, id: &Value, params: &Value, cancelled: &Receiver<()>) -> Option<Result<Value, (i64, String)>> {
-        let arguments = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+    fn call(
+        &self,
+        id: &Value,
+        params: &Value,
+        cancelled: &Receiver<()>,
+    ) -> Option<Result<Value, (i64, String)>> {
+        let arguments = params
+            .get("arguments")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
         let number = |name: &str| arguments[name].as_u64().unwrap_or(0);
         let token = params["_meta"].get("progressToken");
         let name = params["name"].as_str().unwrap_or_default();
         Some(Ok(match name {
             "env" => {
-                let env: Map<_, _> = std::env::vars().map(|(name, value)| (name, Value::String(value))).collect();
+                let env: Map<_, _> = std::env::vars()
+                    .map(|(name, value)| (name, Value::String(value)))
+                    .collect();
                 structured(Value::Object(env))
             }
             "progress" => {
                 for done in (1..=number("count")).filter(|_| token.is_some()) {
                     std::thread::sleep(Duration::from_millis(number("every_ms")));
-                    notify("notifications/progress", &json!({"progressToken": token, "progress": done}));
+                    notify(
+                        "notifications/progress",
+                        &json!({"progressToken": token, "progress": done}),
+                    );
                 }
                 structured(arguments)
             }
             "log" => {
-                notify("notifications/message", &json!({"level": "info", "logger": "mock-stdio", "data": "a message"}));
+                notify(
+                    "notifications/message",
+                    &json!({"level": "info", "logger": "mock-stdio", "data": "a message"}),
+                );
                 structured(arguments)
             }
             "hang" => {
                 if token.is_some() {
-                    notify("notifications/progress", &json!({"progressToken": token, "progress": 1}));
+                    notify(
+                        "notifications/progress",
+                        &json!({"progressToken": token, "progress": 1}),
+                    );
                 }
                 // Ends when the sender is dropped. A cancelled call has no answer.
                 let _ = cancelled.recv();
@@ -274,7 +354,9 @@ impl Server {
                 json!({"content": [{"type": "text", "text": text}]})
             }
             "ask" if self.flags.modern => match params.get("inputResponses") {
-                Some(answers) => structured(json!({"answers": answers, "state": params["requestState"]})),
+                Some(answers) => {
+                    structured(json!({"answers": answers, "state": params["requestState"]}))
+                }
                 None => {
                     let asked = json!({"question": {"method": arguments["ask"], "params": arguments["params"]}});
                     json!({"resultType": "input_required", "inputRequests": asked, "requestState": "the child's own"})
@@ -285,13 +367,20 @@ impl Server {
                 let (sender, answered) = channel();
                 let mut asked = json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"});
                 if let Some(method) = arguments.get("ask") {
-                    (asked["method"], asked["params"]) = (method.clone(), arguments["params"].clone());
+                    (asked["method"], asked["params"]) =
+                        (method.clone(), arguments["params"].clone());
                 }
                 let method = asked["method"].as_str().unwrap_or_default().to_owned();
-                self.state().asking.insert(question.to_string(), (method, sender));
+                self.state()
+                    .asking
+                    .insert(question.to_string(), (method, sender));
                 say(&asked);
                 let answer = answered.recv().unwrap_or_default();
-                if arguments.get("ask").is_some() { structured(answer) } else { structured(arguments) }
+                if arguments.get("ask").is_some() {
+                    structured(answer)
+                } else {
+                    structured(arguments)
+                }
             }
             // Where it is told to, it says something else in words than in its structured content.
             "echo" if arguments.get("text").is_some() => json!({
@@ -299,7 +388,9 @@ impl Server {
                 "structuredContent": arguments["structured"],
             }),
             "echo" => structured(arguments),
-            other if other.starts_with("tool_") || other.starts_with("added_") => structured(arguments),
+            other if other.starts_with("tool_") || other.starts_with("added_") => {
+                structured(arguments)
+            }
             other => return Some(Err((code::INVALID_PARAMS, format!("no tool {other}")))),
         }))
     }
@@ -311,7 +402,10 @@ impl Server {
             say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
         }
         for id in &state.listeners {
-            notify("notifications/tools/list_changed", &json!({"_meta": {meta::SUBSCRIPTION_ID: id}}));
+            notify(
+                "notifications/tools/list_changed",
+                &json!({"_meta": {meta::SUBSCRIPTION_ID: id}}),
+            );
         }
         let added = state.added;
         structured(json!({"tools": added}))
@@ -363,12 +457,16 @@ fn flood(bytes: usize) {
 
 /// Takes SIGTERM and does nothing with it.
 fn ignore_sigterm() -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
     let guard = runtime.enter();
     let kind = tokio::signal::unix::SignalKind::terminate();
     let mut signals = tokio::signal::unix::signal(kind).map_err(|error| error.to_string())?;
     drop(guard);
-    std::thread::spawn(move || runtime.block_on(async move { while signals.recv().await.is_some() {} }));
+    std::thread::spawn(move || {
+        runtime.block_on(async move { while signals.recv().await.is_some() {} })
+    });
     Ok(())
 }

@@ -23,21 +23,34 @@ impl Web {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(url, _)| url.clone()).collect()
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(url, _)| url.clone())
+            .collect()
     }
 }
 
 impl Fetch for Web {
     fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
-        self.asked.lock().unwrap().push((ask.url.to_owned(), ask.named_by));
+        self.asked
+            .lock()
+            .unwrap()
+            .push((ask.url.to_owned(), ask.named_by));
         let found = self.documents.get(ask.url);
         let down = found.is_some_and(Value::is_null);
-        let (status, body) = found.map_or((404, String::new()), |document| (200, document.to_string()));
+        let (status, body) =
+            found.map_or((404, String::new()), |document| (200, document.to_string()));
         Box::pin(async move {
             if down {
                 return Err(Failure::new(FailureKind::Unavailable, "down"));
             }
-            Ok(Fetched { status, max_age: None, body: body.into() })
+            Ok(Fetched {
+                status,
+                max_age: None,
+                body: body.into(),
+            })
         })
     }
 }
@@ -47,7 +60,14 @@ const ISSUER: &str = "https://id.example.com/tenant";
 
 async fn run(web: &Web, issuer: &str, hint: Option<&str>) -> Result<Place, String> {
     let server = Url::parse(SERVER).unwrap();
-    let found = Discovery { fetch: web, issuer, server: &server, hint }.run().await;
+    let found = Discovery {
+        fetch: web,
+        issuer,
+        server: &server,
+        hint,
+    }
+    .run()
+    .await;
     found.map_err(|trouble| trouble.text.into_owned())
 }
 
@@ -59,7 +79,12 @@ fn metadata(issuer: &str) -> Value {
 async fn r256_r257_documents_are_looked_for_in_the_order_of_the_specifications() {
     let hint = "https://mcp.example.com/elsewhere/prm.json";
     let web = Web::default();
-    assert!(run(&web, ISSUER, Some(hint)).await.unwrap_err().contains("cannot be had"));
+    assert!(
+        run(&web, ISSUER, Some(hint))
+            .await
+            .unwrap_err()
+            .contains("cannot be had")
+    );
     assert_eq!(
         web.asked(),
         [
@@ -87,10 +112,18 @@ async fn r256_r257_documents_are_looked_for_in_the_order_of_the_specifications()
             (place.endpoint.as_str(), place.named_by),
             ("https://id.example.com/tenant/token", NamedBy::Operator)
         );
-        assert_eq!(place.resource, SERVER, "without metadata its URL is its name");
+        assert_eq!(
+            place.resource, SERVER,
+            "without metadata its URL is its name"
+        );
     }
     let silent = Web::default().with(&web_urls(ISSUER)[0], Value::Null);
-    assert!(run(&silent, ISSUER, None).await.unwrap_err().contains("cannot be had"));
+    assert!(
+        run(&silent, ISSUER, None)
+            .await
+            .unwrap_err()
+            .contains("cannot be had")
+    );
 }
 
 fn web_urls(issuer: &str) -> Vec<String> {
@@ -108,13 +141,22 @@ async fn r258_metadata_of_another_issuer_is_not_used() {
         let mut document = metadata(ISSUER);
         document["issuer"] = json!(named);
         let web = Web::default().with(&web_urls(ISSUER)[0], document);
-        assert!(run(&web, ISSUER, None).await.unwrap_err().contains("of another issuer"), "{named}");
+        assert!(
+            run(&web, ISSUER, None)
+                .await
+                .unwrap_err()
+                .contains("of another issuer"),
+            "{named}"
+        );
     }
     // The right one further down is found nevertheless.
     let web = Web::default()
         .with(&web_urls(ISSUER)[0], metadata("https://evil.example.com"))
         .with(&web_urls(ISSUER)[1], metadata(ISSUER));
-    assert_eq!(run(&web, ISSUER, None).await.unwrap().endpoint, "https://id.example.com/tenant/token");
+    assert_eq!(
+        run(&web, ISSUER, None).await.unwrap().endpoint,
+        "https://id.example.com/tenant/token"
+    );
 }
 
 #[tokio::test]
@@ -123,14 +165,46 @@ async fn r254_r262_credentials_stay_with_their_issuer() {
     let under_path = "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp";
     for (servers, resource, expected) in [
         (json!([ISSUER]), SERVER, Ok(SERVER)),
-        (json!(["https://other.example.com", ISSUER]), SERVER, Ok(SERVER)),
-        (json!([]), "https://mcp.example.com/team", Ok("https://mcp.example.com/team")),
-        (json!([ISSUER]), "https://mcp.example.com", Ok("https://mcp.example.com")),
-        (json!(["https://other.example.com"]), SERVER, Err("another authorization server")),
-        (json!(["https://id.example.com/tenant/"]), SERVER, Err("another authorization server")),
-        (json!([ISSUER]), "https://mcp.example.com/tea", Err("another resource")),
-        (json!([ISSUER]), "https://bank.example.com/team/mcp", Err("another resource")),
-        (json!([ISSUER]), "http://mcp.example.com/team/mcp", Err("another resource")),
+        (
+            json!(["https://other.example.com", ISSUER]),
+            SERVER,
+            Ok(SERVER),
+        ),
+        (
+            json!([]),
+            "https://mcp.example.com/team",
+            Ok("https://mcp.example.com/team"),
+        ),
+        (
+            json!([ISSUER]),
+            "https://mcp.example.com",
+            Ok("https://mcp.example.com"),
+        ),
+        (
+            json!(["https://other.example.com"]),
+            SERVER,
+            Err("another authorization server"),
+        ),
+        (
+            json!(["https://id.example.com/tenant/"]),
+            SERVER,
+            Err("another authorization server"),
+        ),
+        (
+            json!([ISSUER]),
+            "https://mcp.example.com/tea",
+            Err("another resource"),
+        ),
+        (
+            json!([ISSUER]),
+            "https://bank.example.com/team/mcp",
+            Err("another resource"),
+        ),
+        (
+            json!([ISSUER]),
+            "http://mcp.example.com/team/mcp",
+            Err("another resource"),
+        ),
     ] {
         let web = Web::default()
             .with(under_path, prm(servers.clone(), resource))
@@ -141,7 +215,10 @@ async fn r254_r262_credentials_stay_with_their_issuer() {
             Err(part) => {
                 let text = found.unwrap_err();
                 assert!(text.contains(part), "{servers} {resource}: {text}");
-                assert!(!text.contains("example.com"), "what a stranger wrote is not repeated");
+                assert!(
+                    !text.contains("example.com"),
+                    "what a stranger wrote is not repeated"
+                );
                 assert_eq!(web.asked().len(), 1, "no authorization server hears of it");
             }
         }
@@ -155,24 +232,45 @@ async fn c18_c25_what_others_name_is_an_outsiders() {
     document["token_endpoint"] = json!("https://tokens.example.com/token");
     let web = Web::default().with(&web_urls(ISSUER)[0], document);
     let place = run(&web, ISSUER, Some(hint)).await.unwrap();
-    assert_eq!(place.named_by, NamedBy::Outsider, "the issuer's metadata names another host");
+    assert_eq!(
+        place.named_by,
+        NamedBy::Outsider,
+        "the issuer's metadata names another host"
+    );
     let asked = web.asked.lock().unwrap().clone();
     assert_eq!(asked[0], (hint.to_owned(), NamedBy::Outsider));
-    assert!(asked[1..].iter().all(|(_, by)| *by == NamedBy::Operator), "{asked:?}");
-    for hint in ["http://mcp.example.com/x", "https://mcp.example.com:444/x", "file:///etc/passwd", "no url"] {
+    assert!(
+        asked[1..].iter().all(|(_, by)| *by == NamedBy::Operator),
+        "{asked:?}"
+    );
+    for hint in [
+        "http://mcp.example.com/x",
+        "https://mcp.example.com:444/x",
+        "file:///etc/passwd",
+        "no url",
+    ] {
         let web = Web::default();
         run(&web, ISSUER, Some(hint)).await.unwrap_err();
-        assert_eq!(web.asked.lock().unwrap()[0], (hint.to_owned(), NamedBy::Outsider));
+        assert_eq!(
+            web.asked.lock().unwrap()[0],
+            (hint.to_owned(), NamedBy::Outsider)
+        );
     }
 }
 
 #[test]
 fn a_server_has_one_name() {
     for (url, name) in [
-        ("HTTPS://Mcp.Example.com:443/mcp", "https://mcp.example.com/mcp"),
+        (
+            "HTTPS://Mcp.Example.com:443/mcp",
+            "https://mcp.example.com/mcp",
+        ),
         ("https://mcp.example.com/", "https://mcp.example.com"),
         ("https://mcp.example.com/a/", "https://mcp.example.com/a/"),
-        ("http://127.0.0.1:3000/mcp?team=a", "http://127.0.0.1:3000/mcp?team=a"),
+        (
+            "http://127.0.0.1:3000/mcp?team=a",
+            "http://127.0.0.1:3000/mcp?team=a",
+        ),
     ] {
         assert_eq!(canonical(&Url::parse(url).unwrap()), name);
     }

@@ -50,19 +50,20 @@ fn said() -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
         "\u{e9}",
     ]);
     let whole = prop::collection::vec(pieces, 0..8);
-    let sound = (0..4_usize, 0..3_usize, prop::bool::ANY).prop_map(|(framing, fields, is_short)| {
-        let mut said = "HTTP/1.1 200 OK\r\n".to_owned() + &"x: y\r\n".repeat(fields);
-        said += [
-            "content-length: 6\r\n\r\nabcdef",
-            "transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n",
-            "\r\nabcdef",
-            "content-length: 0\r\n\r\n",
-        ][framing];
-        if is_short {
-            said.pop();
-        }
-        vec![said]
-    });
+    let sound =
+        (0..4_usize, 0..3_usize, prop::bool::ANY).prop_map(|(framing, fields, is_short)| {
+            let mut said = "HTTP/1.1 200 OK\r\n".to_owned() + &"x: y\r\n".repeat(fields);
+            said += [
+                "content-length: 6\r\n\r\nabcdef",
+                "transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n",
+                "\r\nabcdef",
+                "content-length: 0\r\n\r\n",
+            ][framing];
+            if is_short {
+                said.pop();
+            }
+            vec![said]
+        });
     let whole = whole.prop_map(|pieces| pieces.into_iter().map(str::to_owned).collect::<Vec<_>>());
     let text = prop_oneof![whole, sound].prop_map(|pieces| pieces.concat().into_bytes());
     (text, prop::collection::vec(0..120_usize, 0..4))
@@ -91,14 +92,23 @@ async fn speaker(listener: TcpListener, said: Vec<u8>, mut cuts: Vec<usize>) {
 /// What hyper reads of it.
 async fn by_hyper(to: std::net::SocketAddr) -> Option<(u16, Vec<(String, Vec<u8>)>, Vec<u8>)> {
     let stream = TcpStream::connect(to).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
     let driving = tokio::spawn(connection);
-    let request = http::Request::get("/").header("host", "x").body(Empty::<Bytes>::new()).unwrap();
+    let request = http::Request::get("/")
+        .header("host", "x")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
     let answer = sender.send_request(request).await;
     let seen = match answer {
         Ok(answer) => {
             let (head, body) = answer.into_parts();
-            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
+            let body = body
+                .collect()
+                .await
+                .ok()
+                .map(|body| body.to_bytes().to_vec());
             body.map(|body| (head.status.as_u16(), fields(&head.headers), body))
         }
         Err(_) => None,
@@ -110,7 +120,8 @@ async fn by_hyper(to: std::net::SocketAddr) -> Option<(u16, Vec<(String, Vec<u8>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever this reads as an answer, hyper reads as the same answer; what hyper reads and this refuses is listed.
+    /// Whatever this reads as an answer, hyper reads as the same answer; what hyper reads and this
+    /// refuses is listed.
     #[test]
     fn a_whole_answer_is_what_hyper_reads_however_it_is_cut((text, cuts) in said()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

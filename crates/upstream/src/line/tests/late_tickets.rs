@@ -7,25 +7,41 @@ use super::{POST, ask};
 use crate::names::{Addresses, SystemNames};
 use crate::streamable::{Roots, dial, tcp};
 
-/// A server over TLS that answers before the handshake is over for it, so that its session tickets come after its answer.
+/// A server over TLS that answers before the handshake is over for it, so that its session tickets
+/// come after its answer.
 #[tokio::test]
 async fn late_session_tickets_do_not_spoil_a_connection() {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let mut config = builder
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
     config.send_half_rtt_data = true;
     config.send_tls13_tickets = 4;
     let file = std::env::temp_dir().join(format!("weir-tickets-{}.pem", std::process::id()));
     std::fs::write(&file, cert.pem()).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let uri: Uri = format!("https://localhost:{}/mcp", listener.local_addr().unwrap().port()).parse().unwrap();
+    let uri: Uri = format!(
+        "https://localhost:{}/mcp",
+        listener.local_addr().unwrap().port()
+    )
+    .parse()
+    .unwrap();
     let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
     let tls = Roots::native().config(Some(&file)).unwrap();
     std::fs::remove_file(&file).unwrap();
-    let lines = Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, &Budgets::default());
+    let lines = Lines::new(
+        dial(tcp(resolver), tls, Duration::from_secs(5)),
+        uri.clone(),
+        false,
+        &Budgets::default(),
+    );
     let (sent, are_sent) = std::sync::mpsc::channel();
     let (accepted, counter) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = (accepted.clone(), counter.clone());
@@ -41,14 +57,21 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
         }
     });
     for round in 1..=3 {
-        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200, "{round}");
+        assert_eq!(
+            ask(&lines, &uri, &POST, b"{}").await.unwrap().0,
+            200,
+            "{round}"
+        );
         if round == 1 {
             // The tickets are there, and this thread's runtime has not polled since.
             are_sent.recv().unwrap();
         }
     }
     assert_eq!(
-        (accepted.load(Ordering::SeqCst), counter.load(Ordering::SeqCst)),
+        (
+            accepted.load(Ordering::SeqCst),
+            counter.load(Ordering::SeqCst)
+        ),
         (1, 3),
         "one connection, three requests"
     );
@@ -73,7 +96,9 @@ fn half_rtt(
     }
     let mut text = Vec::new();
     loop {
-        if !matches!(tls.read_tls(&mut stream), Ok(read) if read > 0) || tls.process_new_packets().is_err() {
+        if !matches!(tls.read_tls(&mut stream), Ok(read) if read > 0)
+            || tls.process_new_packets().is_err()
+        {
             return;
         }
         let mut more = [0; 4096];

@@ -29,7 +29,8 @@ impl Ticket {
         Poll::Ready(message)
     }
 
-    /// The answer: result or error object; `None` once the line is closed. Everything before it is skipped.
+    /// The answer: result or error object; `None` once the line is closed. Everything before it is
+    /// skipped.
     pub(crate) async fn answer(&mut self) -> Option<Result<Bytes, Bytes>> {
         loop {
             match std::future::poll_fn(|cx| self.poll_message(cx)).await? {
@@ -55,8 +56,8 @@ impl Ticket {
         self.cancels = false;
     }
 
-    /// The call is answered, and these questions that it heard are not, nor those that it did not hear yet: another call may
-    /// be the one that they are for.
+    /// The call is answered, and these questions that it heard are not, nor those that it did not
+    /// hear yet: another call may be the one that they are for.
     pub(crate) fn leave(&mut self, heard: Vec<Request>) {
         self.pipe.lock().requests.remove(&self.id);
         let left = heard.into_iter().chain(self.inbox.questions());

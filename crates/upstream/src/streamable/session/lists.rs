@@ -20,7 +20,9 @@ impl ListSession for Session {
 
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
         Box::pin(async move {
-            let asked = self.ask(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))]).await;
+            let asked = self
+                .ask(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))])
+                .await;
             asked.map(drop).map_err(|refusal| refusal.failure)
         })
     }
@@ -47,7 +49,11 @@ impl Watch for SessionWatch {
         &self.0.about
     }
 
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move { list(&self.0, kind, cursor).await })
     }
 
@@ -58,9 +64,19 @@ impl Watch for SessionWatch {
 }
 
 /// One page of a list, read in a session.
-pub(crate) async fn list(session: &Arc<Session>, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
+pub(crate) async fn list(
+    session: &Arc<Session>,
+    kind: ListKind,
+    cursor: Option<String>,
+) -> Result<ListPage, Failure> {
     let text = cursor.as_deref().map(lower::json);
     let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
     let outcome = session.ask(kind.method(), &members).await;
-    listing::page(&session.site, session.tongue, kind, outcome, (false, session.about.tasks))
+    listing::page(
+        &session.site,
+        session.tongue,
+        kind,
+        outcome,
+        (false, session.about.tasks),
+    )
 }

@@ -25,27 +25,48 @@ pub(in crate::streamable) struct ExportedSession {
     is_read: bool,
 }
 
-/// How soon the standing stream of an imported session is asked for again, at first and at most; the wait doubles.
+/// How soon the standing stream of an imported session is asked for again, at first and at most;
+/// the wait doubles.
 const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
 const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
 
 impl Session {
-    /// Describes the session for the process that takes this one's place. From now on that one ends it. `None` for one without an id,
-    /// which that process cannot name, and for one that is over.
+    /// Describes the session for the process that takes this one's place. From now on that one ends
+    /// it. `None` for one without an id, which that process cannot name, and for one that is over.
     pub(in crate::streamable) fn export(&self) -> Option<ExportedSession> {
-        let id = self.id.as_ref().filter(|_| !self.over().is_cancelled())?.to_str().ok()?.to_owned();
+        let id = self
+            .id
+            .as_ref()
+            .filter(|_| !self.over().is_cancelled())?
+            .to_str()
+            .ok()?
+            .to_owned();
         let initialized = hop::initialize_result(self.tongue.revision(), &self.about);
-        let level = self.level.try_lock().ok().and_then(|level| *level).map(|level| level.as_str().to_owned());
+        let level = self
+            .level
+            .try_lock()
+            .ok()
+            .and_then(|level| *level)
+            .map(|level| level.as_str().to_owned());
         let is_read = self.leave();
-        Some(ExportedSession { id, initialized: String::from_utf8(initialized.into()).ok()?, level, is_read })
+        Some(ExportedSession {
+            id,
+            initialized: String::from_utf8(initialized.into()).ok()?,
+            level,
+            is_read,
+        })
     }
 
-    /// Leaves the session to another process. The standing stream ends, unless a call here may still be asked on it. True if it was
-    /// read.
+    /// Leaves the session to another process. The standing stream ends, unless a call here may
+    /// still be asked on it. True if it was read.
     pub(in crate::streamable) fn leave(&self) -> bool {
         self.has_left.store(true, Ordering::Relaxed);
         let is_read = self.is_reading();
-        if self.standing.as_ref().is_none_or(|standing| standing.is_idle()) {
+        if self
+            .standing
+            .as_ref()
+            .is_none_or(|standing| standing.is_idle())
+        {
             self.stop_reading();
         }
         is_read
@@ -59,16 +80,19 @@ impl Session {
         exported: ExportedSession,
     ) -> Option<Self> {
         let id = HeaderValue::from_str(&exported.id).ok()?;
-        let mut session = Self::new(site, (http, behind), Some(id), &exported.initialized.into()).ok()?;
+        let mut session =
+            Self::new(site, (http, behind), Some(id), &exported.initialized.into()).ok()?;
         *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
         session.was_read = exported.is_read;
         Some(session)
     }
 
-    /// Reads the standing stream of an imported session. Where the process before read it, that one may still do so for a while, and
-    /// most servers give it to one reader alone.
+    /// Reads the standing stream of an imported session. Where the process before read it, that one
+    /// may still do so for a while, and most servers give it to one reader alone.
     pub(in crate::streamable) async fn stand_again(self: Arc<Self>, places: &StandingPlaces) {
-        let Some(standing) = self.standing_stream(places) else { return };
+        let Some(standing) = self.standing_stream(places) else {
+            return;
+        };
         self.read(standing.clone()).await;
         if !self.was_read || self.is_reading() {
             return;
@@ -78,7 +102,9 @@ impl Session {
             let mut wait = FIRST_STREAM_WAIT;
             while wait <= LAST_STREAM_WAIT {
                 tokio::time::sleep(wait).await;
-                let Some(session) = session.upgrade() else { return };
+                let Some(session) = session.upgrade() else {
+                    return;
+                };
                 session.read(standing.clone()).await;
                 if session.is_reading() {
                     return;
@@ -89,6 +115,9 @@ impl Session {
     }
 
     fn is_reading(&self) -> bool {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.reading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 }

@@ -34,7 +34,12 @@ pub(super) async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName,
 
 impl Side for Session {
     fn send(&self, message: Bytes) {
-        let Some(reservation) = self.site.budgets.messages.try_reserve_of(self.site.owner(), message.len()) else {
+        let Some(reservation) = self
+            .site
+            .budgets
+            .messages
+            .try_reserve_of(self.site.owner(), message.len())
+        else {
             if !self.outbox.over().is_cancelled() {
                 self.outbox.end();
                 self.overflowed();
@@ -67,7 +72,9 @@ impl Side for Session {
     }
 
     fn list_changed(&self, kinds: Kinds) -> bool {
-        let Some(lists) = self.lists.get() else { return false };
+        let Some(lists) = self.lists.get() else {
+            return false;
+        };
         lists.changed(kinds);
         true
     }

@@ -15,17 +15,34 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
     for builder in [Mockup::modern(), legacy] {
         let scene = Scene::new(builder.tool("echo", Behaviour::echo()), exchanging).await;
         // What lists and probes is weir itself.
-        let mut watch = scene.upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+        let mut watch = scene
+            .upstream
+            .clone()
+            .watch(CapabilityClass::BASE)
+            .await
+            .unwrap();
         watch.list(ListKind::Tools, None).await.unwrap();
         assert_eq!(scene.asked("grant_type"), ["client_credentials"]);
 
-        let (ada, bob) = (caller("ada", "CANARY-ada").await, caller("bob", "CANARY-bob").await);
+        let (ada, bob) = (
+            caller("ada", "CANARY-ada").await,
+            caller("bob", "CANARY-bob").await,
+        );
         for one in [&ada, &bob, &ada, &bob] {
             text(scene.ask_as(one).await).await;
         }
-        let shown = ["Bearer token-2", "Bearer token-3", "Bearer token-2", "Bearer token-3"];
+        let shown = [
+            "Bearer token-2",
+            "Bearer token-3",
+            "Bearer token-2",
+            "Bearer token-3",
+        ];
         assert_eq!(scene.shown("tools/call"), shown);
-        assert_eq!(scene.asked("subject_token"), ["", "CANARY-ada", "CANARY-bob"], "each once");
+        assert_eq!(
+            scene.asked("subject_token"),
+            ["", "CANARY-ada", "CANARY-bob"],
+            "each once"
+        );
         assert_eq!(scene.asked("grant_type")[1..], [EXCHANGE; 2]);
         let request = &scene.authority.requests()[1];
         for (name, value) in [
@@ -35,9 +52,18 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
             ("audience", "tools"),
             ("scope", "tools"),
         ] {
-            assert_eq!(request.form.get(name).map(String::as_str), Some(value), "{name}");
+            assert_eq!(
+                request.form.get(name).map(String::as_str),
+                Some(value),
+                "{name}"
+            );
         }
-        assert!(request.authorization.as_deref().is_some_and(|shown| shown.starts_with("Basic ")));
+        assert!(
+            request
+                .authorization
+                .as_deref()
+                .is_some_and(|shown| shown.starts_with("Basic "))
+        );
         // A narrower token of the same caller does not get what a wider one got.
         let narrow = caller("ada", "CANARY-narrow").await;
         text(scene.ask_as(&narrow).await).await;
@@ -46,7 +72,10 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
         drop(watch);
         scene.upstream.clone().retire(Duration::from_secs(5)).await;
         let ended = scene.shown("DELETE");
-        assert!(ended.iter().all(|shown| shown.starts_with("Bearer token-")), "{ended:?}");
+        assert!(
+            ended.iter().all(|shown| shown.starts_with("Bearer token-")),
+            "{ended:?}"
+        );
         assert_eq!(scene.mock.requests_with("CANARY").len(), 0);
     }
 }
@@ -64,17 +93,35 @@ async fn r270_who_shows_no_token_is_not_served_with_weirs_own() {
 #[tokio::test]
 async fn r251_a_caller_whose_token_is_not_exchanged_is_told_so_and_harms_nobody() {
     let scene = Scene::new(Mockup::modern().tool("echo", Behaviour::echo()), exchanging).await;
-    let (ada, bob) = (caller("ada", "CANARY-ada").await, caller("bob", "CANARY-bob").await);
+    let (ada, bob) = (
+        caller("ada", "CANARY-ada").await,
+        caller("bob", "CANARY-bob").await,
+    );
     text(scene.ask_as(&bob).await).await;
-    scene.authority.answer(400, &json!({ "error": "invalid_grant", "error_description": "CANARY" }));
+    scene.authority.answer(
+        400,
+        &json!({ "error": "invalid_grant", "error_description": "CANARY" }),
+    );
     for _ in 0..5 {
         let failed = failure(scene.ask_as(&ada).await).await;
         assert_eq!(failed.reason(), "unavailable");
-        assert!(failed.message().contains("does not exchange the caller's token"), "{failed}");
+        assert!(
+            failed
+                .message()
+                .contains("does not exchange the caller's token"),
+            "{failed}"
+        );
         assert!(!format!("{failed:?}").contains("CANARY"));
         text(scene.ask_as(&bob).await).await;
     }
-    assert_eq!(scene.asked("subject_token").iter().filter(|token| *token == "CANARY-ada").count(), 1);
+    assert_eq!(
+        scene
+            .asked("subject_token")
+            .iter()
+            .filter(|token| *token == "CANARY-ada")
+            .count(),
+        1
+    );
     assert!(!scene.upstream.health().down, "the server is well");
 }
 
@@ -83,8 +130,13 @@ async fn r251_a_callers_refused_token_is_exchanged_anew_once() {
     let scene = Scene::new(Mockup::modern().tool("echo", Behaviour::echo()), exchanging).await;
     let ada = caller("ada", "CANARY-ada").await;
     text(scene.ask_as(&ada).await).await;
-    scene.mock.accept_only(&["Bearer token-1", "Bearer token-3"]);
+    scene
+        .mock
+        .accept_only(&["Bearer token-1", "Bearer token-3"]);
     text(scene.ask_as(&ada).await).await;
-    assert_eq!(scene.shown("tools/call"), ["Bearer token-2", "Bearer token-2", "Bearer token-3"]);
+    assert_eq!(
+        scene.shown("tools/call"),
+        ["Bearer token-2", "Bearer token-2", "Bearer token-3"]
+    );
     assert_eq!(scene.mock.executions("echo"), 2);
 }

@@ -18,7 +18,10 @@ impl KeepsTokens for Sequence {
         if is_refused && left.len() > 1 {
             left.remove(0);
         }
-        let token = left[0].map(|token| KeptToken { header: HeaderValue::from_static(token), lifetime: None });
+        let token = left[0].map(|token| KeptToken {
+            header: HeaderValue::from_static(token),
+            lifetime: None,
+        });
         Box::pin(std::future::ready(token))
     }
 
@@ -29,21 +32,38 @@ impl KeepsTokens for Sequence {
 
 #[tokio::test]
 async fn a_keeper_is_asked_again_after_a_refusal_and_callers_get_its_advice() {
-    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
-    let keeper = Sequence(Mutex::new(vec![None, Some("Bearer first"), Some("Bearer second")]));
+    let mock = Mockup::modern()
+        .tool("echo", Behaviour::echo())
+        .start()
+        .await;
+    let keeper = Sequence(Mutex::new(vec![
+        None,
+        Some("Bearer first"),
+        Some("Bearer second"),
+    ]));
     let auth = OAuth::kept_by(TokenKeeper(Arc::new(keeper)));
     let scene = Scene::of(mock, auth, TokenServer::start().await);
     scene.good().await;
     scene.mock.accept_only(&["Bearer first"]);
     scene.good().await;
-    assert_eq!(scene.shown("tools/call"), ["nothing", "nothing", "Bearer first"]);
+    assert_eq!(
+        scene.shown("tools/call"),
+        ["nothing", "nothing", "Bearer first"]
+    );
     scene.mock.accept_only(&["Bearer second"]);
     scene.advance(60);
     scene.good().await;
     scene.mock.accept_only(&[]);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
-    assert!(failed.message().contains("HTTP 401") && failed.message().ends_with("log in anew"), "{failed}");
+    assert!(
+        failed.message().contains("HTTP 401") && failed.message().ends_with("log in anew"),
+        "{failed}"
+    );
     assert!(scene.authority.requests().is_empty());
-    assert_eq!(scene.mock.executions("echo"), 3, "what was refused did not run");
+    assert_eq!(
+        scene.mock.executions("echo"),
+        3,
+        "what was refused did not run"
+    );
 }

@@ -16,12 +16,14 @@ use weir_core::{ClientToken, Principal, Reply};
 use weir_testkit::{FakeClock, FakeRandom, Mockup, TokenServer};
 use weir_upstream::keeper::Keeper;
 use weir_upstream::{
-    Authority, ClientAuth, Exchange, Factory, HttpSettings, Identity, OAuth, Ports, SecretText, Settings, Transport,
+    Authority, ClientAuth, Exchange, Factory, HttpSettings, Identity, OAuth, Ports, SecretText,
+    Settings, Transport,
 };
 
 use crate::bench::*;
 
-/// A mock server, its authorization server, and weir's upstream between them, with a clock that stands still.
+/// A mock server, its authorization server, and weir's upstream between them, with a clock that
+/// stands still.
 pub(crate) struct Scene {
     pub(crate) mock: Mockup,
     pub(crate) authority: TokenServer,
@@ -44,12 +46,21 @@ pub(crate) fn client(authority: &TokenServer) -> OAuth {
 }
 
 pub(crate) fn exchanging(authority: &TokenServer) -> OAuth {
-    let exchange = Exchange { audience: Some("tools".to_owned()), subject_type: Exchange::ACCESS_TOKEN.to_owned() };
-    OAuth { exchange: Some(exchange), ..client(authority) }
+    let exchange = Exchange {
+        audience: Some("tools".to_owned()),
+        subject_type: Exchange::ACCESS_TOKEN.to_owned(),
+    };
+    OAuth {
+        exchange: Some(exchange),
+        ..client(authority)
+    }
 }
 
 impl Scene {
-    pub(crate) async fn new(mock: weir_testkit::mockup::Builder, auth: impl FnOnce(&TokenServer) -> OAuth) -> Self {
+    pub(crate) async fn new(
+        mock: weir_testkit::mockup::Builder,
+        auth: impl FnOnce(&TokenServer) -> OAuth,
+    ) -> Self {
         let (mock, authority) = (mock.start().await, TokenServer::start().await);
         Self::of(mock, auth(&authority), authority)
     }
@@ -60,15 +71,32 @@ impl Scene {
             clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(7)),
             bells: Arc::default(),
-            session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
+            session_lists: weir_core::catalog::SessionListTable::new(
+                Arc::default(),
+                &FakeRandom::new(8),
+            ),
             keeper: Keeper::none(),
             budgets: weir_core::Budgets::default(),
         };
         let url = mock.url().parse().unwrap();
-        let http = HttpSettings { url, headers: Vec::new(), auth: Some(Box::new(auth)), ca_file: None, h2c: false };
-        let settings = Settings { transport: Transport::Http(http), ..settings(&mock.url()) };
+        let http = HttpSettings {
+            url,
+            headers: Vec::new(),
+            auth: Some(Box::new(auth)),
+            ca_file: None,
+            h2c: false,
+        };
+        let settings = Settings {
+            transport: Transport::Http(http),
+            ..settings(&mock.url())
+        };
         let factory = Factory::new(ports, Identity::new("weir", "0.1.0"));
-        Self { mock, authority, clock, upstream: factory.build(settings).unwrap() }
+        Self {
+            mock,
+            authority,
+            clock,
+            upstream: factory.build(settings).unwrap(),
+        }
     }
 
     /// A call in nobody's name.
@@ -84,7 +112,11 @@ impl Scene {
     /// A call of somebody's.
     pub(crate) async fn ask_as(&self, (principal, token): &(Principal, ClientToken)) -> Reply {
         let outbound = outbound("echo", call("echo", json!({}))).await;
-        let outbound = Outbound { principal: principal.clone(), token: Some(token.clone()), ..outbound };
+        let outbound = Outbound {
+            principal: principal.clone(),
+            token: Some(token.clone()),
+            ..outbound
+        };
         self.upstream.clone().call(outbound).await
     }
 
@@ -95,13 +127,24 @@ impl Scene {
     /// What `Authorization` the requests of a method had.
     pub(crate) fn shown(&self, kind: &str) -> Vec<String> {
         let requests = self.mock.requests_of(kind);
-        requests.iter().map(|request| request.header("authorization").unwrap_or("nothing").to_owned()).collect()
+        requests
+            .iter()
+            .map(|request| {
+                request
+                    .header("authorization")
+                    .unwrap_or("nothing")
+                    .to_owned()
+            })
+            .collect()
     }
 
     /// One member of each token request's form.
     pub(crate) fn asked(&self, name: &str) -> Vec<String> {
         let requests = self.authority.requests();
-        requests.iter().map(|request| request.form.get(name).cloned().unwrap_or_default()).collect()
+        requests
+            .iter()
+            .map(|request| request.form.get(name).cloned().unwrap_or_default())
+            .collect()
     }
 }
 
@@ -111,8 +154,13 @@ pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) 
     subject.by_token = true;
     let endpoint = weir_core::EndpointId::new("/mcp");
     let none = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    let evidence = Evidence { bearer: Some(Secret::new(token)), ..none };
-    let known = weir_core::authenticate(&Says(Sender::Subject(Arc::new(subject))), &evidence, ()).await.unwrap();
+    let evidence = Evidence {
+        bearer: Some(Secret::new(token)),
+        ..none
+    };
+    let known = weir_core::authenticate(&Says(Sender::Subject(Arc::new(subject))), &evidence, ())
+        .await
+        .unwrap();
     let known = known.keeping(&evidence);
     (known.principal().clone(), known.token().unwrap().clone())
 }
@@ -124,26 +172,64 @@ pub(crate) fn resource(mock: &Mockup, servers: &[&str]) -> Value {
 
 #[tokio::test]
 async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server() {
-    let eras = [Mockup::modern(), Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY)];
+    let eras = [
+        Mockup::modern(),
+        Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY),
+    ];
     for builder in eras {
-        let scene = Scene::new(builder.tool("echo", weir_testkit::Behaviour::echo()), client).await;
+        let scene = Scene::new(
+            builder.tool("echo", weir_testkit::Behaviour::echo()),
+            client,
+        )
+        .await;
         scene.mock.accept_only(&["Bearer token-1"]);
-        let mut watch = scene.upstream.clone().watch(weir_core::CapabilityClass::BASE).await.unwrap();
-        assert_eq!(watch.list(weir_core::upstream::ListKind::Tools, None).await.unwrap().items.len(), 1);
+        let mut watch = scene
+            .upstream
+            .clone()
+            .watch(weir_core::CapabilityClass::BASE)
+            .await
+            .unwrap();
+        assert_eq!(
+            watch
+                .list(weir_core::upstream::ListKind::Tools, None)
+                .await
+                .unwrap()
+                .items
+                .len(),
+            1
+        );
         scene.good().await;
         scene.good().await;
         drop(watch);
         scene.upstream.clone().retire(Duration::from_secs(5)).await;
 
-        let [request] = &scene.authority.requests()[..] else { panic!("one token serves all") };
-        // base64("weir%3A1:CANARY-secret+%25%26%2B"): both parts are encoded before they are joined.
+        let [request] = &scene.authority.requests()[..] else {
+            panic!("one token serves all")
+        };
+        // base64("weir%3A1:CANARY-secret+%25%26%2B"): both parts are encoded before they are
+        // joined.
         let expected = "Basic d2VpciUzQTE6Q0FOQVJZLXNlY3JldCslMjUlMjYlMkI=";
         assert_eq!(request.authorization.as_deref(), Some(expected));
-        let form = [("grant_type", "client_credentials"), ("resource", &scene.mock.url()), ("scope", "tools")];
-        assert_eq!(request.form, form.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-        let bare: Vec<_> =
-            scene.mock.requests().into_iter().filter(|request| request.header("authorization").is_none()).collect();
-        let looked: Vec<_> = bare.iter().map(|request| (request.verb.as_str(), request.path.as_str())).collect();
+        let form = [
+            ("grant_type", "client_credentials"),
+            ("resource", &scene.mock.url()),
+            ("scope", "tools"),
+        ];
+        assert_eq!(
+            request.form,
+            form.map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into()
+        );
+        let bare: Vec<_> = scene
+            .mock
+            .requests()
+            .into_iter()
+            .filter(|request| request.header("authorization").is_none())
+            .collect();
+        let looked: Vec<_> = bare
+            .iter()
+            .map(|request| (request.verb.as_str(), request.path.as_str()))
+            .collect();
         assert_eq!(
             looked,
             [
@@ -159,12 +245,23 @@ async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server(
 
 #[tokio::test]
 async fn r256_the_servers_challenge_says_where_its_metadata_is() {
-    let mock = Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()).start().await;
+    let mock = Mockup::modern()
+        .tool("echo", weir_testkit::Behaviour::echo())
+        .start()
+        .await;
     let authority = TokenServer::start().await;
     let own = mock.url().replace("/mcp", "");
-    mock.challenge(format!(r#"Basic realm="x", Bearer resource_metadata="{own}/elsewhere""#).as_bytes());
-    mock.document("/elsewhere", &json!({ "resource": own, "authorization_servers": [authority.issuer()] }));
-    mock.document("/.well-known/oauth-protected-resource/mcp", &json!({ "resource": "https://wrong.example.com" }));
+    mock.challenge(
+        format!(r#"Basic realm="x", Bearer resource_metadata="{own}/elsewhere""#).as_bytes(),
+    );
+    mock.document(
+        "/elsewhere",
+        &json!({ "resource": own, "authorization_servers": [authority.issuer()] }),
+    );
+    mock.document(
+        "/.well-known/oauth-protected-resource/mcp",
+        &json!({ "resource": "https://wrong.example.com" }),
+    );
     mock.accept_only(&["Bearer token-1"]);
     let auth = client(&authority);
     let scene = Scene::of(mock, auth, authority);
@@ -181,7 +278,11 @@ async fn a_named_token_endpoint_is_used_without_a_look_around() {
         scopes: Vec::new(),
         ..client(authority)
     };
-    let scene = Scene::new(Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()), named).await;
+    let scene = Scene::new(
+        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+        named,
+    )
+    .await;
     scene.good().await;
     let request = &scene.authority.requests()[0];
     assert_eq!(request.authorization, None);
@@ -191,21 +292,40 @@ async fn a_named_token_endpoint_is_used_without_a_look_around() {
         ("client_id", "weir:1"),
         ("client_secret", "CANARY-secret %&+"),
     ];
-    assert_eq!(request.form, form.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-    assert!(scene.mock.requests().iter().all(|request| request.header("authorization") == Some("Bearer token-1")));
+    assert_eq!(
+        request.form,
+        form.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    );
+    assert!(
+        scene
+            .mock
+            .requests()
+            .iter()
+            .all(|request| request.header("authorization") == Some("Bearer token-1"))
+    );
 }
 
 #[tokio::test]
 async fn the_client_shows_itself_as_the_authority_wants() {
     for (methods, expected) in [
-        (json!(["client_secret_post", "client_secret_basic"]), Ok(true)),
+        (
+            json!(["client_secret_post", "client_secret_basic"]),
+            Ok(true),
+        ),
         (json!(["private_key_jwt", "client_secret_post"]), Ok(false)),
         (json!(["private_key_jwt"]), Err("takes no client secrets")),
     ] {
-        let scene = Scene::new(Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()), client).await;
+        let scene = Scene::new(
+            Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+            client,
+        )
+        .await;
         let mut metadata = scene.authority.metadata();
         metadata["token_endpoint_auth_methods_supported"] = methods;
-        scene.authority.document("/.well-known/oauth-authorization-server", &metadata);
+        scene
+            .authority
+            .document("/.well-known/oauth-authorization-server", &metadata);
         match expected {
             Ok(basic) => {
                 scene.good().await;
@@ -222,19 +342,30 @@ async fn the_client_shows_itself_as_the_authority_wants() {
 
 #[tokio::test]
 async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
-    let scene = Scene::new(Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()), client).await;
+    let scene = Scene::new(
+        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+        client,
+    )
+    .await;
     let thief = TokenServer::start().await;
-    scene.authority.document("/.well-known/oauth-authorization-server", &thief.metadata());
+    scene
+        .authority
+        .document("/.well-known/oauth-authorization-server", &thief.metadata());
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
     assert!(failed.message().contains("of another issuer"), "{failed}");
     // Its own name with a foreign token endpoint: an outsider's URL, and not a public one.
     let stolen = json!({ "issuer": scene.authority.issuer(), "token_endpoint": thief.endpoint() });
-    scene.authority.document("/.well-known/oauth-authorization-server", &stolen);
+    scene
+        .authority
+        .document("/.well-known/oauth-authorization-server", &stolen);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
-    assert_eq!((thief.requests().len(), scene.authority.requests().len()), (0, 0));
+    assert_eq!(
+        (thief.requests().len(), scene.authority.requests().len()),
+        (0, 0)
+    );
     assert_eq!(scene.mock.executions("echo"), 0);
 }
 

@@ -18,15 +18,25 @@ async fn r251_a_refused_token_is_replaced_once_and_the_call_sent_again() {
         scene.good().await;
         scene.mock.accept_only(&["Bearer token-2"]);
         scene.good().await;
-        assert_eq!(scene.shown("tools/call"), ["Bearer token-1", "Bearer token-1", "Bearer token-2"]);
-        assert_eq!(scene.mock.executions("echo"), 2, "what was refused did not run");
+        assert_eq!(
+            scene.shown("tools/call"),
+            ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
+        );
+        assert_eq!(
+            scene.mock.executions("echo"),
+            2,
+            "what was refused did not run"
+        );
 
         scene.mock.accept_only(&[]);
         scene.advance(60);
         for _ in 0..10 {
             let failed = failure(scene.ask().await).await;
             assert_eq!(failed.reason(), "unavailable", "{failed}");
-            assert!(failed.message().contains("refuses weir's credentials"), "{failed}");
+            assert!(
+                failed.message().contains("refuses weir's credentials"),
+                "{failed}"
+            );
             assert_eq!(failed.upstream().unwrap().as_str(), "mock");
         }
         assert_eq!(
@@ -54,8 +64,15 @@ async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
     let giant = format!("Bearer realm=\"CANARY{}\"", "x".repeat(1 << 20));
     let challenges: [Vec<u8>; 8] = [
         format!("Bearer resource_metadata=\"{}\"", canary.url()).into(),
-        format!("Bearer resource_metadata=\"https://localhost:{}/x\", error=\"invalid_token\"", at.port()).into(),
-        format!("Bearer resource_metadata=\"https://user:pw@{at}/\", authorization_uri=\"http://{at}/\"").into(),
+        format!(
+            "Bearer resource_metadata=\"https://localhost:{}/x\", error=\"invalid_token\"",
+            at.port()
+        )
+        .into(),
+        format!(
+            "Bearer resource_metadata=\"https://user:pw@{at}/\", authorization_uri=\"http://{at}/\""
+        )
+        .into(),
         b"Bearer resource_metadata=\"javascript:alert('CANARY')\"".to_vec(),
         b"Bearer resource_metadata=\"file:///etc/passwd\", scope=\"CANARY\"".to_vec(),
         b"Bearer realm=\"\xff\x80 CANARY\x09\", error_description=\"\xc2\x9b31mCANARY\"".to_vec(),
@@ -71,8 +88,18 @@ async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
         let key = SecretHeader::new("Bearer CONFIGURED".parse().unwrap());
         let url = scene.mock.url().parse().unwrap();
         let headers = vec![(http::header::AUTHORIZATION, key)];
-        let http = HttpSettings { url, headers, auth: None, ca_file: None, h2c: false };
-        hostile(&build(Settings { transport: Transport::Http(http), ..settings(&scene.mock.url()) })).await;
+        let http = HttpSettings {
+            url,
+            headers,
+            auth: None,
+            ca_file: None,
+            h2c: false,
+        };
+        hostile(&build(Settings {
+            transport: Transport::Http(http),
+            ..settings(&scene.mock.url())
+        }))
+        .await;
     }
     assert_eq!(canary.connections(), 0);
 }
@@ -80,55 +107,97 @@ async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
 async fn hostile(upstream: &Arc<dyn Upstream>) {
     let failed = failure(ask(upstream, "echo", json!({})).await).await;
     // A head that is too large to be read says nothing, not even that it is a refusal.
-    assert!(["unavailable", "result_unknown"].contains(&failed.reason()), "{failed:?}");
+    assert!(
+        ["unavailable", "result_unknown"].contains(&failed.reason()),
+        "{failed:?}"
+    );
     let told = format!("{failed:?} {:?}", upstream.health());
-    for bad in ["CANARY", "javascript", "passwd", "CONFIGURED", "\u{9b}", "token-1"] {
+    for bad in [
+        "CANARY",
+        "javascript",
+        "passwd",
+        "CONFIGURED",
+        "\u{9b}",
+        "token-1",
+    ] {
         assert!(!told.contains(bad), "{bad}: {told}");
     }
 }
 
 #[tokio::test]
-async fn r254_r262_a_server_that_moves_to_another_authority_gets_no_more_tokens_and_no_credentials_go_there() {
+async fn r254_r262_a_server_that_moves_to_another_authority_gets_no_more_tokens_and_no_credentials_go_there()
+ {
     let scene = Scene::new(echo(), client).await;
     let thief = TokenServer::start().await;
     let well_known = "/.well-known/oauth-protected-resource/mcp";
-    scene.mock.document(well_known, &resource(&scene.mock, &[&scene.authority.issuer()]));
+    scene.mock.document(
+        well_known,
+        &resource(&scene.mock, &[&scene.authority.issuer()]),
+    );
     scene.good().await;
-    scene.mock.document(well_known, &resource(&scene.mock, &[&thief.issuer()]));
+    scene
+        .mock
+        .document(well_known, &resource(&scene.mock, &[&thief.issuer()]));
     scene.mock.accept_only(&[]);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
-    assert!(failed.message().contains("belongs to another authorization server"), "{failed}");
-    assert!(!failed.message().contains(&thief.issuer()), "what it says is not repeated");
-    assert_eq!((scene.authority.requests().len(), thief.requests().len()), (1, 0));
+    assert!(
+        failed
+            .message()
+            .contains("belongs to another authorization server"),
+        "{failed}"
+    );
+    assert!(
+        !failed.message().contains(&thief.issuer()),
+        "what it says is not repeated"
+    );
+    assert_eq!(
+        (scene.authority.requests().len(), thief.requests().len()),
+        (1, 0)
+    );
     assert_eq!(scene.mock.executions("echo"), 1);
 }
 
 #[tokio::test]
-async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_each_is_tried_once() {
+async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_each_is_tried_once()
+ {
     let wants = |scopes: &str| {
         let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
         Behaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)
     };
-    let stepping =
-        |authority: &TokenServer| OAuth { step_up: vec!["write".to_owned(), "delete".to_owned()], ..client(authority) };
+    let stepping = |authority: &TokenServer| OAuth {
+        step_up: vec!["write".to_owned(), "delete".to_owned()],
+        ..client(authority)
+    };
     let scene = Scene::new(echo(), stepping).await;
     scene.good().await;
     scene.mock.on("tools/call", 1, wants("tools write admin"));
     scene.good().await;
-    assert_eq!(scene.asked("scope"), ["tools", "tools write"], "the union, without what no operator listed");
+    assert_eq!(
+        scene.asked("scope"),
+        ["tools", "tools write"],
+        "the union, without what no operator listed"
+    );
     // It has that already: asking again would be for nothing.
     scene.mock.on("tools/call", 1, wants("write"));
     let failed = failure(scene.ask().await).await;
-    assert!(failed.message().contains("refuses weir's credentials"), "{failed}");
+    assert!(
+        failed.message().contains("refuses weir's credentials"),
+        "{failed}"
+    );
     // What the authority does not give is not asked for again, and the token of before is kept.
     scene.mock.on("tools/call", 2, wants("delete"));
-    scene.authority.answer(400, &json!({ "error": "invalid_scope" }));
+    scene
+        .authority
+        .answer(400, &json!({ "error": "invalid_scope" }));
     for _ in 0..2 {
         assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
     }
-    assert_eq!(scene.asked("scope"), ["tools", "tools write", "tools write delete"]);
+    assert_eq!(
+        scene.asked("scope"),
+        ["tools", "tools write", "tools write delete"]
+    );
     scene.good().await;
     assert_eq!(scene.shown("tools/call").last().unwrap(), "Bearer token-2");
     assert_eq!(scene.authority.requests().len(), 3);

@@ -41,16 +41,29 @@ async fn a_token_is_renewed_early_while_the_old_one_serves() {
     scene.good().await;
     scene.advance(740);
     scene.good().await;
-    assert_eq!(scene.authority.requests().len(), 1, "not before three quarters of its life");
+    assert_eq!(
+        scene.authority.requests().len(),
+        1,
+        "not before three quarters of its life"
+    );
     scene.authority.hold(true);
     scene.advance(120);
     for _ in 0..5 {
         scene.good().await;
     }
     scene.authority.until(2).await;
-    assert_eq!(scene.shown("tools/call"), ["Bearer token-1"; 7], "nobody waits for the next one");
+    assert_eq!(
+        scene.shown("tools/call"),
+        ["Bearer token-1"; 7],
+        "nobody waits for the next one"
+    );
     scene.authority.hold(false);
-    scene.mock.until("the next token comes", |_| scene.authority.requests().len() == 2).await;
+    scene
+        .mock
+        .until("the next token comes", |_| {
+            scene.authority.requests().len() == 2
+        })
+        .await;
     until_shown(&scene, "Bearer token-2").await;
     assert_eq!(scene.authority.requests().len(), 2, "asked for once");
 }
@@ -59,7 +72,11 @@ async fn a_token_is_renewed_early_while_the_old_one_serves() {
 async fn until_shown(scene: &Scene, token: &str) {
     for _ in 0..10_000 {
         scene.good().await;
-        if scene.shown("tools/call").last().is_some_and(|shown| shown == token) {
+        if scene
+            .shown("tools/call")
+            .last()
+            .is_some_and(|shown| shown == token)
+        {
             return;
         }
         tokio::task::yield_now().await;
@@ -73,20 +90,32 @@ async fn an_ended_token_is_not_used_and_an_authority_that_is_down_is_not_stormed
     scene.authority.lifetime(json!(1000));
     scene.good().await;
     for _ in 0..50 {
-        scene.authority.answer(503, &json!({ "error_description": "CANARY" }));
+        scene
+            .authority
+            .answer(503, &json!({ "error_description": "CANARY" }));
     }
     scene.advance(860);
     scene.good().await;
-    assert_eq!(scene.shown("tools/call"), ["Bearer token-1"; 2], "the old one serves to its end");
+    assert_eq!(
+        scene.shown("tools/call"),
+        ["Bearer token-1"; 2],
+        "the old one serves to its end"
+    );
     scene.advance(120);
     let before = scene.authority.requests().len();
     for _ in 0..10 {
         let failed = failure(scene.ask().await).await;
         assert_eq!(failed.reason(), "unavailable");
         assert_eq!(failed.upstream().unwrap().as_str(), "mock");
-        assert!(failed.message().contains("no tokens now (HTTP 503)"), "{failed}");
+        assert!(
+            failed.message().contains("no tokens now (HTTP 503)"),
+            "{failed}"
+        );
         assert!(failed.wait().is_some() || scene.authority.requests().len() <= before + 1);
     }
-    assert!(scene.authority.requests().len() <= before + 1, "the next try waits");
+    assert!(
+        scene.authority.requests().len() <= before + 1,
+        "the next try waits"
+    );
     assert_eq!(scene.mock.executions("echo"), 2);
 }

@@ -5,13 +5,17 @@ use serde_json::{Value as Tree, json};
 use super::*;
 use crate::testing;
 
-const LEFT_OUT: LeftOut = LeftOut { value: "too large", perhaps: "too far" };
+const LEFT_OUT: LeftOut = LeftOut {
+    value: "too large",
+    perhaps: "too far",
+};
 
 fn edit(carried: Carried) -> StructuredAsText {
     StructuredAsText::new(carried, LEFT_OUT)
 }
 
-/// Through in chunks of this size, where at most so much may be held: the result, and the most that was held.
+/// Through in chunks of this size, where at most so much may be held: the result, and the most that
+/// was held.
 fn within(carried: Carried, text: &str, size: usize, most: usize) -> (String, usize) {
     let (mut out, mut edit, mut peak) = (BytesMut::new(), edit(carried), 0);
     for chunk in text.as_bytes().chunks(size) {
@@ -22,7 +26,8 @@ fn within(carried: Carried, text: &str, size: usize, most: usize) -> (String, us
             left -= if fits { bytes } else { 0 };
             fits
         };
-        edit.feed(&Bytes::copy_from_slice(chunk), &mut room, &mut out).unwrap();
+        edit.feed(&Bytes::copy_from_slice(chunk), &mut room, &mut out)
+            .unwrap();
         peak = peak.max(edit.held());
     }
     assert_eq!(edit.held(), 0, "{text}");
@@ -37,7 +42,11 @@ fn chunked(carried: Carried, text: &str, size: usize) -> String {
 #[track_caller]
 fn becomes(carried: Carried, from: &str, to: &str) {
     for size in [usize::MAX, 1, 2, 3, 7, 16] {
-        assert_eq!(chunked(carried, from, size), to, "{carried:?}, in pieces of {size}");
+        assert_eq!(
+            chunked(carried, from, size),
+            to,
+            "{carried:?}, in pieces of {size}"
+        );
     }
 }
 
@@ -55,28 +64,49 @@ fn r129_what_cannot_be_carried_becomes_a_text_in_either_order() {
             r#"{"structuredContent":[1,2],"x":0,"content":[{"type":"text","text":"two"}],"isError":false}"#,
             r#"{"structuredContent":[1,2],"x":0,"content":[{"type":"text","text":"two"},{"type":"text","text":"[1,2]"}],"isError":false}"#,
         );
-        for (value, text) in [("0.5", "0.5"), ("null", "null"), ("true", "true"), (r#""a""#, r#"\"a\""#)] {
+        for (value, text) in [
+            ("0.5", "0.5"),
+            ("null", "null"),
+            ("true", "true"),
+            (r#""a""#, r#"\"a\""#),
+        ] {
             becomes(
                 carried,
                 &format!(r#"{{"content":[],"structuredContent":{value}}}"#),
-                &format!(r#"{{"content":[{{"type":"text","text":"{text}"}}],"structuredContent":{value}}}"#),
+                &format!(
+                    r#"{{"content":[{{"type":"text","text":"{text}"}}],"structuredContent":{value}}}"#
+                ),
             );
             becomes(
                 carried,
                 &format!(r#"{{"structuredContent":{value},"content":[]}}"#),
-                &format!(r#"{{"structuredContent":{value},"content":[{{"type":"text","text":"{text}"}}]}}"#),
+                &format!(
+                    r#"{{"structuredContent":{value},"content":[{{"type":"text","text":"{text}"}}]}}"#
+                ),
             );
             becomes(
                 carried,
                 &format!(r#"{{"structuredContent":{value}}}"#),
-                &format!(r#"{{"structuredContent":{value},"content":[{{"type":"text","text":"{text}"}}]}}"#),
+                &format!(
+                    r#"{{"structuredContent":{value},"content":[{{"type":"text","text":"{text}"}}]}}"#
+                ),
             );
         }
     }
-    let (first, last) =
-        (r#"{"structuredContent":{"a":1},"content":[]}"#, r#"{"content":[],"structuredContent":{"a":1}}"#);
-    becomes(Nothing, first, r#"{"structuredContent":{"a":1},"content":[{"type":"text","text":"{\"a\":1}"}]}"#);
-    becomes(Nothing, last, r#"{"content":[{"type":"text","text":"{\"a\":1}"}],"structuredContent":{"a":1}}"#);
+    let (first, last) = (
+        r#"{"structuredContent":{"a":1},"content":[]}"#,
+        r#"{"content":[],"structuredContent":{"a":1}}"#,
+    );
+    becomes(
+        Nothing,
+        first,
+        r#"{"structuredContent":{"a":1},"content":[{"type":"text","text":"{\"a\":1}"}]}"#,
+    );
+    becomes(
+        Nothing,
+        last,
+        r#"{"content":[{"type":"text","text":"{\"a\":1}"}],"structuredContent":{"a":1}}"#,
+    );
     for carriable in [first, last] {
         becomes(Objects, carriable, carriable);
     }
@@ -86,12 +116,22 @@ fn r129_what_cannot_be_carried_becomes_a_text_in_either_order() {
 fn a_text_that_is_the_value_is_enough_whatever_its_spelling() {
     let value = r#"{"b":[1,{"c":null}],"a":"é"}"#;
     for text in [value, r#" { "a" : "\u00e9", "b" : [1.0, {"c":null}] } "#] {
-        let block = json!({ "text": text, "annotations": { "text": "x", "type": "y" }, "type": "text" });
-        for block in
-            [block.to_string(), format!(r#"{{"ty\u0070e":"tex\u0074","text":{}}}"#, testing::spell(text, true))]
-        {
-            for (before, after) in [("", ""), (r#"{"type":"text","text":"Hello"},"#, r#",{"type":"text","text":"{}"}"#)]
-            {
+        let block =
+            json!({ "text": text, "annotations": { "text": "x", "type": "y" }, "type": "text" });
+        for block in [
+            block.to_string(),
+            format!(
+                r#"{{"ty\u0070e":"tex\u0074","text":{}}}"#,
+                testing::spell(text, true)
+            ),
+        ] {
+            for (before, after) in [
+                ("", ""),
+                (
+                    r#"{"type":"text","text":"Hello"},"#,
+                    r#",{"type":"text","text":"{}"}"#,
+                ),
+            ] {
                 let content = format!(r#""content":[{before}{block}{after}]"#);
                 for said in [
                     format!(r#"{{{content},"structuredContent":{value}}}"#),
@@ -120,9 +160,14 @@ fn a_text_that_is_the_value_is_enough_whatever_its_spelling() {
             format!(r#"{{"structuredContent":[1],"content":[{block}]}}"#),
         ] {
             for size in [usize::MAX, 1, 5] {
-                let edited: Tree = serde_json::from_str(&chunked(Carried::Objects, &text, size)).unwrap();
+                let edited: Tree =
+                    serde_json::from_str(&chunked(Carried::Objects, &text, size)).unwrap();
                 let added = json!({ "type": "text", "text": "[1]" });
-                let expected = if is_said { json!([block]) } else { json!([block, added]) };
+                let expected = if is_said {
+                    json!([block])
+                } else {
+                    json!([block, added])
+                };
                 assert_eq!(edited["content"], expected, "{text}");
             }
         }
@@ -177,13 +222,21 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
             format!(r#"{{"content":[{small},{far}],"a":{long},"structuredContent":[1],"b":2}}"#),
         ),
         (
-            format!(r#"{{"content":[],"{}":1,"structuredContent":[1]}}"#, "k".repeat(2000)),
-            format!(r#"{{"content":[{far}],"{}":1,"structuredContent":[1]}}"#, "k".repeat(2000)),
+            format!(
+                r#"{{"content":[],"{}":1,"structuredContent":[1]}}"#,
+                "k".repeat(2000)
+            ),
+            format!(
+                r#"{{"content":[{far}],"{}":1,"structuredContent":[1]}}"#,
+                "k".repeat(2000)
+            ),
         ),
         // Large texts pass unheld.
         (
             format!(r#"{{"content":[{same},{same}],"structuredContent":[1]}}"#),
-            format!(r#"{{"content":[{same},{same},{{"type":"text","text":"[1]"}}],"structuredContent":[1]}}"#),
+            format!(
+                r#"{{"content":[{same},{same},{{"type":"text","text":"[1]"}}],"structuredContent":[1]}}"#
+            ),
         ),
     ] {
         for size in [100, 999, 7] {
@@ -194,7 +247,8 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
         assert!(serde_json::from_str::<Tree>(&to).is_ok(), "{to}");
     }
     // An object that can be carried ends the wait where it begins.
-    let object = format!(r#"{{"content":[{small}],"structuredContent":{{"a":{long}}},"z":{long}}}"#);
+    let object =
+        format!(r#"{{"content":[{small}],"structuredContent":{{"a":{long}}},"z":{long}}}"#);
     let (out, peak) = within(Carried::Objects, &object, 50, 200);
     assert_eq!(out, object);
     assert!(peak < 100, "{peak}");
@@ -205,8 +259,15 @@ fn block() -> impl Strategy<Value = String> {
     let text = prop_oneof![2 => testing::value(), 1 => any::<String>()];
     let kind = prop::sample::select(vec!["text", "text", "image"]);
     (text, kind, any::<bool>(), any::<bool>()).prop_map(|(text, kind, escaped, type_first)| {
-        let (kind, text) = (format!(r#""type":"{kind}""#), format!(r#""text" : {}"#, testing::spell(&text, escaped)));
-        if type_first { format!("{{{kind} , {text}}}") } else { format!("{{ {text},{kind}}}") }
+        let (kind, text) = (
+            format!(r#""type":"{kind}""#),
+            format!(r#""text" : {}"#, testing::spell(&text, escaped)),
+        );
+        if type_first {
+            format!("{{{kind} , {text}}}")
+        } else {
+            format!("{{ {text},{kind}}}")
+        }
     })
 }
 

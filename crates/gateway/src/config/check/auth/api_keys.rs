@@ -15,13 +15,17 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<ApiKey> {
         let path = Path::at("auth.api_keys").key(n);
         match one(raw) {
             Ok(key) if keys.iter().any(|other| other.id == key.id) => {
-                report.add(Problem::error(path.key("id"), format!("two keys have the id {}", key.id)));
+                report.add(Problem::error(
+                    path.key("id"),
+                    format!("two keys have the id {}", key.id),
+                ));
             }
             Ok(key) => keys.push(key),
             Err((part, message)) => {
                 if !report.blames(&path) {
                     report.add(
-                        Problem::error(path.key(part), message).hint("`weir apikey NAME` prints a key and its entry"),
+                        Problem::error(path.key(part), message)
+                            .hint("`weir apikey NAME` prints a key and its entry"),
                     );
                 }
             }
@@ -32,19 +36,27 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<ApiKey> {
 
 fn one(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
     let id = raw.id.as_deref().ok_or(("id", "is missing"))?;
-    if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+    if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    {
         return Err(("id", "must have 1 to 32 letters, digits and `-`"));
     }
-    let subject = raw.subject.as_deref().filter(|subject| !subject.is_empty()).ok_or(("subject", "is missing"))?;
+    let subject = raw
+        .subject
+        .as_deref()
+        .filter(|subject| !subject.is_empty())
+        .ok_or(("subject", "is missing"))?;
     let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest = digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
+    let digest =
+        digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
     if is_patterned(digest) {
         return Err(("sha256", "is a placeholder, not the digest of a key"));
     }
-    let expires = raw
-        .expires
-        .as_deref()
-        .map(|text| moment(text).ok_or(("expires", "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z")));
+    let expires = raw.expires.as_deref().map(|text| {
+        moment(text).ok_or((
+            "expires",
+            "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z",
+        ))
+    });
     Ok(ApiKey {
         id: id.to_owned(),
         digest,
@@ -63,27 +75,58 @@ pub(in super::super) fn is_patterned(mut digest: [u8; 32]) -> bool {
 
 pub(in super::super) fn digest_of(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
-    let bytes = HEXLOWER_PERMISSIVE.decode(text).ok().filter(|bytes| bytes.len() == 32);
-    let bytes = bytes.or_else(|| BASE64.decode(text).ok()).or_else(|| BASE64URL_NOPAD.decode(text).ok());
+    let bytes = HEXLOWER_PERMISSIVE
+        .decode(text)
+        .ok()
+        .filter(|bytes| bytes.len() == 32);
+    let bytes = bytes
+        .or_else(|| BASE64.decode(text).ok())
+        .or_else(|| BASE64URL_NOPAD.decode(text).ok());
     bytes?.try_into().ok()
 }
 
 /// The begin of a day, or a moment, in UTC (RFC 3339 with `Z`).
 pub(in super::super) fn moment(text: &str) -> Option<SystemTime> {
-    let (date, time) = text.split_once('T').map_or((text, "00:00:00"), |(date, time)| (date, time));
-    let time = if text.contains('T') { time.strip_suffix('Z')? } else { time };
+    let (date, time) = text
+        .split_once('T')
+        .map_or((text, "00:00:00"), |(date, time)| (date, time));
+    let time = if text.contains('T') {
+        time.strip_suffix('Z')?
+    } else {
+        time
+    };
     let number = |text: &str, digits: usize| {
-        (text.len() == digits && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse::<u64>().ok()).flatten()
+        (text.len() == digits && text.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| text.parse::<u64>().ok())
+            .flatten()
     };
     let three = |text: &str, mark, digits: [usize; 3]| {
-        let mut parts = text.split(mark).zip(digits).map(|(part, digits)| number(part, digits));
-        let (Some(a), Some(b), Some(c)) = (parts.next()?, parts.next()?, parts.next()?) else { return None };
+        let mut parts = text
+            .split(mark)
+            .zip(digits)
+            .map(|(part, digits)| number(part, digits));
+        let (Some(a), Some(b), Some(c)) = (parts.next()?, parts.next()?, parts.next()?) else {
+            return None;
+        };
         (text.matches(mark).count() == 2).then_some([a, b, c])
     };
     let [year, month, day] = three(date, '-', [4, 2, 2])?;
     let [hour, minute, second] = three(time, ':', [2, 2, 2])?;
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let lengths = [
+        31,
+        if leap { 29 } else { 28 },
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
     let length = *lengths.get(usize::try_from(month).ok()?.checked_sub(1)?)?;
     if year < 1970 || day == 0 || day > length || hour > 23 || minute > 59 || second > 59 {
         return None;
@@ -92,7 +135,9 @@ pub(in super::super) fn moment(text: &str) -> Option<SystemTime> {
     let before = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
     let months: u64 = lengths.iter().take(usize::try_from(month).ok()? - 1).sum();
     let days = before + months + day - 1;
-    UNIX_EPOCH.checked_add(Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+    UNIX_EPOCH.checked_add(Duration::from_secs(
+        days * 86_400 + hour * 3600 + minute * 60 + second,
+    ))
 }
 
 #[cfg(test)]
@@ -102,7 +147,9 @@ mod tests {
 
     #[test]
     fn dates_are_read_and_nothing_else() {
-        let seconds = |text: &str| moment(text).map(|time| time.duration_since(UNIX_EPOCH).unwrap().as_secs());
+        let seconds = |text: &str| {
+            moment(text).map(|time| time.duration_since(UNIX_EPOCH).unwrap().as_secs())
+        };
         assert_eq!(seconds("1970-01-01"), Some(0));
         assert_eq!(seconds("2000-02-29T00:00:01Z"), Some(951_782_401));
         assert_eq!(seconds("2026-08-01"), Some(1_785_542_400));

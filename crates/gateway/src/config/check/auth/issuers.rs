@@ -20,21 +20,35 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
     let path = Path::at("auth.issuers");
     let listed = section.issuers.as_deref().unwrap_or_default();
     if listed.len() > MOST {
-        report.add(Problem::error(path.clone(), format!("are more than {MOST}")));
+        report.add(Problem::error(
+            path.clone(),
+            format!("are more than {MOST}"),
+        ));
     }
     let mut issuers: Vec<Issuer> = Vec::new();
     for (n, raw) in listed.iter().enumerate() {
         let path = path.key(n);
-        let Some(issuer) = one(raw, &path, report) else { continue };
+        let Some(issuer) = one(raw, &path, report) else {
+            continue;
+        };
         if issuers.iter().any(|other| other.name == issuer.name) {
-            report.add(Problem::error(path.key("issuer"), format!("`{}` is there twice", issuer.name)));
+            report.add(Problem::error(
+                path.key("issuer"),
+                format!("`{}` is there twice", issuer.name),
+            ));
         } else {
             issuers.push(issuer);
         }
     }
-    let asked = issuers.iter().filter(|issuer| matches!(issuer.proof, Proof::Introspection { .. })).count();
+    let asked = issuers
+        .iter()
+        .filter(|issuer| matches!(issuer.proof, Proof::Introspection { .. }))
+        .count();
     if asked > 1 {
-        let problem = Problem::error(path, "has two with `introspection`: a token would be sent to the wrong one");
+        let problem = Problem::error(
+            path,
+            "has two with `introspection`: a token would be sent to the wrong one",
+        );
         report.add(problem.hint("one issuer at most can be asked"));
     }
     issuers
@@ -44,7 +58,8 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
     let Some(name) = raw.issuer.as_deref() else {
         if !report.blames(path) {
             let problem = Problem::error(path.key("issuer"), "is missing");
-            report.add(problem.hint("write the `iss` of its tokens, such as https://id.example.com"));
+            report
+                .add(problem.hint("write the `iss` of its tokens, such as https://id.example.com"));
         }
         return None;
     };
@@ -93,8 +108,10 @@ fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut R
         ("max_lifetime", raw.max_lifetime.is_some()),
     ] {
         if given {
-            let problem =
-                Problem::error(path.key(key), "means nothing with `introspection`: the issuer checks its tokens");
+            let problem = Problem::error(
+                path.key(key),
+                "means nothing with `introspection`: the issuer checks its tokens",
+            );
             report.add(problem);
         }
     }
@@ -106,26 +123,45 @@ fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut R
         String::new()
     };
     let url = asked.url.clone().unwrap_or_else(|| missing("url"));
-    let client_id = asked.client_id.clone().unwrap_or_else(|| missing("client_id"));
+    let client_id = asked
+        .client_id
+        .clone()
+        .unwrap_or_else(|| missing("client_id"));
     let secret = match &asked.client_secret {
         Some(secret) => secret.expose().to_owned(),
         None => missing("client_secret"),
     };
     if asked.url.is_some() {
-        web(&url, raw.allow_http.unwrap_or(false), &path.key("url"), report);
+        web(
+            &url,
+            raw.allow_http.unwrap_or(false),
+            &path.key("url"),
+            report,
+        );
     }
     if asked.client_secret.is_some() && placeholder::is_placeholder(&secret) {
         let problem = Problem::error(path.key("client_secret"), "is a placeholder, not a secret");
-        report.add(problem.hint("take the one that the issuer gave for this client, from the environment"));
+        report.add(
+            problem.hint("take the one that the issuer gave for this client, from the environment"),
+        );
     }
-    Proof::Introspection { url, client_id, client_secret: Password::new(secret) }
+    Proof::Introspection {
+        url,
+        client_id,
+        client_secret: Password::new(secret),
+    }
 }
 
 fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorithm> {
-    let Some(names) = &raw.algorithms else { return Algorithm::DEFAULT.to_vec() };
+    let Some(names) = &raw.algorithms else {
+        return Algorithm::DEFAULT.to_vec();
+    };
     let path = path.key("algorithms");
     if names.is_empty() {
-        report.add(Problem::error(path.clone(), "is empty: no token could be good"));
+        report.add(Problem::error(
+            path.clone(),
+            "is empty: no token could be good",
+        ));
     }
     let mut algorithms = Vec::new();
     for (n, name) in names.iter().enumerate() {
@@ -133,10 +169,13 @@ fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorith
             Some(algorithm) => algorithms.push(algorithm),
             None => {
                 let hint = match name.starts_with("HS") {
-                    true => "whoever can check those can forge them: use keys that come in pairs, such as ES256",
+                    true => {
+                        "whoever can check those can forge them: use keys that come in pairs, such as ES256"
+                    }
                     false => "any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
                 };
-                report.add(Problem::error(path.key(n), format!("`{name}` is not taken")).hint(hint));
+                report
+                    .add(Problem::error(path.key(n), format!("`{name}` is not taken")).hint(hint));
             }
         }
     }
@@ -146,18 +185,26 @@ fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorith
 /// A URL of an issuer: https, or http on this machine, or the operator says that he means it.
 pub(super) fn web(text: &str, allow_http: bool, path: &Path, report: &mut Report) {
     let uri = text.parse::<Uri>().ok();
-    let host = uri.as_ref().and_then(Uri::host).filter(|host| !host.is_empty());
-    let plain =
-        uri.as_ref().is_some_and(|uri| uri.authority().is_none_or(|authority| !authority.as_str().contains('@')));
+    let host = uri
+        .as_ref()
+        .and_then(Uri::host)
+        .filter(|host| !host.is_empty());
+    let plain = uri.as_ref().is_some_and(|uri| {
+        uri.authority()
+            .is_none_or(|authority| !authority.as_str().contains('@'))
+    });
     let scheme = uri.as_ref().and_then(Uri::scheme_str);
-    let (Some(host), true, Some("http" | "https")) = (host, plain && !text.contains('#'), scheme) else {
+    let (Some(host), true, Some("http" | "https")) = (host, plain && !text.contains('#'), scheme)
+    else {
         let problem = Problem::error(path.clone(), format!("`{text}` is no http(s) URL"));
         report.add(problem.hint("write https://id.example.com"));
         return;
     };
     if scheme == Some("http") && !is_local_host(host) && !allow_http {
-        let problem =
-            Problem::error(path.clone(), "is http, and on another machine: whoever is between could be anybody");
+        let problem = Problem::error(
+            path.clone(),
+            "is http, and on another machine: whoever is between could be anybody",
+        );
         report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
     }
 }

@@ -20,11 +20,19 @@ impl HostPattern {
             Some(rest) => (true, rest.strip_prefix('.')?),
             None => (false, text),
         };
-        let authority = rest.parse::<Authority>().ok().filter(|authority| !authority.as_str().contains(['@', '*']))?;
+        let authority = rest
+            .parse::<Authority>()
+            .ok()
+            .filter(|authority| !authority.as_str().contains(['@', '*']))?;
         let host = authority.host().to_ascii_lowercase();
         let port = match authority.as_str().strip_prefix(authority.host())? {
             "" => None,
-            port => Some(port.strip_prefix(':').filter(|port| port.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()?),
+            port => Some(
+                port.strip_prefix(':')
+                    .filter(|port| port.bytes().all(|b| b.is_ascii_digit()))?
+                    .parse()
+                    .ok()?,
+            ),
         };
         let name = if domain { format!(".{host}") } else { host };
         (name.len() > usize::from(domain)).then_some(Self { name, domain, port })
@@ -33,11 +41,21 @@ impl HostPattern {
     /// Whether a URL leads there. A domain's own name is not one of its hosts.
     pub(super) fn fits(&self, url: &Uri) -> bool {
         let Some(host) = url.host() else { return false };
-        let usual = if url.scheme_str() == Some("https") { 443 } else { 80 };
+        let usual = if url.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        };
         let host = host.to_ascii_lowercase();
-        let named =
-            if self.domain { host.len() > self.name.len() && host.ends_with(&self.name) } else { host == self.name };
-        named && self.port.is_none_or(|port| port == url.port_u16().unwrap_or(usual))
+        let named = if self.domain {
+            host.len() > self.name.len() && host.ends_with(&self.name)
+        } else {
+            host == self.name
+        };
+        named
+            && self
+                .port
+                .is_none_or(|port| port == url.port_u16().unwrap_or(usual))
     }
 }
 
@@ -78,8 +96,10 @@ mod tests {
 
     #[test]
     fn only_hosts_are_hosts() {
-        for text in ["", "*", "*.", "*red", "a.*", "http://a", "u@a", "a:b", "a:+80", "a:99999", "a/b", ":80", "*.*.a"]
-        {
+        for text in [
+            "", "*", "*.", "*red", "a.*", "http://a", "u@a", "a:b", "a:+80", "a:99999", "a/b",
+            ":80", "*.*.a",
+        ] {
             assert_eq!(HostPattern::parse(text), None, "{text}");
         }
     }
