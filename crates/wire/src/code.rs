@@ -1,7 +1,7 @@
-//! Error codes: the numbers that stand in `error.code`.
+//! The error codes: the numbers of the member `error.code`.
 //!
-//! One table, so that a number never appears twice in the code base. It holds no rule about who may
-//! send which code; that is the bridge's business.
+//! This is the one table of them, so a number never appears twice in the code base. It holds no
+//! rule about the sender of a code; the bridge has those rules.
 
 /// The bytes are not JSON (JSON-RPC 2.0).
 pub const PARSE_ERROR: i64 = -32700;
@@ -11,7 +11,7 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// Unknown tool, bad cursor, missing argument, missing modern `_meta`.
 pub const INVALID_PARAMS: i64 = -32602;
-/// A bug of the answering side.
+/// An internal error of the answering side.
 pub const INTERNAL_ERROR: i64 = -32603;
 
 /// A mirrored header is missing, malformed or differs from the body (2026-07-28).
@@ -21,30 +21,30 @@ pub const MISSING_REQUIRED_CLIENT_CAPABILITY: i64 = -32021;
 /// The protocol version of the request is not served here (2026-07-28).
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// No such resource: legacy revisions only, modern peers get [`INVALID_PARAMS`].
+/// The resource does not exist: legacy revisions only, modern peers get [`INVALID_PARAMS`].
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The user must visit a URL first: 2025-11-25 only.
 pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// The user refused a sampling request: prose of the legacy revisions only.
 pub const USER_REJECTED: i64 = -1;
 
-/// weir: a deadline passed; the upstream was told.
+/// weir: a deadline passed; weir sent a cancellation to the upstream.
 pub const TIMED_OUT: i64 = 1001;
-/// weir: the upstream cannot be reached or is switched off; nothing ran.
+/// weir: the upstream cannot be reached or is switched off; no tool ran.
 pub const UNAVAILABLE: i64 = 1002;
 /// weir: the upstream's answer breaks the protocol.
 pub const BAD_ANSWER: i64 = 1003;
-/// weir: the connection or its owner died in the middle; the tool may have run.
+/// weir: the connection or its owner died during the call; the tool may have run.
 pub const RESULT_UNKNOWN: i64 = 1004;
-/// weir: a rate, size or count limit was met.
+/// weir: a rate, size or count limit was reached.
 pub const LIMIT: i64 = 1005;
-/// weir: too much is in flight at this moment.
+/// weir: too many requests are in flight at this moment.
 pub const BUSY: i64 = 1006;
-/// weir: a rule refuses it to this principal.
+/// weir: a rule denies it to this principal.
 pub const DENIED: i64 = 1007;
 
-/// Whether 2026-07-28 lets a peer send this code: inside -32020..=-32099 only the three it defines,
-/// and never the two retired legacy ones.
+/// Reports if 2026-07-28 lets a peer send this code: inside -32020..=-32099 only the three that it
+/// defines, and never the two retired legacy ones.
 #[must_use]
 pub const fn is_allowed_to_modern(code: i64) -> bool {
     match code {

@@ -1,9 +1,8 @@
-//! Comparing JSON texts by value, while their bytes pass and without keeping either.
+//! Comparison of JSON texts by value, while their bytes pass and without keeping either.
 //!
 //! [`JsonDigest`] gives one number for a text. White space, the order of members and the spelling
 //! of strings and numbers make no difference to it. Two values that differ have the same number by
-//! chance alone, once in 2^64: enough to leave out what would be said twice, and no proof of
-//! anything.
+//! chance alone, once in 2^64. That is enough to leave out a repetition, and no proof of equality.
 
 use crate::lexer::{Event, Lexer};
 use crate::scan::{Limits, ScanError, lone_surrogate};
@@ -16,7 +15,7 @@ pub(crate) struct JsonDigest {
     open: Vec<Container>,
     /// The key or scalar that is being read.
     scalar: Scalar,
-    /// Whether the container that opens next is an object.
+    /// True if the container that opens next is an object.
     is_object: bool,
     digest: Option<u64>,
 }
@@ -27,7 +26,7 @@ struct Container {
     is_object: bool,
     count: u64,
     sum: u64,
-    /// Of the member whose value comes next.
+    /// The digest of the key of the member that is read.
     key: u64,
 }
 
@@ -81,7 +80,7 @@ impl JsonDigest {
         Ok(())
     }
 
-    /// Ends the text: its digest. `None` for one that is incomplete.
+    /// Ends the text and returns its digest, or no digest for an incomplete text.
     pub(crate) fn finish(mut self) -> Option<u64> {
         self.lexer.finish().ok()?;
         if self.digest.is_none() {
@@ -141,7 +140,7 @@ impl Container {
     fn add(&mut self, value: u64) {
         self.count += 1;
         self.sum = if self.is_object {
-            // A sum, since the order of members means nothing.
+            // A sum, because the order of members has no meaning.
             self.sum.wrapping_add(Hash::of(b'm', &[self.key, value]))
         } else {
             Hash::of(b'e', &[self.sum, value])
@@ -164,7 +163,7 @@ impl Scalar {
         }
     }
 
-    /// `None` where there is no scalar.
+    /// The digest of the scalar, or no digest if there is no scalar.
     fn digest(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -219,7 +218,7 @@ fn number(text: &[u8]) -> u64 {
         });
     match power {
         Some(power) => hash.write(format!("e{power}").as_bytes()),
-        // Beyond all reason: equal only where it is written alike.
+        // An exponent that does not fit: numbers are equal only if they are spelled alike.
         None => hash.write(text),
     }
     hash.finish()
@@ -263,7 +262,7 @@ impl Hash {
 #[derive(Debug, Default)]
 pub(crate) struct Unescape {
     state: Escape,
-    /// The first half of a pair, until the second is there.
+    /// The high surrogate of a pair, until the low one arrives.
     high: Option<u32>,
 }
 
@@ -279,7 +278,7 @@ enum Escape {
 }
 
 impl Unescape {
-    /// Takes the next chunk; gives `out` its text in pieces.
+    /// Takes the next chunk and gives its text to `out` in pieces.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut out: impl FnMut(&[u8])) {
         while let Some(&byte) = bytes.first() {
             let taken = match self.state {
@@ -354,7 +353,7 @@ impl Unescape {
         }
     }
 
-    /// A first half has no second one.
+    /// Ends a high surrogate that has no low one.
     fn end_pair(&mut self, out: &mut impl FnMut(&[u8])) {
         if let Some(high) = self.high.take() {
             out(&lone_surrogate(high));
@@ -371,7 +370,7 @@ mod tests {
     use super::*;
     use crate::{scan, testing};
 
-    /// In pieces of this size.
+    /// The digest of a text that is fed in pieces of this size.
     fn digest_in(text: &str, size: usize) -> Option<u64> {
         let mut digest = JsonDigest::default();
         for piece in text.as_bytes().chunks(size) {
@@ -448,7 +447,7 @@ mod tests {
         }
     }
 
-    /// The same value written by another hand: members in the opposite order.
+    /// The same value with the members of objects in the opposite order.
     fn turned(value: &Value, out: &mut String) {
         match value {
             Value::Object(members) => {
@@ -491,7 +490,8 @@ mod tests {
             let whole = digest(&text);
             prop_assert!(whole.is_some());
             prop_assert_eq!(digest_in(&text, size), whole);
-            // A tree loses digits of large numbers: what it writes is compared with what it writes.
+            // A tree loses digits of large numbers, so both sides are compared after it has written
+            // them.
             let value: Value = serde_json::from_str(&text).unwrap();
             let mut other = String::new();
             turned(&value, &mut other);

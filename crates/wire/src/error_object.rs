@@ -10,7 +10,7 @@ use crate::write::ObjectWriter;
 pub struct ErrorObject {
     /// One of [`crate::code`], or a peer's own.
     pub code: i64,
-    /// For people.
+    /// The text for people.
     pub message: String,
     /// Any JSON value, as it came.
     pub data: Option<Bytes>,

@@ -2,10 +2,11 @@
 //!
 //! A server that matches member names without regard to case takes `Name`, or `argument\u{17f}`
 //! with a long s, for a member that was decided on under its exact name. Two names are the same to
-//! such a parser when they are equal under simple case folding (the mappings C and S of Unicode's
+//! such a parser if they are equal under simple case folding (the mappings C and S of Unicode's
 //! `CaseFolding.txt`), which folds one character to one character.
 
-/// The character that stands for all that are equal to `character` under simple case folding.
+/// Returns the representative of all characters that are equal to `character` under simple case
+/// folding.
 #[must_use]
 pub fn fold(character: char) -> char {
     if character.is_ascii() {
@@ -25,7 +26,8 @@ pub fn fold(character: char) -> char {
     }
 }
 
-/// The mapping's one character; `same` where it maps to several, which simple folding leaves alone.
+/// Returns the mapping's one character, or `same` if it maps to several: simple folding leaves
+/// those alone.
 fn single(mut mapped: impl ExactSizeIterator<Item = char>, same: char) -> char {
     if mapped.len() == 1 {
         mapped.next().unwrap_or(same)
@@ -34,13 +36,14 @@ fn single(mut mapped: impl ExactSizeIterator<Item = char>, same: char) -> char {
     }
 }
 
-/// The folded text: equal for two texts exactly where they are equal under simple case folding.
+/// Returns the folded text. Two texts are equal under simple case folding exactly if their folded
+/// texts are equal.
 #[must_use]
 pub fn folded(text: &str) -> String {
     text.chars().map(fold).collect()
 }
 
-/// Whether two texts are equal under simple case folding.
+/// Reports if two texts are equal under simple case folding.
 #[must_use]
 pub fn equal(one: &str, other: &str) -> bool {
     if one.is_ascii() && other.is_ascii() {
@@ -61,10 +64,10 @@ mod tests {
 
     use super::*;
 
-    /// Characters that came with Unicode 17, which those tables do not have yet.
+    /// Characters added by Unicode 17, which those tables do not have yet.
     const NEWER: [RangeInclusive<char>; 2] = ['\u{a7ce}'..='\u{a7d5}', '\u{16ea0}'..='\u{16ed3}'];
 
-    /// The characters equal to one of these, by tables that were made of Unicode's own.
+    /// The characters equal to one of these, by tables made from Unicode's own data.
     fn orbit(characters: impl IntoIterator<Item = char>) -> ClassUnicode {
         let mut class = ClassUnicode::new(
             characters

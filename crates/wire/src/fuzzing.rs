@@ -1,8 +1,8 @@
-//! Bodies of the fuzz targets, as plain functions.
+//! The bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the
-//! same on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
-//! panics when its property is broken. Not part of the API.
+//! A target in `fuzz/` calls one of these with the fuzzer's input. `tests/corpus.rs` calls the same
+//! on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
+//! panics if its property is broken. Not part of the API.
 #![doc(hidden)]
 #![allow(
     clippy::missing_panics_doc,
@@ -28,8 +28,8 @@ const SMALL: Limits = Limits {
     ignore_case_variants: false,
 };
 
-/// Any body: no panic; what is accepted is JSON within the limits, and reads the same whoever reads
-/// it.
+/// Checks any body: no panic; an accepted body is JSON within the limits, and every reader reads
+/// the same values.
 pub fn envelope(data: &[u8]) {
     let raw = Bytes::copy_from_slice(data);
     let checked = scan::check(data, &SMALL);
@@ -50,7 +50,7 @@ pub fn envelope(data: &[u8]) {
 }
 
 fn same_message(message: &Message, tree: &serde_json::Value) {
-    // A lone surrogate passes the scan and stops a tree; there is nothing to compare then.
+    // A lone surrogate passes the scan but fails as a tree, so there is no value to compare.
     if tree.is_null() {
         return;
     }
@@ -72,7 +72,7 @@ fn same_message(message: &Message, tree: &serde_json::Value) {
     }
 }
 
-/// A splitter gives the same whatever the chunks.
+/// Checks that a splitter's output does not depend on the chunks.
 fn split(raw: &Bytes) {
     let caps = SplitCaps {
         max_held: 4096,
@@ -103,7 +103,7 @@ fn split(raw: &Bytes) {
     assert_eq!(whole, run(7));
 }
 
-/// A rewriter gives the same whatever the chunks, and keeps JSON JSON.
+/// Checks that a rewriter's output does not depend on the chunks, and that JSON stays JSON.
 fn rewrite(raw: &Bytes) {
     let edits = Edits::new()
         .remove("method")
@@ -133,8 +133,8 @@ fn rewrite(raw: &Bytes) {
     }
 }
 
-/// Header text: what decodes encodes back to the same text, what a client must send decodes to what
-/// it meant, and nothing else is equal.
+/// Checks header text: a decoded value encodes back to the same text, an encoded value decodes to
+/// the original text, and no other value is equal.
 pub fn mcp_headers(data: &[u8]) {
     if let Ok(text) = header::decode(data) {
         assert_eq!(
@@ -153,17 +153,17 @@ pub fn mcp_headers(data: &[u8]) {
     }
 }
 
-/// SSE: any chunking gives the same events.
+/// Checks that any chunking of an SSE stream gives the same events.
 pub fn sse_decode(data: &[u8]) {
     let whole = decode_in(data, data.len().max(1));
     assert_eq!(whole, decode_in(data, 1));
     assert_eq!(whole, decode_in(data, 3));
 }
 
-/// The data that came before an item, and the item; none at the end.
+/// The data that came before an item, and the item; no item at the end of the stream.
 type DataAndItem = (Vec<u8>, Option<SseItem>);
 
-/// Items with the data of an event joined, and whether the stream was refused.
+/// Returns the items with the data of an event joined, and true if the stream was refused.
 fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
     let raw = Bytes::copy_from_slice(data);
     let mut decoder = Decoder::new(Caps {
@@ -178,7 +178,7 @@ fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
                 Ok(None) => break,
                 Ok(Some(SseItem::Data(chunk))) => text.extend_from_slice(&chunk),
                 Ok(Some(item)) => items.push((std::mem::take(&mut text), Some(item))),
-                // How much of a refused event was passed on depends on the chunks.
+                // The amount of a refused event that was passed on depends on the chunks.
                 Err(_) => return (items, true),
             }
             assert!(text.len() <= 64, "more data than the cap");
@@ -188,7 +188,7 @@ fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
     (items, false)
 }
 
-/// SSE: one event in, one event out, whatever its data and id; the two encoders agree.
+/// Checks that one event in is one event out for any data and id, and that the two encoders agree.
 pub fn sse_reencode(data: &[u8]) {
     let id = String::from_utf8_lossy(&data[..data.len().min(8)]).into_owned();
     let mut whole = BytesMut::new();
@@ -217,7 +217,7 @@ pub fn sse_reencode(data: &[u8]) {
     assert!(decoder.is_between_events());
 }
 
-/// The data with every kind of line break as a newline: what an event can carry.
+/// Returns the data with every kind of line break as a newline: the form that an event can carry.
 fn normalized(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
     let mut bytes = data.iter().copied().peekable();

@@ -1,20 +1,20 @@
 //! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value
 //! encoding").
 //!
-//! A header carries visible ASCII as it is and anything else as `=?base64?...?=`. Which header
-//! mirrors what, and what a mismatch means, is decided elsewhere.
+//! A header carries visible ASCII as it is and any other text as `=?base64?...?=`. This module does
+//! not decide the header for a member, or the effect of a mismatch.
 
 use std::borrow::Cow;
 
 use data_encoding::BASE64;
 
-/// The longest header value that is looked at, in bytes.
+/// The longest header value that is decoded, in bytes.
 pub const MAX_LEN: usize = 8 * 1024;
 
 const PREFIX: &[u8] = b"=?base64?";
 const SUFFIX: &[u8] = b"?=";
 
-/// Why a header value is malformed (all are -32020).
+/// The reasons to call a header value malformed (all are -32020).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderTextError {
     /// Longer than [`MAX_LEN`].
@@ -31,8 +31,8 @@ pub enum HeaderTextError {
     NotUtf8,
 }
 
-/// The header value for `text`: as it is where that is safe, else base64 between markers. The empty
-/// text is the empty value.
+/// Returns the header value for `text`: the text itself if that is safe, else base64 between
+/// markers. The empty text is the empty value.
 #[must_use]
 pub fn encode(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
@@ -47,11 +47,11 @@ pub fn encode(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text of a header value. Spaces and tabs around it do not count; a value without both
+/// Returns the text of a header value. Spaces and tabs around it do not count; a value without both
 /// markers, in their exact case, is literal.
 ///
 /// # Errors
-/// When the value is too long, not printable ASCII, or not what its markers promise.
+/// The value is too long, not printable ASCII, or not valid base64 of UTF-8 between its markers.
 pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderTextError> {
     if value.len() > MAX_LEN {
         return Err(HeaderTextError::TooLong);

@@ -1,22 +1,22 @@
-//! Frames of HTTP/2 (RFC 9113) by their heads, as their bytes pass however they are cut, and the
-//! bound of those that bring nothing.
+//! Heads of HTTP/2 frames (RFC 9113), read as the bytes pass in chunks of any size, and the limit
+//! on idle frames.
 //!
-//! The protocol's libraries show neither, to a server or to a client. Whoever reads or writes the
-//! bytes feeds them here.
+//! HTTP/2 libraries show neither to a server or a client. The reader or writer of the bytes feeds
+//! them to this parser.
 
 use std::time::Instant;
 
-/// The type of a frame that carries a body.
+/// The type of a DATA frame.
 pub const DATA: u8 = 0;
-/// The type of a frame that carries a head.
+/// The type of a HEADERS frame.
 pub const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const WINDOW_UPDATE: u8 = 8;
-/// The flag of a stream's last frame of data or of headers.
+/// The flag of a stream's last DATA or HEADERS frame.
 pub const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
 
-/// The length of what a client writes before its first frame (3.4).
+/// The length of the client connection preface (RFC 9113, section 3.4).
 pub const PREFACE: usize = 24;
 const HEAD: usize = 9;
 
@@ -25,20 +25,21 @@ const HEAD: usize = 9;
 pub struct FrameHead {
     /// Bytes of the payload, padding included.
     pub length: usize,
-    /// Bytes of padding in a frame of data, with the byte that says how many they are.
+    /// Bytes of padding in a DATA frame, including the length byte.
     pub padding: usize,
-    /// The type.
+    /// The frame's type.
     pub kind: u8,
-    /// The flags.
+    /// The frame's flags.
     pub flags: u8,
-    /// The stream; 0 is the connection.
+    /// The stream's id; 0 is the connection.
     pub stream: u32,
 }
 
-/// A piece of a frame that was read.
+/// A parsed piece of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A frame's head; of padded data together with the first byte of its payload.
+    /// A frame's head; for a padded DATA frame with the padding's length, the first byte of its
+    /// payload.
     Head(FrameHead),
     /// A setting: its name and value.
     Setting(u16, u32),
@@ -46,24 +47,24 @@ pub enum Seen {
     Window(u32, u32),
 }
 
-/// Follows the frames of one direction.
+/// A parser that follows the frames of one direction.
 #[derive(Debug)]
 pub struct FrameParser {
-    /// Bytes before the next frame's head.
+    /// Bytes before the head of the first frame.
     preface: usize,
     head: [u8; HEAD],
     filled: usize,
     current: FrameHead,
     /// Bytes left of the current frame's payload.
     left: usize,
-    /// The entry of a payload that is being read.
+    /// The entry of a `SETTINGS` or `WINDOW_UPDATE` payload that is being read.
     entry: [u8; 6],
     entered: usize,
 }
 
 impl FrameParser {
-    /// A direction that begins with so many bytes that are no frames: [`PREFACE`] where a client
-    /// writes, else 0.
+    /// A parser for a direction that begins with this many bytes that are not frames: [`PREFACE`]
+    /// for a client's bytes, else 0.
     #[must_use]
     pub const fn new(preface: usize) -> Self {
         let current = FrameHead {
@@ -84,7 +85,7 @@ impl FrameParser {
         }
     }
 
-    /// Takes the next bytes of the direction, and gives what is in them to `seen`.
+    /// Takes the next bytes of the direction and passes each parsed piece to `seen`.
     pub fn feed(&mut self, mut bytes: &[u8], mut seen: impl FnMut(Seen)) {
         let skipped = self.preface.min(bytes.len());
         self.preface -= skipped;
@@ -128,8 +129,8 @@ impl FrameParser {
         self.current.kind == DATA && self.current.flags & PADDED != 0
     }
 
-    /// Reads how much of a frame of data is padding, and the entries of the two types that say
-    /// something about windows.
+    /// Reads the length of a DATA frame's padding, and the entries of the two frame types about
+    /// windows.
     fn payload(&mut self, bytes: &[u8], seen: &mut impl FnMut(Seen)) {
         let size = match self.current.kind {
             DATA if self.left == self.current.length && self.is_padded_data() => {
@@ -159,22 +160,21 @@ impl FrameParser {
     }
 }
 
-/// How many frames that ask for work and bring none may come at once, and how many more each
-/// second.
+/// The burst of idle frames that a peer may send. An idle frame asks for work and carries no data.
 pub const IDLE_FRAMES: u32 = 1000;
-/// See [`IDLE_FRAMES`].
+/// The idle frames a peer may send each second beyond the burst of [`IDLE_FRAMES`].
 pub const IDLE_FRAMES_A_SECOND: u32 = 100;
 
-/// The frames of a peer that bring nothing, of which a connection takes only so many.
+/// The budget of idle frames of one connection's peer.
 #[derive(Debug)]
 pub struct IdleFrames {
     left: f64,
-    /// When `left` was last counted.
+    /// The time of the last refill of `left`.
     counted: Instant,
 }
 
 impl IdleFrames {
-    /// The bound of a connection that begins at `now`.
+    /// The budget of a connection that begins at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -183,12 +183,12 @@ impl IdleFrames {
         }
     }
 
-    /// Lets so many more come, such as for a frame of one's own.
+    /// Adds to the budget, such as for a frame that this side sent.
     pub fn add(&mut self, more: u32) {
         self.left = (self.left + f64::from(more)).min(f64::from(IDLE_FRAMES));
     }
 
-    /// Counts idle frames that came by `now`; false once they are too many.
+    /// Takes idle frames that arrived by `now` from the budget; false once it is overdrawn.
     #[must_use]
     pub fn take(&mut self, frames: u32, now: Instant) -> bool {
         let time = now.duration_since(std::mem::replace(&mut self.counted, now));

@@ -30,7 +30,7 @@ enum Repr {
     Heap(Bytes),
 }
 
-/// Why a value is no id.
+/// The reasons to refuse a value as an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// `null`.
@@ -68,8 +68,8 @@ impl RequestId {
         Ok(Self::from_checked(text))
     }
 
-    /// An id that is this text. Texts whose JSON is longer than [`MAX_LEN`] are for the caller to
-    /// avoid; they are kept all the same.
+    /// An id with this text. The caller avoids texts with JSON longer than [`MAX_LEN`]; they are
+    /// not refused.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let mut out = bytes::BytesMut::with_capacity(text.len() + 2);
@@ -110,7 +110,8 @@ impl RequestId {
         })
     }
 
-    /// What is compared: the text with its escapes resolved, or the digits.
+    /// Returns the compared value: true and the text with its escapes resolved for a string, else
+    /// the digits.
     fn value(&self) -> (bool, Cow<'_, [u8]>) {
         let json = self.as_json();
         match json {

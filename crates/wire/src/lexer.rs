@@ -1,14 +1,14 @@
 //! A resumable JSON lexer: strict RFC 8259, one byte at a time in theory, runs of bytes in
 //! practice.
 //!
-//! Both the whole-body scan and the streaming rewriters need the same grammar and the same limits,
-//! so there is one machine. It keeps a bit per open bracket and never recurses; it stores no text.
-//! It does not check UTF-8 (see [`crate::utf8`]) and decodes nothing.
+//! The whole-body scan and the streaming rewriters need the same grammar and the same limits, so
+//! there is one state machine. It keeps a bit per open bracket and never recurses; it stores no
+//! text. It does not check UTF-8 (see [`crate::utf8`]) and decodes no escapes.
 
 use crate::run;
 use crate::scan::{Limits, ScanError, ScanErrorKind};
 
-/// What the lexer stopped at. Depth is [`Lexer::depth`] at that moment.
+/// An event of the lexer. The depth is [`Lexer::depth`] at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An opening bracket was consumed.
@@ -37,7 +37,8 @@ enum Number {
     Exponent,
 }
 
-/// Named by number, to keep [`State`] small enough for a register.
+/// One of the three literals. It is stored as a number, to keep [`State`] small enough for a
+/// register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     True,
@@ -76,7 +77,7 @@ enum State {
         left: u8,
     },
     Number(Number),
-    /// Inside `true`, `false` or `null`: which one, and the letters read.
+    /// Inside `true`, `false` or `null`: the literal, and the count of letters read.
     Literal {
         word: Word,
         at: u8,
@@ -84,8 +85,8 @@ enum State {
     Done,
 }
 
-/// The machine. Feed it consecutive pieces of one JSON text with [`Lexer::advance`], then call
-/// [`Lexer::finish`].
+/// The lexer's state machine. Feed it consecutive pieces of one JSON text with [`Lexer::advance`],
+/// then call [`Lexer::finish`].
 #[derive(Debug)]
 pub(crate) struct Lexer {
     state: State,
@@ -114,7 +115,7 @@ impl Lexer {
         }
     }
 
-    /// How many brackets are open.
+    /// The count of open brackets.
     pub(crate) const fn depth(&self) -> u32 {
         self.depth
     }
@@ -129,13 +130,13 @@ impl Lexer {
         self.report = report;
     }
 
-    /// Whether the one value is complete (only whitespace may follow).
+    /// Reports if the one value is complete (only whitespace may follow).
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Reads `bytes` up to the next event, or to their end: how many were consumed, and the event
-    /// if there was one.
+    /// Reads `bytes` up to the next event or their end. Returns the count of consumed bytes, and
+    /// the event if there was one.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>), ScanError> {
         let mut pos = 0;
         let outcome = loop {

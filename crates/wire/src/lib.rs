@@ -1,9 +1,9 @@
 //! MCP and JSON-RPC as they are on the wire.
 //!
-//! This crate exists so that every other one can speak of messages without decoding them: what a
-//! gateway need not understand stays raw bytes, and what it must understand is read once, by a
-//! bounded, non-recursive scan. It does no IO, holds no clock, draws no random numbers and knows
-//! nothing about who sends what to whom.
+//! Other crates use it to handle messages without decoding them. Parts that a gateway need not
+//! understand stay raw bytes; the others are read once, by a bounded, non-recursive scan. This
+//! crate does no IO, reads no clock, draws no random numbers and has no knowledge of the sender or
+//! receiver of a message.
 
 pub mod code;
 mod digest;

@@ -1,7 +1,7 @@
-//! Log levels of `logging/setLevel` and `notifications/message`: those of RFC 5424, least severe
-//! first.
+//! The log levels of `logging/setLevel` and `notifications/message`: those of RFC 5424, least
+//! severe first.
 //!
-//! These are what a tool server says to its client; weir's own log has levels of its own.
+//! An MCP server sends them to its client; weir's own log has its own levels.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ pub enum LogLevel {
     Info,
     /// Normal, but worth a look.
     Notice,
-    /// Something is off.
+    /// An abnormal condition.
     Warning,
-    /// Something failed.
+    /// An operation failed.
     Error,
     /// A component failed.
     Critical,
@@ -39,7 +39,7 @@ impl LogLevel {
         Self::Emergency,
     ];
 
-    /// The level of exactly this name, or `None`.
+    /// Returns the level of exactly this name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == text)

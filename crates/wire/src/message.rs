@@ -1,8 +1,8 @@
-//! JSON-RPC messages: the envelope read once, everything inside left as bytes.
+//! JSON-RPC messages: the envelope read once, all members inside left as bytes.
 //!
-//! A message is sorted into request, notification and response by its members alone; what a method
-//! or a result means is for others. Parsing touches each byte once ([`crate::scan`]) and copies
-//! none.
+//! A message is classified as request, notification or response by its members alone; this module
+//! does not interpret methods or results. Parsing touches each byte once ([`crate::scan`]) and
+//! copies no bytes.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::params::ParamsError;
 use crate::scan::{self, Limits, ScanError};
 use crate::{RequestId, code};
 
-/// What one HTTP body, SSE event or stdio line holds.
+/// The content of one HTTP body, SSE event or stdio line.
 #[derive(Clone, Debug)]
 pub enum Incoming {
     /// A single message.
@@ -28,20 +28,20 @@ pub enum Incoming {
 /// A JSON-RPC message.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Wants an answer.
+    /// A message that wants a response.
     Request(Request),
-    /// Wants none.
+    /// A message that wants no response.
     Notification(Notification),
-    /// Answers.
+    /// A response.
     Response(Response),
 }
 
-/// A call that wants an answer.
+/// A message that wants a response.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Echoed in the answer.
+    /// The id, echoed in the response.
     pub id: RequestId,
-    /// What is called.
+    /// The called method.
     pub method: MethodName,
     /// The `params` object, as it came.
     pub params: Option<Bytes>,
@@ -49,10 +49,10 @@ pub struct Request {
     pub raw: Bytes,
 }
 
-/// A message that wants no answer.
+/// A message that wants no response.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// What is told.
+    /// The method's name.
     pub method: MethodName,
     /// The `params` object, as it came.
     pub params: Option<Bytes>,
@@ -60,21 +60,20 @@ pub struct Notification {
     pub raw: Bytes,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// The id of the request that it answers; `None` only for an error to a request whose id could
-    /// not be read.
+    /// The id of the request; absent only for an error to a request with an unreadable id.
     pub id: Option<RequestId>,
     /// The `result` object or the `error` object, as it came.
     pub outcome: Result<Bytes, Bytes>,
 }
 
 impl Response {
-    /// The error object in parts, if this is an error.
+    /// Returns the error object in parts, if this is an error.
     ///
     /// # Errors
-    /// When the error object has no integer `code` or no string `message`.
+    /// The error object has no integer `code` or no string `message`.
     pub fn error(&self) -> Option<Result<ErrorObject, MessageError>> {
         self.outcome.as_ref().err().map(|raw| {
             ErrorObject::parse(raw)
@@ -83,16 +82,16 @@ impl Response {
     }
 }
 
-/// A refused message: everything its error response needs.
+/// The reason to refuse a message, with all that its error response needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MessageError {
     /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name
     /// that differs from a known one in case alone.
     pub code: i64,
-    /// What is wrong and what to send instead; safe to show to the peer.
+    /// The fault and the correction; safe to show to the peer.
     pub text: String,
-    /// The id, where it could be read.
+    /// The id, if it could be read.
     pub id: Option<RequestId>,
 }
 
@@ -119,8 +118,8 @@ impl MessageError {
         } else {
             code::PARSE_ERROR
         };
-        // A text that breaks only a limit of ours still has a readable id, unless the id itself is
-        // what occurs twice.
+        // A text that breaks only a limit of weir still has a readable id, unless the id itself is
+        // the duplicate.
         let id = error.kind.is_json().then(|| sole_id(raw)).flatten();
         Self {
             code,
@@ -196,12 +195,12 @@ impl Message {
 /// The members of the envelope.
 const NAMES: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// Where the members JSON-RPC knows stand. All others are unknown and ignored; a client's must not
-/// differ from these in case alone.
+/// The positions of the members that JSON-RPC defines. All others are unknown and ignored; a
+/// client's unknown names must not differ from these in case alone.
 #[derive(Default)]
 struct Envelope {
     ignores_variants: bool,
-    /// The member that another one's name differs from in case alone.
+    /// The known member that another member's name differs from in case alone.
     variant: Option<&'static str>,
     jsonrpc: Option<Range<usize>>,
     id: Option<Range<usize>>,
@@ -303,7 +302,7 @@ impl Envelope {
         raw: &Bytes,
     ) -> Result<Message, MessageError> {
         let id = match id {
-            // JSON-RPC answers with a null id what it could not read.
+            // JSON-RPC answers an unreadable request with a null id.
             Err(IdError::Null) if self.error.is_some() => None,
             Err(error) => return Err(MessageError::invalid(error.to_string(), None)),
             Ok(id) => id,
@@ -332,9 +331,9 @@ impl Envelope {
     }
 }
 
-/// The id of JSON that failed a limit, if there is exactly one. What stands behind the place of the
-/// failure was not checked: an id from there is looked at by itself, since it goes into the answer
-/// as it is.
+/// Returns the id of JSON that failed a limit, if there is exactly one. The text behind the failure
+/// was not checked. An id from there is checked by itself, because it goes into the response as it
+/// is.
 fn sole_id(raw: &[u8]) -> Option<RequestId> {
     let mut ids = scan::members(raw).filter(|member| member.key.eq_str("id"));
     let id = ids.next()?;

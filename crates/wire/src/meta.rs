@@ -1,7 +1,7 @@
-//! Names of the `_meta` keys weir reads, writes or keeps to itself.
+//! The names of the `_meta` keys weir reads, writes or keeps to itself.
 //!
-//! The typed view of a `_meta` object is [`crate::params::Meta`]; here are the names, and the rule
-//! which of them belong to one hop.
+//! [`crate::params::Meta`] is the typed view of a `_meta` object. This module has the names, and
+//! the rule for the keys that belong to one hop.
 
 use crate::fold;
 
@@ -27,19 +27,19 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const TRACESTATE: &str = "tracestate";
 /// W3C baggage.
 pub const BAGGAGE: &str = "baggage";
-/// Which upstreams are missing, stale or truncated in this answer.
+/// The upstreams that are missing, stale or truncated in this response.
 pub const WEIR_UPSTREAMS: &str = "dev.weir/upstreams";
 /// The error object of a failure that weir reports inside an `isError` result.
 pub const WEIR_ERROR: &str = "dev.weir/error";
-/// How many hidden characters weir removed from a result.
+/// The count of hidden characters that weir removed from a result.
 pub const WEIR_CLEANED: &str = "dev.weir/cleaned";
 
 const OWNED_PREFIXES: [&str; 2] = ["io.modelcontextprotocol/", "dev.weir/"];
 const OWNED_KEYS: [&str; 4] = [PROGRESS_TOKEN, TRACEPARENT, TRACESTATE, BAGGAGE];
 
-/// Whether this key describes one hop, so that weir takes it off and sets its own:
-/// `io.modelcontextprotocol/*`, `progressToken`, the trace keys and `dev.weir/*`. Everything else
-/// passes as it is.
+/// Reports if this key describes one hop, so that weir removes it and sets its own:
+/// `io.modelcontextprotocol/*`, `progressToken`, the trace keys and `dev.weir/*`. All other keys
+/// pass as they are.
 #[must_use]
 pub fn is_owned_by_weir(key: &str) -> bool {
     OWNED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || OWNED_KEYS.contains(&key)

@@ -1,20 +1,20 @@
-//! Every method and notification of every revision, as one table.
+//! The table of every method and notification of every revision.
 //!
-//! It says which names exist where and which params member the `Mcp-Name` header mirrors. What a
-//! method does is not its business.
+//! A row has the revisions that define the name in each direction, and the params member that the
+//! `Mcp-Name` header mirrors. The table has no semantics of a method.
 
 use std::fmt;
 
 use crate::{Revision, fold};
 
-/// Stands for a method that no revision knows: one of an extension, or of a server's own. It is in
-/// no table itself.
+/// The method of a request that no revision defines, such as one of an extension. Its own name is
+/// in the table, but exists in no revision.
 pub const OF_EXTENSION: Method = Method::Extension;
 
-/// The most bytes in the name of such a method: names are kept in records and labels.
+/// The longest name of such a method, in bytes: names are kept in records and labels.
 const LONGEST: usize = 128;
 
-/// Who sends the message.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From a client to a server.
@@ -37,7 +37,7 @@ pub enum NameSource {
 }
 
 impl NameSource {
-    /// The member's key in `params`, or `None`.
+    /// The member's key in `params`, absent without an `Mcp-Name`.
     #[must_use]
     pub const fn member(self) -> Option<&'static str> {
         match self {
@@ -74,7 +74,7 @@ macro_rules! methods {
             /// Every method, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The method of exactly this name, or `None`.
+            /// Returns the method of exactly this name.
             #[must_use]
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)* _ => None }
@@ -134,15 +134,15 @@ methods! {
 }
 
 impl Method {
-    /// Whether the name is one of a notification: no id, no answer.
+    /// Reports if the name is one of a notification: no id, no response.
     #[must_use]
     pub fn is_notification(self) -> bool {
         self.as_str().starts_with("notifications/")
     }
 
-    /// Whether `revision` defines this as a message of its own in `direction`. What 2026-07-28 only
-    /// embeds in `inputRequests` (sampling, elicitation, roots) does not exist there; methods of
-    /// the tasks extension do.
+    /// Reports if `revision` defines this as a message of its own in `direction`. Messages that
+    /// 2026-07-28 only embeds in `inputRequests` (sampling, elicitation, roots) do not exist there;
+    /// methods of the tasks extension do.
     #[must_use]
     pub fn exists_in(self, revision: Revision, direction: Direction) -> bool {
         let (up, down) = self.spans();
@@ -153,7 +153,7 @@ impl Method {
         span.is_some_and(|(first, last)| (first..=last).contains(&revision))
     }
 
-    /// Which params member `Mcp-Name` mirrors.
+    /// Returns the params member that `Mcp-Name` mirrors.
     #[must_use]
     pub const fn name_header(self) -> NameSource {
         match self {
@@ -176,12 +176,12 @@ impl fmt::Display for Method {
 pub enum MethodName {
     /// Some revision defines it.
     Known(Method),
-    /// No revision does; the unescaped text.
+    /// A method that no revision defines; the unescaped text.
     Unknown(Box<str>),
 }
 
 impl MethodName {
-    /// Sorts a name by whether it is known.
+    /// Looks the name up in the table.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Method::parse(name).map_or_else(|| Self::Unknown(name.into()), Self::Known)
@@ -205,9 +205,9 @@ impl MethodName {
         }
     }
 
-    /// The name, if no revision defines it and a server may get it: up to 128 visible ASCII
-    /// characters, and no name of the table in other letters. A server that finds methods without
-    /// regard to case would take `Tasks/get` for `tasks/get`.
+    /// Returns the name if no revision defines it and it may be sent to an upstream: up to 128
+    /// visible ASCII characters, and not a name of the table in other letters. An upstream that
+    /// matches methods without regard to case would take `Tasks/get` for `tasks/get`.
     #[must_use]
     pub fn extension(&self) -> Option<&str> {
         let Self::Unknown(name) = self else {

@@ -1,8 +1,8 @@
-//! A view of a `params` object and of its `_meta`: one pass over the members, nothing decoded until
-//! asked for.
+//! A view of a `params` object and of its `_meta`: one pass over the members, each decoded only on
+//! demand.
 //!
-//! It knows names, not methods: whether a member is required, or allowed, is the caller's rule. A
-//! member of the wrong type is an error that names it, raised by its accessor.
+//! It knows names, not methods: the caller decides if a member is required or allowed. A member of
+//! the wrong type is an error that names it, raised by its accessor.
 
 mod meta;
 mod slot;
@@ -48,19 +48,19 @@ pub const NAMES: [&str; 23] = [
 /// Members of `params.ref` in any revision.
 pub const REF_NAMES: [&str; 4] = ["type", "name", "uri", "title"];
 
-/// A member that is not what it must be (-32602).
+/// A member of the wrong type or spelling (-32602).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` must be {expected}")]
 pub struct ParamsError {
     /// The member, with its path inside `params`.
     pub member: &'static str,
-    /// What it must be.
+    /// The expected type or form.
     pub expected: &'static str,
 }
 
 impl ParamsError {
-    /// Another member's name differs from this one's in case alone: a server without regard to case
-    /// would take it for this one.
+    /// The error for a member's name that differs from this one in case alone. A server without
+    /// regard to case would take it for this one.
     pub(crate) const fn case_variant(member: &'static str) -> Self {
         Self {
             member,
@@ -88,7 +88,7 @@ pub struct Params {
     input_responses: Slot,
     request_state: Slot,
     meta: Slot,
-    /// What `_meta` says, if it is an object: read once, since everybody asks.
+    /// The view of `_meta`, if it is an object: parsed once, because many callers use it.
     view: Option<Box<Meta>>,
 }
 
@@ -96,14 +96,14 @@ impl Params {
     /// Views a checked JSON object. Absent `params` are the same as empty ones: pass `None`.
     ///
     /// # Errors
-    /// When the value is not an object, or a name in it or in its `_meta` differs from a known one
-    /// in case alone.
+    /// The value is not an object, or a name in it or in its `_meta` differs from a known one in
+    /// case alone.
     pub fn parse(raw: Option<&Bytes>) -> Result<Self, ParamsError> {
         Self::checked(raw, &NAMES)
     }
 
-    /// The same for the `params` of a message with this method. Those of an extension's method have
-    /// no known names but in `_meta`; those of a completion have some more in `ref`.
+    /// Views the `params` of a message with this method. Those of an extension's method have no
+    /// known names except in `_meta`; those of a completion have some more in `ref`.
     ///
     /// # Errors
     /// As [`Params::parse`].
@@ -141,15 +141,15 @@ impl Params {
         }
     }
 
-    /// Those of a request about a task: its name and nothing else.
+    /// The `params` of a request about a task: the task's name alone.
     #[must_use]
     pub fn of_task(name: &str) -> Self {
         Self::view(write::task(name), &[]).0
     }
 
-    /// The view, and the first of `names` that a member's name differs from in case alone. Only
-    /// members that are not in the table are compared without regard to case: an ordinary request
-    /// has none.
+    /// Returns the view, and the first of `names` that a member's name differs from in case alone.
+    /// Only members that are not in the table are compared without regard to case: an ordinary
+    /// request has no such member.
     fn view(raw: Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
         let (mut view, mut variant) = (Self::empty(raw.clone()), None);
         for member in scan::members(&raw) {
@@ -210,103 +210,103 @@ impl Params {
         &self.raw
     }
 
-    /// Whether `_meta` has `io.modelcontextprotocol/protocolVersion`, of whatever type: the mark of
-    /// a modern request.
+    /// Reports if `_meta` has `io.modelcontextprotocol/protocolVersion` of any type: the mark of a
+    /// modern request.
     ///
     /// # Errors
-    /// When `_meta` is not an object.
+    /// `_meta` is not an object.
     pub fn has_meta_protocol_version(&self) -> Result<bool, ParamsError> {
         Ok(self.meta()?.is_some_and(Meta::has_protocol_version))
     }
 
-    /// Where `name`'s value stands in [`Params::raw`].
+    /// The position of the value of `name` in [`Params::raw`].
     #[must_use]
     pub fn name_range(&self) -> Option<Range<usize>> {
         self.name.range()
     }
 
-    /// Where `uri`'s value stands in [`Params::raw`].
+    /// The position of the value of `uri` in [`Params::raw`].
     #[must_use]
     pub fn uri_range(&self) -> Option<Range<usize>> {
         self.uri.range()
     }
 
-    /// Of a tool or prompt.
+    /// The name of a tool or prompt.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn name(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.name, "name")
     }
 
-    /// Of a resource.
+    /// The URI of a resource.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn uri(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.uri, "uri")
     }
 
-    /// Of a task.
+    /// The id of a task.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn task_id(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.task_id, "taskId")
     }
 
-    /// Where a list goes on. The empty string is a value.
+    /// The cursor of the next page of a list. The empty string is a value.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn cursor(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.cursor, "cursor")
     }
 
-    /// What `initialize` proposes.
+    /// The version that `initialize` proposes.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.protocol_version, "protocolVersion")
     }
 
-    /// What an `input_required` result gave to be sent back.
+    /// The state that an `input_required` result gave to be sent back.
     ///
     /// # Errors
-    /// When it is not a string.
+    /// It is not a string.
     pub fn request_state(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
         text(&self.raw, self.request_state, "requestState")
     }
 
-    /// Of `logging/setLevel`.
+    /// The level of `logging/setLevel`.
     ///
     /// # Errors
-    /// When it is not the name of a level.
+    /// It is not the name of a level.
     pub fn level(&self) -> Result<Option<LogLevel>, ParamsError> {
         level(&self.raw, self.level, "level")
     }
 
-    /// Of a tool or prompt: the object, as it came.
+    /// The arguments of a tool or prompt: the object, as it came.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn arguments(&self) -> Result<Option<Bytes>, ParamsError> {
         object(&self.raw, self.arguments, "arguments")
     }
 
-    /// What the client of `initialize` can do: the object, as it came.
+    /// The client's capabilities in `initialize`: the object, as it came.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
         object(&self.raw, self.capabilities, "capabilities")
     }
 
-    /// Who the client of `initialize` says it is: the object, as it came.
+    /// The client's self-reported name and version in `initialize`: the object, as it came.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
         object(&self.raw, self.client_info, "clientInfo")
     }
@@ -319,10 +319,10 @@ impl Params {
         object(&self.raw, self.notifications, "notifications")
     }
 
-    /// Answers to an `input_required` result: the object, as it came.
+    /// The responses to an `input_required` result: the object, as it came.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn input_responses(&self) -> Result<Option<Bytes>, ParamsError> {
         object(&self.raw, self.input_responses, "inputResponses")
     }

@@ -1,7 +1,7 @@
-//! The protocol revisions, and what each can say.
+//! The protocol revisions, and the features of each.
 //!
 //! Code asks a revision about a feature by name, never by comparing dates, so that a new revision
-//! is one new row here. Which revision a peer speaks is decided elsewhere.
+//! is one new row here. The choice of a peer's revision is made elsewhere.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Revision {
     V2025_06_18,
     /// 2025-11-25: tasks, URL elicitation; the last with sessions.
     V2025_11_25,
-    /// 2026-07-28: no session, everything on each request.
+    /// 2026-07-28: no session, all context in each request.
     V2026_07_28,
 }
 
@@ -36,12 +36,12 @@ impl Revision {
         Self::V2025_06_18,
         Self::V2025_11_25,
     ];
-    /// What an `initialize` for an unknown version is offered instead.
+    /// The version offered to an `initialize` for an unknown version.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
     /// The revision without sessions.
     pub const MODERN: Self = Self::V2026_07_28;
 
-    /// The revision with exactly this date, or `None`.
+    /// Returns the revision with exactly this date.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL
@@ -61,144 +61,145 @@ impl Revision {
         }
     }
 
-    /// Whether each request carries version and capabilities in `_meta`, without a session.
+    /// Reports if each request carries version and capabilities in `_meta`, without a session.
     #[must_use]
     pub const fn is_modern(self) -> bool {
         matches!(self, Self::V2026_07_28)
     }
 
-    /// Whether a body may be a JSON array of messages (2025-03-26 alone).
+    /// Reports if a body may be a JSON array of messages (2025-03-26 alone).
     #[must_use]
     pub const fn has_batches(self) -> bool {
         matches!(self, Self::V2025_03_26)
     }
 
-    /// Whether events have ids, by which a client takes a stream up again (2025-03-26 to
-    /// 2025-11-25).
+    /// Reports if events have ids, by which a client resumes a stream (2025-03-26 to 2025-11-25).
     #[must_use]
     pub const fn has_event_ids(self) -> bool {
         self.at_least(Self::V2025_03_26) && !self.is_modern()
     }
 
-    /// Whether clients send `MCP-Protocol-Version` (2025-06-18 and later).
+    /// Reports if clients send `MCP-Protocol-Version` (2025-06-18 and later).
     #[must_use]
     pub const fn has_version_header(self) -> bool {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Whether results carry `structuredContent` and tools `outputSchema` (2025-06-18 and later).
+    /// Reports if results carry `structuredContent` and tools `outputSchema` (2025-06-18 and
+    /// later).
     #[must_use]
     pub const fn has_structured_content(self) -> bool {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Whether `structuredContent` may be any JSON value and not only an object (2026-07-28).
+    /// Reports if `structuredContent` may be any JSON value and not only an object (2026-07-28).
     #[must_use]
     pub const fn has_any_structured_content(self) -> bool {
         self.is_modern()
     }
 
-    /// Whether content may be of type `audio` (2025-03-26 and later).
+    /// Reports if content may be of type `audio` (2025-03-26 and later).
     #[must_use]
     pub const fn has_audio(self) -> bool {
         self.at_least(Self::V2025_03_26)
     }
 
-    /// Whether content may be of type `resource_link` (2025-06-18 and later).
+    /// Reports if content may be of type `resource_link` (2025-06-18 and later).
     #[must_use]
     pub const fn has_resource_link(self) -> bool {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Whether tools have `annotations` (2025-03-26 and later).
+    /// Reports if tools have `annotations` (2025-03-26 and later).
     #[must_use]
     pub const fn has_annotations(self) -> bool {
         self.at_least(Self::V2025_03_26)
     }
 
-    /// Whether listed items have `title` and `_meta` (2025-06-18 and later).
+    /// Reports if listed items have `title` and `_meta` (2025-06-18 and later).
     #[must_use]
     pub const fn has_title(self) -> bool {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Whether listed items have `icons` (2025-11-25 and later).
+    /// Reports if listed items have `icons` (2025-11-25 and later).
     #[must_use]
     pub const fn has_icons(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether tools have `execution.taskSupport` (2025-11-25 alone).
+    /// Reports if tools have `execution.taskSupport` (2025-11-25 alone).
     #[must_use]
     pub const fn has_execution(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether clients ask for tasks by a parameter of their calls (2025-11-25 alone; later they
+    /// Reports if clients ask for tasks by a parameter of their calls (2025-11-25 alone; later they
     /// are an extension).
     #[must_use]
     pub const fn has_task_param(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether progress notifications may carry `message` (2025-03-26 and later).
+    /// Reports if progress notifications may carry `message` (2025-03-26 and later).
     #[must_use]
     pub const fn has_progress_message(self) -> bool {
         self.at_least(Self::V2025_03_26)
     }
 
-    /// Whether servers declare `completions` (2025-03-26 and later).
+    /// Reports if servers declare `completions` (2025-03-26 and later).
     #[must_use]
     pub const fn has_completions_capability(self) -> bool {
         self.at_least(Self::V2025_03_26)
     }
 
-    /// Whether `elicitation/create` exists in some form (2025-06-18 and later).
+    /// Reports if `elicitation/create` exists in some form (2025-06-18 and later).
     #[must_use]
     pub const fn has_elicitation(self) -> bool {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Whether elicitation has modes, `url` among them (2025-11-25 and later).
+    /// Reports if elicitation has modes, `url` among them (2025-11-25 and later).
     #[must_use]
     pub const fn has_elicitation_modes(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether sampling has tools, and messages of several content blocks (2025-11-25 and later).
+    /// Reports if sampling has tools, and messages of several content blocks (2025-11-25 and
+    /// later).
     #[must_use]
     pub const fn has_sampling_tools(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether bad tool arguments are an `isError` result that the model can read, and not -32602
-    /// (2025-11-25 and later).
+    /// Reports if bad tool arguments are an `isError` result that the model can read, and not
+    /// -32602 (2025-11-25 and later).
     #[must_use]
     pub const fn has_tool_error_for_bad_arguments(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether a stream opens with an empty event that has an id, and may be polled (2025-11-25
+    /// Reports if a stream opens with an empty event that has an id, and may be polled (2025-11-25
     /// alone).
     #[must_use]
     pub const fn has_stream_polling(self) -> bool {
         matches!(self, Self::V2025_11_25)
     }
 
-    /// Whether an error to an unreadable request leaves `id` out instead of sending null
+    /// Reports if an error to an unreadable request leaves `id` out instead of sending null
     /// (2025-11-25 and later).
     #[must_use]
     pub const fn has_optional_error_id(self) -> bool {
         self.at_least(Self::V2025_11_25)
     }
 
-    /// Whether results carry `resultType` (2026-07-28).
+    /// Reports if results carry `resultType` (2026-07-28).
     #[must_use]
     pub const fn has_result_type(self) -> bool {
         self.is_modern()
     }
 
-    /// Whether list and read results carry `ttlMs` and `cacheScope` (2026-07-28).
+    /// Reports if list and read results carry `ttlMs` and `cacheScope` (2026-07-28).
     #[must_use]
     pub const fn has_cache_hints(self) -> bool {
         self.is_modern()

@@ -1,20 +1,20 @@
-//! Runs of plain characters in a JSON string: what neither ends it nor has to be escaped.
+//! Runs of plain characters in a JSON string: bytes that neither end it nor need an escape.
 //!
 //! Most strings of a message are short, so the search works in registers, eight bytes at a time,
-//! before it calls for the vector unit.
+//! before it calls the vector unit.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
-/// Longer strings are worth a call.
+/// The length up to which the search stays in registers; longer strings are worth a call.
 const SHORT: usize = 64;
 
-/// How many bytes at the beginning of `bytes` are neither `"` nor `\` nor a control character.
+/// Returns the length of the prefix of `bytes` without `"`, `\` and control characters.
 pub(crate) fn plain(bytes: &[u8]) -> usize {
     run::<true>(bytes)
 }
 
-/// How many bytes at the beginning of `bytes` are neither `"` nor `\`: a string of JSON that has
-/// been checked has no control characters.
+/// Returns the length of the prefix of `bytes` without `"` and `\`. A string of checked JSON has no
+/// control characters.
 pub(crate) fn unescaped(bytes: &[u8]) -> usize {
     run::<false>(bytes)
 }
@@ -34,7 +34,8 @@ fn run<const CONTROLS: bool>(bytes: &[u8]) -> usize {
     at + first_special::<CONTROLS>(&bytes[at..])
 }
 
-/// The high bit of the first special byte; what stands behind that means nothing.
+/// Returns a word with the high bit set in the first special byte; the bits behind that have no
+/// meaning.
 const fn special<const CONTROLS: bool>(word: u64) -> u64 {
     let quote = word ^ (ONES * b'"' as u64);
     let slash = word ^ (ONES * b'\\' as u64);
@@ -49,7 +50,7 @@ const fn special<const CONTROLS: bool>(word: u64) -> u64 {
 
 fn long<const CONTROLS: bool>(bytes: &[u8]) -> usize {
     let bytes = &bytes[..memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len())];
-    // The least byte, without an early exit, is what the vector unit finds fastest.
+    // The vector unit finds the least byte fastest, without an early exit.
     let control = CONTROLS && bytes.iter().fold(u8::MAX, |least, &byte| least.min(byte)) < 0x20;
     if control {
         first_special::<true>(bytes)

@@ -1,9 +1,9 @@
-//! The linear scan that stands before everything else, and cheap access to members of checked JSON.
+//! The linear scan of every incoming JSON text, and cheap access to members of checked JSON.
 //!
-//! [`check`] bounds what later code may meet: valid UTF-8, strict JSON, depth, tokens, number
+//! [`check`] bounds the input of all later code: valid UTF-8, strict JSON, depth, tokens, number
 //! length, and no duplicate keys in the levels a gateway decides by. [`members`], [`elements`],
 //! [`find`] and [`string`] then read single members without building a tree. They expect checked
-//! input; on anything else they stop early, but never panic, recurse or loop.
+//! input; on other input they stop early, but never panic, recurse or loop.
 
 mod keys;
 mod quick;
@@ -31,10 +31,10 @@ pub struct Limits {
     pub max_number_len: u32,
     /// Messages in a batch.
     pub max_batch: usize,
-    /// Whether `"params": null` counts as no params: servers in languages with null send it.
+    /// True if `"params": null` counts as no params: servers in languages with null send it.
     pub null_params: bool,
-    /// Whether members of the envelope whose names differ from those of JSON-RPC in case alone are
-    /// ignored like other unknown members, instead of refused.
+    /// True if members of the envelope with names that differ from those of JSON-RPC in case alone
+    /// are ignored like other unknown members, instead of refused.
     pub ignore_case_variants: bool,
 }
 
@@ -45,7 +45,8 @@ impl Limits {
     /// Keys and values of a client's request.
     pub const DEFAULT_TOKENS: u32 = 100_000;
 
-    /// Bounds for what a configured upstream answers: as deep, but with room for very long lists.
+    /// The limits for responses of a configured upstream: the same depth, but room for very long
+    /// lists.
     #[must_use]
     pub fn upstream() -> Self {
         Self {
@@ -70,7 +71,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a text was refused.
+/// The reasons to refuse a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanErrorKind {
     /// Not UTF-8.
@@ -85,7 +86,7 @@ pub enum ScanErrorKind {
     /// The text stops in the middle of a value.
     #[error("the JSON is incomplete: it ends in the middle of a value")]
     UnexpectedEnd,
-    /// Something follows the value.
+    /// More text follows the value.
     #[error("more text follows the JSON value: send exactly one")]
     TrailingBytes,
     /// A raw control character inside a string.
@@ -112,8 +113,8 @@ pub enum ScanErrorKind {
 }
 
 impl ScanErrorKind {
-    /// Whether the text is JSON (so the fault is a limit of ours, -32600) rather than not JSON at
-    /// all (-32700).
+    /// Reports if the text is JSON, so that the fault is a limit of weir (-32600) and not a syntax
+    /// error (-32700).
     #[must_use]
     pub const fn is_json(self) -> bool {
         matches!(
@@ -123,18 +124,18 @@ impl ScanErrorKind {
     }
 }
 
-/// A refused text: why, and where.
+/// A refused text: the reason and the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} (at byte {offset})")]
 pub struct ScanError {
-    /// Why.
+    /// The reason.
     pub kind: ScanErrorKind,
     /// Byte offset of the first offending byte.
     pub offset: u64,
 }
 
-/// Duplicate keys are refused in objects up to this depth: the envelope, `params` or `result`, and
-/// their `_meta` and `arguments`.
+/// The depth up to which objects must not have duplicate keys: the envelope, `params` or `result`,
+/// and their `_meta` and `arguments`.
 const UNIQUE_DEPTH: usize = 3;
 
 /// Checks one JSON text in one pass, without recursion and, up to sixteen keys an object, without
@@ -149,9 +150,9 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, UNIQUE_DEPTH, |_| {})
 }
 
-/// Like [`check`], and refuses duplicate keys at every depth. For values that a policy or a
-/// validator reads as a tree: what it sees must be what the upstream sees, whichever of two equal
-/// keys that one prefers.
+/// Checks like [`check`], and refuses duplicate keys at every depth. It is for values that a policy
+/// or a validator reads as a tree: both that reader and the upstream must see the same value, and
+/// the upstream may prefer either of two equal keys.
 ///
 /// # Errors
 /// The first fault, with its byte offset.
@@ -159,14 +160,14 @@ pub fn check_unique(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, Limits::DEPTH_CEILING as usize, |_| {})
 }
 
-/// [`check`] without a look at duplicate keys: for a batch, whose items are checked one by one
-/// later.
+/// Checks like [`check`] without duplicate keys: for a batch, because its items are checked one by
+/// one later.
 pub(crate) fn check_grammar(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, 0, |_| {})
 }
 
-/// [`check`], handing each member of the top-level object to `visit` on the way; perhaps twice, the
-/// same both times.
+/// Checks like [`check`], and gives each member of the top-level object to `visit`; perhaps twice,
+/// the same both times.
 pub(crate) fn check_members<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -187,7 +188,7 @@ fn walk<'a>(
     judge(bytes, limits, unique, visit)
 }
 
-/// [`walk`] by the lexer: says what is wrong.
+/// Checks with the lexer, to find the first fault.
 fn judge<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -230,7 +231,7 @@ fn judge<'a>(
                 }
             }
             Event::ValueStart(_) if depth == 1 => member = member.map(|(key, _)| (key, pos)),
-            // Elements of a top-level array have no key and are nobody's member.
+            // Elements of a top-level array have no key and are no members.
             Event::ValueEnd if depth == 1 => {
                 if let Some((key, start)) = member.take() {
                     visit(Member {
@@ -245,8 +246,8 @@ fn judge<'a>(
     lexer.finish()
 }
 
-/// The keys met so far in each open object: the outer levels in place, deeper ones (only where
-/// asked for) on the heap.
+/// The keys met so far in each open object: the outer levels in place, deeper ones (only if asked
+/// for) on the heap.
 #[derive(Default)]
 struct Seen<'a> {
     outer: [KeySet<'a>; UNIQUE_DEPTH],

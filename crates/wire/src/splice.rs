@@ -1,11 +1,10 @@
 //! Editing one JSON object while its bytes pass.
 //!
-//! A gateway changes a few members of a message and must leave the rest alone, byte for byte,
-//! whatever its size. [`Edits`] says what to change at the top level and inside `_meta`;
-//! [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it to a
-//! whole object at once. Nothing deeper is touched, and values are replaced, never interpreted;
-//! [`Blocks`] and [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings
-//! wherever they stand.
+//! A gateway changes a few members of a message and must leave the rest alone, byte for byte, at
+//! any size. [`Edits`] lists the changes at the top level and inside `_meta`. [`Rewriter`] makes
+//! them in bounded memory over chunks of any size; [`Edits::apply`] makes them in a whole object at
+//! once. Deeper levels are not touched, and values are replaced, never interpreted. [`Blocks`] and
+//! [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings at any depth.
 
 mod blocks;
 mod edits;
@@ -25,15 +24,15 @@ pub use rewriter::{Observed, Rewriter, SpliceError};
 pub use structured::{Carried, LeftOut, StructuredAsText};
 pub use texts::{Retext, Step, Texts};
 
-/// Where rewritten bytes go.
+/// The output of rewritten bytes.
 pub trait Sink {
-    /// `range` of `chunk` passes unchanged.
+    /// Passes `range` of `chunk` on unchanged.
     fn pass(&mut self, chunk: &Bytes, range: Range<usize>);
-    /// New or copied bytes.
+    /// Writes new or copied bytes.
     fn put(&mut self, bytes: &[u8]);
 }
 
-/// Copies everything into one buffer: best for small objects.
+/// Copies all bytes into one buffer: best for small objects.
 impl Sink for BytesMut {
     fn pass(&mut self, chunk: &Bytes, range: Range<usize>) {
         self.extend_from_slice(&chunk[range]);

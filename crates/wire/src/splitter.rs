@@ -1,11 +1,11 @@
-//! Taking the `result` out of one large JSON-RPC response while its bytes pass.
+//! Takes the `result` out of one large JSON-RPC response while its bytes pass.
 //!
-//! Replies are small, except for the few that are huge. [`ReplySplitter`] gives the result's bytes
-//! as they come, so that 50 MiB can pass in bounded memory, and says what it has seen of the
-//! message so far: whose answer it is, and of which type. Members come in any order, so either may
-//! be known only at the end; whether bytes may go on before that is the caller's decision. The
-//! members that decide what a client does with a result ([`WITHHELD`]) are never given with the
-//! others but at the end, when all is known.
+//! Most replies are small, and a few are huge. [`ReplySplitter`] emits the result's bytes as they
+//! come, so that 50 MiB can pass in bounded memory, and shows the members read so far: the
+//! response's id and the result's type. Members come in any order, so either may be known only at
+//! the end; the caller decides if bytes may go on before that. The members that decide the client's
+//! handling of a result ([`WITHHELD`]) are never emitted with the others but at the end, when all
+//! is known.
 
 mod withholding;
 
@@ -29,7 +29,7 @@ pub const WITHHELD: [&str; 5] = [
 /// Bounds of a splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitCaps {
-    /// The most bytes that are kept of a message beside what is given of its result.
+    /// The most bytes that are kept of a message beside the emitted bytes of its result.
     pub max_held: usize,
     /// The most bytes of a message at all.
     pub max_total: u64,
@@ -50,17 +50,17 @@ impl Default for SplitCaps {
 /// A message that is over.
 #[derive(Clone, Debug)]
 pub enum Split {
-    /// A message without a `result` object, of which nothing was given: parse it with
+    /// A message without a `result` object, with no bytes emitted: parse it with
     /// [`Message::parse`].
     Whole(Bytes),
-    /// A response, and what belongs behind the bytes of its result that were given.
+    /// A response, and the bytes behind the emitted part of its result.
     Response(Box<ResponseEnd>),
 }
 
-/// The end of a response whose result was given in pieces.
+/// The end of a response after its result was emitted in pieces.
 #[derive(Clone, Debug)]
 pub struct ResponseEnd {
-    /// Whose answer it was. The outcome is `Ok` of an empty object.
+    /// The response. Its outcome is `Ok` of an empty object.
     pub response: Response,
     /// The result's type as it came.
     pub result_type: Option<Bytes>,
@@ -68,7 +68,7 @@ pub struct ResponseEnd {
     pub rest: Bytes,
 }
 
-/// Why a message was refused. Result bytes given out before belong to a broken answer.
+/// The reasons to refuse a message. Result bytes emitted before belong to a broken response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// Not JSON, or beyond the limits.
@@ -80,7 +80,7 @@ pub enum SplitError {
     /// Too large, and not because of its `result`.
     #[error("the message holds more than is kept of one")]
     TooLong,
-    /// A large message with a `result` that is something else besides.
+    /// A large message with a `result` and another kind's members.
     #[error("the message is not a response")]
     NotAResponse,
 }
@@ -91,9 +91,9 @@ pub struct ReplySplitter {
     caps: SplitCaps,
     lexer: Lexer,
     utf8: Utf8,
-    /// Everything but the result, in whose place stands an empty object.
+    /// All bytes but the result, which is replaced by an empty object.
     envelope: Kept,
-    /// The key being read, as far as it can matter.
+    /// The key being read, up to the length of a known one.
     key: Option<Vec<u8>>,
     member: Member,
     /// The text of the id while it is read.
@@ -103,7 +103,7 @@ pub struct ReplySplitter {
     in_result: bool,
 }
 
-/// The member of the message that is being read, as far as it matters.
+/// The known member of the message that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
     Result,
@@ -129,7 +129,7 @@ impl ReplySplitter {
         }
     }
 
-    /// The message's id, once it was read; `Some(None)` for one that is none.
+    /// The message's id, once it was read; `Some(None)` for an invalid one.
     #[must_use]
     pub fn id(&self) -> Option<Option<&RequestId>> {
         self.id.as_ref().map(Option::as_ref)
@@ -141,16 +141,16 @@ impl ReplySplitter {
         self.result.as_ref()?.result_type()
     }
 
-    /// Bytes that are kept here.
+    /// The count of kept bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.envelope.len() + self.result.as_ref().map_or(0, Withholding::held)
     }
 
-    /// Takes the next chunk; adds to `out` what it has of the result.
+    /// Takes the next chunk; adds its part of the result to `out`.
     ///
     /// # Errors
-    /// When the message is malformed, too deep or too large.
+    /// The message is malformed, too deep or too large.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), SplitError> {
         self.utf8.feed(chunk)?;
         if self.lexer.offset() + chunk.len() as u64 > self.caps.max_total {
@@ -198,7 +198,7 @@ impl ReplySplitter {
     /// Ends the message.
     ///
     /// # Errors
-    /// When the message is incomplete, or has a result and is no JSON-RPC response.
+    /// The message is incomplete, or has a result and is not a JSON-RPC response.
     pub fn finish(mut self) -> Result<Split, SplitError> {
         self.utf8.finish()?;
         self.lexer.finish()?;
@@ -206,7 +206,7 @@ impl ReplySplitter {
         let Some(result) = self.result else {
             return Ok(Split::Whole(envelope));
         };
-        // What was kept is the message with an empty result, so the ordinary rules check it.
+        // The kept bytes are the message with an empty result, so the ordinary rules check it.
         match Message::parse(envelope, &self.caps.limits)? {
             Message::Response(response) if response.outcome.is_ok() => {
                 let result_type = result.result_type().map(Bytes::copy_from_slice);
@@ -220,7 +220,7 @@ impl ReplySplitter {
         }
     }
 
-    /// Keeps keys and the id.
+    /// Collects keys and the id.
     fn read(&mut self, bytes: &[u8]) {
         let held = self
             .key
@@ -233,7 +233,7 @@ impl ReplySplitter {
         }
     }
 
-    /// Takes an event outside of the result; true where the result object begins.
+    /// Takes an event outside of the result; true at the beginning of the result object.
     fn react(&mut self, event: Event) -> Result<bool, SplitError> {
         let depth = self.lexer.depth();
         match event {
@@ -287,10 +287,10 @@ fn duplicate(lexer: &Lexer) -> SplitError {
 /// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to
 /// tell longer keys apart.
 const KEY_MAX: usize = 6 * 6 + 2;
-/// A longer id is none of weir's, and cut off it is none at all.
+/// The most bytes kept of an id: weir's own are shorter, and a longer one is invalid when cut off.
 const ID_MAX: usize = 256;
 
-/// Bytes that are kept: as a slice while it is one chunk, copied from the second on.
+/// Kept bytes: a slice while it is one chunk, copied from the second on.
 #[derive(Debug, Default)]
 struct Kept {
     first: Bytes,

@@ -1,6 +1,6 @@
 //! Writing JSON without a tree: strings, objects and JSON-RPC envelopes straight into a buffer.
 //!
-//! Raw values given here must be JSON already; nothing is checked.
+//! Raw values given here must be JSON already; they are not checked.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -18,7 +18,7 @@ pub fn string(out: &mut BytesMut, text: &str) {
     out.put_u8(b'"');
 }
 
-/// Appends `text` as it stands between the quotes of a JSON string.
+/// Appends `text` escaped, without the quotes of a JSON string.
 pub fn escaped(out: &mut BytesMut, text: &str) {
     let mut rest = text.as_bytes();
     let mut at = run::plain(rest);
@@ -31,8 +31,8 @@ pub fn escaped(out: &mut BytesMut, text: &str) {
     out.put_slice(rest);
 }
 
-/// Appends a string that needs no escapes, with what stands around it, in one step: an object is
-/// made of many such.
+/// Appends a string that needs no escapes, with the punctuation around it, in one step: an object
+/// consists of many such.
 fn quoted(out: &mut BytesMut, comma: bool, plain: &[u8], colon: bool) {
     let start = out.len() + usize::from(comma);
     let end = start + plain.len() + 2;
@@ -71,8 +71,8 @@ fn escape(out: &mut BytesMut, byte: u8) {
     out.put_slice(&[b'\\', short]);
 }
 
-/// Writes one JSON object member by member. Keys are the caller's to keep unique. Nothing closes
-/// the object but [`ObjectWriter::end`].
+/// Writes one JSON object member by member. The caller keeps keys unique. Only
+/// [`ObjectWriter::end`] closes the object.
 #[derive(Debug)]
 pub struct ObjectWriter<'a> {
     out: &'a mut BytesMut,
@@ -114,13 +114,13 @@ impl<'a> ObjectWriter<'a> {
         self
     }
 
-    /// A member as it stands in other JSON: `key` is the bytes between its quotes, escapes and all
+    /// Appends a member from other JSON: `key` is the bytes between its quotes, escapes included
     /// ([`crate::scan::Key::raw`]).
     pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.raw_with(key, |out| out.put_slice(value))
     }
 
-    /// The same, with a value written in place.
+    /// Appends such a member with a value that `write` appends.
     pub fn raw_with(&mut self, key: &[u8], write: impl FnOnce(&mut BytesMut)) -> &mut Self {
         quoted(self.out, !std::mem::take(&mut self.empty), key, true);
         write(self.out);
@@ -154,8 +154,8 @@ pub fn request(id: &RequestId, method: &str, params: Option<&[u8]>) -> Bytes {
     call(Some(id), method, params)
 }
 
-/// The object that names a task: the params of requests about it, and what messages say it belongs
-/// to.
+/// The object that names a task: the params of requests about it, and the related task in the
+/// `_meta` of messages.
 #[must_use]
 pub fn task(name: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(name.len() + 16);
@@ -163,8 +163,8 @@ pub fn task(name: &str) -> Bytes {
     out.freeze()
 }
 
-/// A message as one line, as standard streams carry it: line breaks between its tokens become
-/// blanks, and inside strings they are escaped.
+/// A message as one line, for stdio: line breaks between its tokens become blanks, and inside
+/// strings they are escaped.
 #[must_use]
 pub fn line(message: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(message.len() + 1);
@@ -207,8 +207,8 @@ pub fn response(id: &RequestId, result: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The beginning of a response message up to where the bytes of its result follow; `}` ends it. For
-/// results that are streamed.
+/// The beginning of a response message up to the bytes of its result; `}` ends it. It is for
+/// streamed results.
 #[must_use]
 pub fn response_head(id: &RequestId) -> Bytes {
     let mut out = BytesMut::with_capacity(64);
@@ -220,8 +220,8 @@ pub fn response_head(id: &RequestId) -> Bytes {
     out.freeze()
 }
 
-/// A whole error response message. Without an id the member is left out, or null where `null_id`
-/// (revisions before 2025-11-25) says so.
+/// A whole error response message. Without an id the member is left out, or null if `null_id` is
+/// set (revisions before 2025-11-25).
 #[must_use]
 pub fn error_response(id: Option<&RequestId>, null_id: bool, error: &ErrorObject) -> Bytes {
     let mut out = BytesMut::with_capacity(128 + error.message.len());

@@ -313,7 +313,7 @@ fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
     ] {
         one(&good.replacen('{', &format!("{{\"{other}\":1,"), 1));
     }
-    // Instead of the real one it is the same.
+    // In place of the real member it is refused the same way.
     for (from, to) in [
         ("\"method\"", "\"Method\""),
         ("\"jsonrpc\"", "\"Jsonrpc\""),

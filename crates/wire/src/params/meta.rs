@@ -24,14 +24,14 @@ pub struct Meta {
     traceparent: Slot,
     tracestate: Slot,
     baggage: Slot,
-    /// Whether there are keys of the peers' own.
+    /// True if there are keys that belong to the peers.
     others: bool,
-    /// A known key, or the prefix of such keys, that another key differs from in case alone.
+    /// The known key, or the prefix of such keys, that another key differs from in case alone.
     variant: Option<&'static str>,
 }
 
 impl Meta {
-    /// Views a checked JSON object; anything else has no keys.
+    /// Views a checked JSON object; any other value has no keys.
     #[must_use]
     pub fn parse(raw: Bytes) -> Self {
         let mut view = Self {
@@ -88,7 +88,7 @@ impl Meta {
         self.variant
     }
 
-    /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a
+    /// Reports if `io.modelcontextprotocol/protocolVersion` is present with any type: the mark of a
     /// modern request.
     #[must_use]
     pub const fn has_protocol_version(&self) -> bool {
@@ -118,10 +118,10 @@ impl Meta {
             .and_then(Revision::parse))
     }
 
-    /// Who the client says it is.
+    /// The client's self-reported name and version.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
         object(
             &self.raw,
@@ -130,10 +130,10 @@ impl Meta {
         )
     }
 
-    /// What the client can do for this request.
+    /// The client's capabilities for this request.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn client_capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
         object(
             &self.raw,
@@ -154,10 +154,10 @@ impl Meta {
         )
     }
 
-    /// Who the server says it is.
+    /// The server's self-reported name and version.
     ///
     /// # Errors
-    /// When it is not an object.
+    /// It is not an object.
     pub fn server_info(&self) -> Result<Option<Bytes>, ParamsError> {
         object(
             &self.raw,

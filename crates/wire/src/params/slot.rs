@@ -1,4 +1,4 @@
-//! Places of members, and reading them with a type.
+//! Positions of members, and reading their values with a type.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,17 +9,17 @@ use super::ParamsError;
 use crate::scan::{self, Member};
 use crate::{LogLevel, RequestId};
 
-/// A member's place, if it is there. Half the size of a range: a view has many of them, and is
-/// moved from hand to hand.
+/// The position of a member's value, if it is present. It is half the size of a range, because a
+/// view has many of them and is moved often.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
     start: u32,
-    /// No value ends at the very beginning: zero is a member that is not there.
+    /// No value ends at offset zero: zero means that the member is absent.
     end: u32,
 }
 
 impl Slot {
-    /// The place of a value. One beyond 4 GiB, which no limit lets arrive, is not there.
+    /// The position of a value. A value beyond 4 GiB, which no limit admits, counts as absent.
     fn of(range: &Range<usize>) -> Self {
         match (u32::try_from(range.start), u32::try_from(range.end)) {
             (Ok(start), Ok(end)) => Self { start, end },
@@ -40,7 +40,7 @@ impl Slot {
     }
 }
 
-/// Notes where a member stands, and says whether the table has its name; what is unknown stays in
+/// Records the position of a member and reports if the table has its name. Unknown members stay in
 /// the raw bytes.
 pub(super) fn place(member: &Member<'_>, table: &mut [(&str, &mut Slot)]) -> bool {
     let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) else {

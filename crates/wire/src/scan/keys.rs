@@ -1,7 +1,7 @@
 //! The set of keys of one object, for refusing duplicates.
 //!
-//! Most objects have few keys, so the first ones are compared one by one in place; an attacker's
-//! hundred thousand go into an ordered tree, whose cost no choice of keys can push up.
+//! Most objects have few keys, so the first ones are compared one by one in place. An attacker's
+//! hundred thousand keys go into an ordered tree, because no choice of keys can raise its cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::view::Key;
 
 const FEW: usize = 16;
 
-/// Keys seen so far, unescaped: borrowed where they have no escapes.
+/// The keys seen so far, unescaped; borrowed if they have no escapes.
 pub(super) struct KeySet<'a> {
     few: [Cow<'a, [u8]>; FEW],
     len: usize,
@@ -36,7 +36,7 @@ impl<'a> KeySet<'a> {
         }
     }
 
-    /// Adds a key; false if it is there already.
+    /// Adds a key; false if it is present already.
     pub(super) fn insert(&mut self, key: Key<'a>) -> bool {
         let key = key.unescaped();
         if self.few[..self.len].contains(&key) {

@@ -1,22 +1,24 @@
-//! The scan of a text that is good, which nearly every text is: the whole of it is at hand, so it
+//! The fast path of the scan, for a text without faults. The whole text is in memory, so the scan
 //! needs no state that survives a byte.
 //!
-//! It only ever says that a text is good. What it does not take, for whatever reason, is judged by
-//! the lexer, which also says what is wrong and where; so both have to agree on good texts alone.
+//! It can only accept. The lexer judges every text that is not accepted here, and finds the fault
+//! and its position; so the two have to agree on accepted texts alone.
 
 use super::Limits;
 use super::view::{Key, Member};
 use crate::run;
 
-/// Open brackets it follows; deeper texts are the lexer's.
+/// The depth up to which brackets are followed; deeper texts go to the lexer.
 const DEEP: usize = 64;
-/// Keys it keeps for all open objects together, while their duplicates are looked for.
+/// The most keys that are kept for all open objects together, to find duplicates.
 const KEYS: usize = 32;
-/// In place of where an object's keys begin.
+/// The mark of an array in the stack of open brackets, in place of the index of an object's first
+/// key.
 const ARRAY: u8 = u8::MAX;
 
-/// True if the text is one JSON value within `limits` without duplicate keys in the outer `unique`
-/// levels. Hands each member of a top-level object to `visit`, also where it then says false.
+/// Reports if the text is one JSON value within `limits` without duplicate keys in the outer
+/// `unique` levels. Gives each member of a top-level object to `visit`, even if the result is then
+/// false.
 pub(super) fn is_good<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -45,7 +47,7 @@ fn is_utf8(bytes: &[u8]) -> bool {
 struct Quick<'a, 'l> {
     bytes: &'a [u8],
     at: usize,
-    /// For each open bracket where its keys begin, or [`ARRAY`].
+    /// The index of the first key of each open object, or [`ARRAY`].
     open: [u8; DEEP],
     depth: usize,
     keys: [&'a [u8]; KEYS],
@@ -135,7 +137,7 @@ impl<'a> Quick<'a, '_> {
         }
     }
 
-    /// A key, its colon, and the blanks up to the value.
+    /// Reads a key, its colon, and the blanks up to the value.
     fn key(&mut self) -> Option<Key<'a>> {
         self.token()?;
         if *self.bytes.get(self.at)? != b'"' {
@@ -145,7 +147,7 @@ impl<'a> Quick<'a, '_> {
         let escaped = self.text()?;
         let raw = &self.bytes[start..self.at - 1];
         if self.depth <= self.unique {
-            // Two spellings of one key are for the lexer, and so are very many keys.
+            // Two spellings of one key go to the lexer, and so do very many keys.
             let from = usize::from(self.open[self.depth - 1]);
             if escaped || self.held == KEYS || self.keys[from..self.held].contains(&raw) {
                 return None;
@@ -172,7 +174,7 @@ impl<'a> Quick<'a, '_> {
         }
     }
 
-    /// A string, from its opening quote to behind the closing one; whether it has escapes.
+    /// Reads a string from its opening quote to its closing one; true if it has escapes.
     fn text(&mut self) -> Option<bool> {
         let mut escaped = false;
         self.at += 1;
@@ -192,7 +194,7 @@ impl<'a> Quick<'a, '_> {
         }
     }
 
-    /// How long the escape here is.
+    /// The length of the escape at this position.
     fn escape(&self) -> Option<usize> {
         match *self.bytes.get(self.at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -232,7 +234,7 @@ impl<'a> Quick<'a, '_> {
         (self.at - start <= self.limits.max_number_len as usize).then_some(())
     }
 
-    /// At least one digit.
+    /// Reads at least one digit.
     fn digits(&mut self) -> Option<()> {
         let rest = &self.bytes[self.at..];
         let count = rest

@@ -28,7 +28,7 @@ fn is_json(bytes: &[u8]) -> bool {
 
 fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
     match check(bytes, &WIDE) {
-        // Whether a key is there twice is checked on the way, so it may hide a later fault.
+        // Duplicate keys are checked during the scan, so they may hide a later fault.
         Err(error) if error.kind == ScanErrorKind::DuplicateKey => {}
         outcome => {
             prop_assert_eq!(
@@ -71,7 +71,7 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
             String::from_utf8_lossy(bytes)
         );
     }
-    // Reading members of whatever this is must end and stay inside.
+    // Reading members of any bytes must end and stay in bounds.
     for member in members(bytes) {
         prop_assert!(member.value.end <= bytes.len());
         let _shown = member.key.decode();
@@ -196,7 +196,7 @@ fn b03_duplicate_keys_are_refused_in_envelope_params_and_meta() {
     ] {
         assert_eq!(kind(text), Some(ScanErrorKind::DuplicateKey), "{text}");
     }
-    // The same key in two objects is none.
+    // The same key in two objects is no duplicate.
     assert_eq!(
         kind(r#"{"a":{"a":{"a":{"a":1}}},"b":[{"a":1},{"a":1}],"c":{"a":1}}"#),
         None
@@ -268,8 +268,8 @@ fn b06_what_is_not_json_is_refused_with_a_kind() {
     ];
     for (text, expected) in table {
         let found = kind(text).unwrap();
-        // A zero may only be followed by what can follow a number; whichever name that fault gets,
-        // it is refused.
+        // A zero may only be followed by a byte that can follow a number. The name of that fault is
+        // not fixed, but it is refused.
         let same = found == expected || text == b"01" && found == K::TrailingBytes;
         assert!(same, "{}: {found:?}", String::from_utf8_lossy(text));
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{fold, run};
 
-/// A key as it stands between its quotes.
+/// A key's bytes between its quotes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
     raw: &'a [u8],
@@ -22,7 +22,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The same, where it is known whether there are escapes.
+    /// The same, for a caller that knows if there are escapes.
     pub(super) const fn known(raw: &'a [u8], escaped: bool) -> Self {
         Self { raw, escaped }
     }
@@ -33,7 +33,7 @@ impl<'a> Key<'a> {
         self.raw
     }
 
-    /// Whether the key means exactly this text. A lone surrogate equals nothing.
+    /// Reports if the key means exactly this text. A lone surrogate equals no text.
     #[must_use]
     pub fn eq_str(&self, text: &str) -> bool {
         if self.escaped {
@@ -43,7 +43,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The text, borrowed where it has no escapes. `None` for lone surrogates.
+    /// The text, borrowed if it has no escapes. Absent for lone surrogates.
     #[must_use]
     pub fn text(&self) -> Option<Cow<'a, str>> {
         match self.unescaped() {
@@ -52,7 +52,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether some of its characters are written as escapes.
+    /// Reports if some of its characters are written as escapes.
     #[must_use]
     pub const fn is_escaped(&self) -> bool {
         self.escaped
@@ -94,8 +94,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The unescaped text; a lone surrogate as the three bytes it would have, so that unequal keys
-    /// stay unequal.
+    /// The unescaped text. A lone surrogate becomes the three bytes it would have, so that unequal
+    /// keys stay unequal.
     pub(crate) fn unescaped(&self) -> Cow<'a, [u8]> {
         if self.escaped {
             Cow::Owned(unescape(self.raw))
@@ -110,12 +110,12 @@ impl<'a> Key<'a> {
 pub struct Member<'a> {
     /// The key.
     pub key: Key<'a>,
-    /// Where the value stands in the bytes that were walked.
+    /// The position of the value in the bytes that were walked.
     pub value: Range<usize>,
 }
 
-/// The members of the JSON object `object` (whitespace around it is fine). Anything that is not an
-/// object has none.
+/// Returns the members of the JSON object `object` (whitespace around it is fine). Other values
+/// have no members.
 #[must_use]
 pub fn members(object: &[u8]) -> Members<'_> {
     let start = blank(object, 0);
@@ -123,7 +123,7 @@ pub fn members(object: &[u8]) -> Members<'_> {
     Members { bytes: object, at }
 }
 
-/// The places of the elements of the JSON array `array`. Anything that is not an array has none.
+/// Returns the positions of the elements of the JSON array `array`. Other values have no elements.
 #[must_use]
 pub fn elements(array: &[u8]) -> Elements<'_> {
     let start = blank(array, 0);
@@ -131,7 +131,7 @@ pub fn elements(array: &[u8]) -> Elements<'_> {
     Elements { bytes: array, at }
 }
 
-/// Where the value of the member `name` stands in `object`.
+/// Returns the position of the value of the member `name` in `object`.
 #[must_use]
 pub fn find(object: &[u8], name: &str) -> Option<Range<usize>> {
     members(object)
@@ -139,15 +139,15 @@ pub fn find(object: &[u8], name: &str) -> Option<Range<usize>> {
         .map(|member| member.value)
 }
 
-/// Whether these very bytes stand anywhere in `json`: a cheap question before a costly one, for a
-/// `word` that has no other spelling or where another spelling may be missed.
+/// Reports if these very bytes occur anywhere in `json`: a cheap check before a costly one, for a
+/// `word` that has no other spelling, or if missing another spelling is acceptable.
 #[must_use]
 pub fn contains(json: &[u8], word: &[u8]) -> bool {
     memchr::memmem::find(json, word).is_some()
 }
 
-/// The text of a JSON string, borrowed where it has no escapes. `None` for any other value, and for
-/// lone surrogates.
+/// Returns the text of a JSON string, borrowed if it has no escapes. Other values and lone
+/// surrogates have no text.
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     let inner = trim(value).strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -164,7 +164,7 @@ pub fn integer(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Whether the value is an object.
+/// Reports if the value is an object.
 #[must_use]
 pub fn is_object(value: &[u8]) -> bool {
     value.get(blank(value, 0)) == Some(&b'{')
@@ -277,7 +277,7 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes the hex digits at `at` (and the low half of a pair); how many bytes that took.
+/// Decodes the hex digits at `at` (and the low half of a pair); returns the count of bytes read.
 fn push_unicode(raw: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
     let Some(unit) = hex(raw, at) else { return 0 };
     if (0xd800..0xdc00).contains(&unit)
@@ -295,8 +295,8 @@ fn push_unicode(raw: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
     4
 }
 
-/// The three bytes a surrogate would have if UTF-8 allowed it; never valid UTF-8, so never equal to
-/// any text.
+/// The three bytes a surrogate would have if UTF-8 allowed it. They are never valid UTF-8, so they
+/// equal no text.
 pub(crate) fn lone_surrogate(unit: u32) -> [u8; 3] {
     let [_, _, high, low] = unit.to_be_bytes();
     [
@@ -329,12 +329,12 @@ fn after_comma(bytes: &[u8], end: usize) -> Option<usize> {
     (bytes.get(comma) == Some(&b',')).then_some(comma + 1)
 }
 
-/// Behind the closing quote of the string that opens at `at`.
+/// Returns the offset behind the closing quote of the string that opens at `at`.
 fn skip_string(bytes: &[u8], at: usize) -> usize {
     string_end(bytes, at).0
 }
 
-/// The same, and whether the string has escapes.
+/// Returns the same offset, and true if the string has escapes.
 fn string_end(bytes: &[u8], at: usize) -> (usize, bool) {
     let (mut pos, mut escaped) = (at + 1, false);
     while let Some(rest) = bytes.get(pos..).filter(|rest| !rest.is_empty()) {

@@ -1,9 +1,10 @@
-//! Replacing the content blocks of a result that a revision does not have, while the bytes pass.
+//! Replacement of content blocks of types that a revision does not define, while the bytes of a
+//! result pass.
 //!
-//! `content` of a tool's result is an array of objects, each of which says its `type`. Which types
-//! are foreign and what stands for them is the caller's knowledge; here they are only found. Nearly
-//! every block says its type first, so nothing is held but that; one that says it late is held
-//! until it does, within a bound.
+//! `content` of a tool's result is an array of objects, each with a `type`. The caller chooses the
+//! types to replace and the replacement text; this module finds the blocks. Nearly every block
+//! begins with its type, so only that much is held. A block with a late type is held until the type
+//! arrives, up to a limit.
 
 use std::borrow::Cow;
 
@@ -15,28 +16,28 @@ use crate::lexer::{Event, Lexer};
 use crate::scan::{self, Key, Limits};
 use crate::write;
 
-/// A block whose type does not show within so many bytes is replaced unseen.
+/// The most bytes held of a block without a type; after that it is replaced unseen.
 const HELD_MAX: usize = 1 << 20;
-/// The longest text that is kept of a block that goes, and the longest key that is read.
+/// The longest text that is kept of a replaced block, and the longest key that is read.
 const TEXT_MAX: usize = 1024;
 const KEY_MAX: usize = 128;
 
-/// The members of a block that may be told of it.
+/// The members of a block that its replacement text may use.
 const FIELDS: [&str; 6] = ["type", "name", "title", "uri", "description", "mimeType"];
 
-/// What is known of a block that goes.
+/// The known members of a replaced block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block([Vec<u8>; FIELDS.len()]);
 
 impl Block {
-    /// Its type; `None` where it was too long to look at.
+    /// The block's type; absent if it was too long to read.
     #[must_use]
     pub fn kind(&self) -> Option<Cow<'_, str>> {
         self.text("type")
     }
 
-    /// A string member of it: `name`, `title`, `uri`, `description` or `mimeType`. `None` where it
-    /// has none that is no longer than 1 KiB.
+    /// A string member of the block: `name`, `title`, `uri`, `description` or `mimeType`. Absent if
+    /// it is missing or longer than 1 KiB.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         let at = FIELDS.iter().position(|field| *field == name)?;
@@ -44,10 +45,10 @@ impl Block {
     }
 }
 
-/// Says in words what stood in a block's place.
+/// Renders the replacement text of a block.
 type Tell = fn(&Block) -> String;
 
-/// Replaces the blocks of some types by text blocks. Everything else passes byte for byte.
+/// A filter that replaces the blocks of some types by text blocks. All other bytes pass unchanged.
 #[derive(Debug)]
 pub struct Blocks {
     lexer: Lexer,
@@ -61,12 +62,12 @@ pub struct Blocks {
     in_key: bool,
     field: Option<usize>,
     capturing: bool,
-    /// Too much was held of the block: nothing more is read of it.
+    /// True once too much of the block was held: its members are no longer read.
     given_up: bool,
     seen: Block,
 }
 
-/// Where in the result the lexer is.
+/// The lexer's position in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Outside,
@@ -82,7 +83,7 @@ enum Mode {
 }
 
 impl Blocks {
-    /// For these types; `tell` says what stood there.
+    /// A filter for these types; `tell` renders the replacement text.
     #[must_use]
     pub fn replacing(foreign: &'static [&'static str], tell: fn(&Block) -> String) -> Self {
         Self {
@@ -112,10 +113,10 @@ impl Blocks {
         Ok(out.freeze())
     }
 
-    /// Takes the next chunk and emits what is decided.
+    /// Takes the next chunk and emits the decided bytes.
     ///
     /// # Errors
-    /// When the bytes so far are not the beginning of JSON within the limits.
+    /// The bytes so far are not the beginning of JSON within the limits.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) -> Result<(), SpliceError> {
         let mut port = Port::new(chunk, out);
         let mut pos = 0;
@@ -140,12 +141,12 @@ impl Blocks {
     /// Ends the result.
     ///
     /// # Errors
-    /// When it is incomplete.
+    /// The result is incomplete.
     pub fn finish(mut self) -> Result<(), SpliceError> {
         Ok(self.lexer.finish()?)
     }
 
-    /// Keys, and what may be told of a block.
+    /// Collects keys, and the members of a block that its replacement may use.
     fn read(&mut self, bytes: &[u8]) {
         if self.in_key {
             let room = KEY_MAX.saturating_sub(self.key.len());
@@ -218,13 +219,13 @@ impl Blocks {
             .is_some_and(|(_, key)| Key::new(key).eq_str(name))
     }
 
-    /// A member of the block was read; its type decides.
+    /// Ends a member of the block; the block's type decides.
     fn captured<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         let is_type = self.field == Some(0);
         if let Some(text) = self.field.map(|field| &mut self.seen.0[field])
             && text.len() > TEXT_MAX
         {
-            // Cut in the middle it is no string. A type as long as this is not one of ours.
+            // Cut off, the text is no longer a string. A type this long is not a known one.
             *text = b" ".to_vec();
         }
         if !is_type || self.mode != Mode::Hold {
@@ -239,7 +240,7 @@ impl Blocks {
         } else {
             port.put(&self.held);
             self.mode = Mode::Pass;
-            // Nothing more is to be known of it.
+            // No further member of the block is needed.
             self.lexer.set_report(2);
         }
         self.held.clear();
@@ -248,7 +249,7 @@ impl Blocks {
     fn block_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         match self.mode {
             Mode::Pass => {}
-            // It has no type: not ours to judge.
+            // A block without a type is not replaced.
             Mode::Hold => port.put(&self.held),
             Mode::Drop => {
                 let mut out = BytesMut::new();
@@ -288,7 +289,7 @@ mod tests {
         Blocks::replacing(&["audio", "resource_link"], tell)
     }
 
-    /// Through in chunks of these sizes, over and over.
+    /// Passes the text through in chunks of these sizes, over and over.
     fn chunked(text: &str, sizes: &[usize]) -> String {
         let (mut out, mut blocks, mut at) = (BytesMut::new(), blocks(), 0);
         for size in sizes.iter().cycle() {
@@ -317,7 +318,7 @@ mod tests {
                 r#"{"content":[{"type":"text","text":"\u0061"}, {"name":"n\"","uri":"u:1","type":"resource_link"} ,{"type":"image"}],"z":[{"type":"audio"}]}"#,
                 r#"{"content":[{"type":"text","text":"\u0061"}, {"type":"text","text":"resource_link|n\"|u:1|"} ,{"type":"image"}],"z":[{"type":"audio"}]}"#,
             ),
-            // Names of members deeper down, and of other objects, mean nothing.
+            // Names of members at deeper levels, and of other objects, have no effect.
             (
                 r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
                 r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
@@ -345,7 +346,7 @@ mod tests {
     #[test]
     fn what_is_held_is_bounded() {
         let data = "A".repeat(3 << 20);
-        // The type comes first: nothing of it is held, and large blocks pass.
+        // With the type first no bytes of the block are held, and large blocks pass.
         let image = format!(r#"{{"content":[{{"type":"image","data":"{data}"}}]}}"#);
         assert_eq!(chunked(&image, &[65_536]), image);
         let audio =
@@ -354,7 +355,7 @@ mod tests {
             chunked(&audio, &[65_536]),
             r#"{"content":[{"type":"text","text":"audio|||audio/wav"}]}"#
         );
-        // It comes last, too late to be looked at.
+        // The type comes last, too late to be read.
         let late =
             format!(r#"{{"content":[{{"data":"{data}","type":"image"}},{{"type":"text"}}]}}"#);
         let mut blocks = blocks();

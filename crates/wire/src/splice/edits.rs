@@ -1,4 +1,4 @@
-//! What to change.
+//! The changes to one JSON object.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use crate::meta;
 use crate::scan::{self, Key};
 use crate::write::{self, ObjectWriter};
 
-/// Name of a member.
+/// The name of a member.
 pub(super) type Name = Cow<'static, str>;
 
-/// What happens to one top-level member.
+/// The change of one top-level member.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Remove,
@@ -39,31 +39,31 @@ impl Edits {
         Self::default()
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     #[must_use]
     pub fn remove(self, name: impl Into<Name>) -> Self {
         self.with(name, Action::Remove)
     }
 
-    /// Gives a member this value where it is there; does not add it.
+    /// Replaces the value of a member if it is present; does not add it.
     #[must_use]
     pub fn replace(self, name: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.with(name, Action::Replace(value.into()))
     }
 
-    /// Gives a member this value, whether it is there or not.
+    /// Sets the value of a member, present or not.
     #[must_use]
     pub fn set(self, name: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.with(name, Action::Set(value.into()))
     }
 
-    /// Adds a member with this value where it is missing.
+    /// Adds a member with this value if it is missing.
     #[must_use]
     pub fn ensure(self, name: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.with(name, Action::Ensure(value.into()))
     }
 
-    /// Takes a member out unless its value is an object.
+    /// Removes a member unless its value is an object.
     #[must_use]
     pub fn only_object(self, name: impl Into<Name>) -> Self {
         self.with(name, Action::OnlyObject)
@@ -78,7 +78,7 @@ impl Edits {
         }
     }
 
-    /// Adds a key to `_meta`, beside the edits of it that were given before ([`MetaEdits::add`]).
+    /// Adds a key to `_meta`, beside the edits that were given before ([`MetaEdits::add`]).
     #[must_use]
     pub fn add_meta(mut self, key: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.meta = Some(self.meta.take().unwrap_or_default().add(key, value));
@@ -92,9 +92,9 @@ impl Edits {
         self
     }
 
-    /// Takes out every member that equals one of these names under simple case folding
+    /// Removes every member that equals one of these names under simple case folding
     /// ([`crate::fold`]) without being one of them: a parser without regard to case would take it
-    /// for the one that is edited.
+    /// for the edited member.
     #[must_use]
     pub fn without_variants_of(self, names: &'static [&'static str]) -> Self {
         Self {
@@ -103,13 +103,13 @@ impl Edits {
         }
     }
 
-    /// Whether nothing would change.
+    /// Reports if there is no change to make.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty() && self.meta.is_none() && self.variants.is_empty()
     }
 
-    /// Whether a top-level member of this name has to go, because it is a variant of another one.
+    /// Reports if a top-level member of this name must be removed as a variant of another one.
     pub(super) fn drops_variant(&self, key: &Key<'_>) -> bool {
         !self.variants.is_empty() && key.variant_of(self.variants).is_some()
     }
@@ -125,8 +125,8 @@ impl Edits {
         Ok((out.freeze(), rewriter.finish()?))
     }
 
-    /// Edits a whole object that has been checked ([`scan::check`]) already. Where nothing of it
-    /// changes, which is the usual case, only its keys are looked at.
+    /// Edits a whole object that has been checked ([`scan::check`]) already. Usually no present
+    /// member changes, and then only the keys are read.
     ///
     /// # Errors
     /// As [`Rewriter::feed`].
@@ -137,14 +137,14 @@ impl Edits {
         }
     }
 
-    /// The same; an object that cannot be edited stays as it is.
+    /// Edits like [`Edits::apply_checked`]; an object that cannot be edited stays as it is.
     #[must_use]
     pub fn or_same(self, object: &Bytes) -> Bytes {
         self.apply_checked(object)
             .map_or_else(|_| object.clone(), |(edited, _)| edited)
     }
 
-    /// The object with what it lacks, where nothing that it has changes.
+    /// Returns the object with its missing members added, if no present member changes.
     fn append(&self, object: &Bytes) -> Option<(Bytes, Observed)> {
         let open = object.iter().position(|byte| *byte == b'{')?;
         if !scan::is_object(object) {
@@ -214,16 +214,17 @@ impl Edits {
     }
 }
 
-/// Writes members behind the last one of an object, and copies the object only where there are any.
+/// A writer of members behind the last one of an object. It copies the object only if there are
+/// any.
 struct Appender<'a> {
     object: &'a Bytes,
-    /// Behind the last member's value, or behind the opening brace.
+    /// The offset behind the last member's value, or behind the opening brace.
     end: usize,
     out: Option<BytesMut>,
 }
 
 impl Appender<'_> {
-    /// Where to write the next member's value.
+    /// Returns the buffer for the next member's value.
     fn member(&mut self, name: &str) -> &mut BytesMut {
         let has_members = self.out.is_some() || self.object[..self.end].last() != Some(&b'{');
         let out = self.out.get_or_insert_with(|| {
@@ -248,7 +249,7 @@ impl Appender<'_> {
     }
 }
 
-/// Changes inside `_meta`.
+/// The changes inside `_meta`.
 #[derive(Clone, Debug, Default)]
 pub struct MetaEdits {
     pub(super) drop_owned: bool,
@@ -263,7 +264,7 @@ impl MetaEdits {
         Self::default()
     }
 
-    /// Takes out every key that [`meta::is_owned_by_weir`].
+    /// Removes every key that [`meta::is_owned_by_weir`].
     #[must_use]
     pub fn drop_owned(self) -> Self {
         Self {
@@ -272,22 +273,22 @@ impl MetaEdits {
         }
     }
 
-    /// Takes out this key.
+    /// Removes this key.
     #[must_use]
     pub fn drop(mut self, key: impl Into<Name>) -> Self {
         self.drop.push(key.into());
         self
     }
 
-    /// Adds a key with a JSON value, in place of any that is there; creates `_meta` where it is
-    /// missing or not an object.
+    /// Adds a key with a JSON value and replaces a present one; creates `_meta` if it is missing or
+    /// not an object.
     #[must_use]
     pub fn add(mut self, key: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.add.push((key.into(), value.into()));
         self
     }
 
-    /// Whether a key that is there has to go.
+    /// Reports if a present key must be removed.
     pub(super) fn drops(&self, key: Key<'_>) -> bool {
         self.drop_owned && meta::is_owned_by_weir(&key.decode())
             || self.drop.iter().any(|name| key.eq_str(name))

@@ -1,4 +1,4 @@
-//! How bytes get through the rewriter: held until decided, or on their way out.
+//! The buffers of the rewriter: bytes held until a decision, and bytes to emit.
 
 use std::ops::{ControlFlow, Range};
 
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use super::Sink;
 use crate::scan::Key;
 
-/// A key longer than this is nobody's we know: it passes unread. White space between members is cut
-/// down to this much.
+/// The longest key that is held: a longer one is not a known name, and passes unread. White space
+/// between members is cut to this length.
 const HELD_MAX: usize = 1024;
-/// White space, comma and key in front of a value, until it is decided what becomes of them.
+/// The white space, comma and key in front of a value, until its action is decided.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     bytes: Vec<u8>,
-    /// Where the text of the key begins.
+    /// The offset of the key's text.
     key_at: Option<usize>,
-    /// White space has grown beyond the cap and is dropped.
+    /// True if the white space has grown beyond the limit and is dropped.
     squeezing: bool,
 }
 
 impl Held {
-    /// Forgets everything: a member ended, or goes.
+    /// Clears the buffer: a member ended, or is removed.
     pub(crate) fn clear(&mut self) {
         *self = Self {
             bytes: std::mem::take(&mut self.bytes),
@@ -30,24 +30,24 @@ impl Held {
         self.bytes.clear();
     }
 
-    /// How many bytes are held.
+    /// The count of held bytes.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The opening quote of a key was the last byte.
+    /// Notes that the opening quote of a key was the last byte.
     pub(crate) fn key_starts(&mut self) {
         self.key_at = Some(self.bytes.len());
     }
 
-    /// The complete key, its closing quote being the last byte held. `None` if it was too long and
-    /// is gone already.
+    /// Returns the complete key, its closing quote being the last held byte. Absent if it was too
+    /// long and was emitted already.
     pub(crate) fn key(&self) -> Option<Key<'_>> {
         Some(Key::new(&self.bytes[self.key_at?..self.bytes.len() - 1]))
     }
 
-    /// Breaks when the key has grown too long to hold.
+    /// Appends bytes; breaks if the key has grown too long to hold.
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
         self.bytes.extend_from_slice(bytes);
         if let Some(at) = self.key_at {
@@ -64,7 +64,7 @@ impl Held {
         ControlFlow::Continue(())
     }
 
-    /// Gives the bytes up, without their comma where no member precedes.
+    /// Returns the held bytes, without their comma if no member precedes.
     pub(crate) fn take(&mut self, occupied: bool) -> &[u8] {
         let gap = self.key_at.take().map_or(self.bytes.len(), |at| at - 1);
         if !occupied && let Some(comma) = self.bytes[..gap].iter().position(|&byte| byte == b',') {
@@ -74,7 +74,7 @@ impl Held {
     }
 }
 
-/// The way out: joins neighbouring runs of a chunk into one piece.
+/// The output of one chunk: joins neighbouring ranges into one piece.
 pub(super) struct Port<'a, S> {
     chunk: &'a Bytes,
     passed: Range<usize>,
@@ -82,7 +82,7 @@ pub(super) struct Port<'a, S> {
 }
 
 impl<'a, S: Sink> Port<'a, S> {
-    /// A way out for one chunk. Call [`Port::flush`] at its end.
+    /// An output for one chunk. Call [`Port::flush`] at its end.
     pub(super) fn new(chunk: &'a Bytes, out: &'a mut S) -> Self {
         Self {
             chunk,
@@ -96,7 +96,7 @@ impl<'a, S: Sink> Port<'a, S> {
         self.chunk
     }
 
-    /// `range` of the chunk goes on unchanged.
+    /// Passes `range` of the chunk on unchanged.
     pub(super) fn pass(&mut self, range: Range<usize>) {
         if self.passed.end != range.start {
             self.flush();
@@ -105,7 +105,7 @@ impl<'a, S: Sink> Port<'a, S> {
         self.passed.end = range.end;
     }
 
-    /// New bytes go on.
+    /// Emits new bytes.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.flush();
@@ -113,7 +113,7 @@ impl<'a, S: Sink> Port<'a, S> {
         }
     }
 
-    /// Hands over what has passed so far.
+    /// Emits the range that has passed so far.
     pub(super) fn flush(&mut self) {
         if !self.passed.is_empty() {
             self.out.pass(self.chunk, self.passed.clone());

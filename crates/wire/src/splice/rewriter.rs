@@ -1,4 +1,4 @@
-//! The streaming engine.
+//! The streaming rewriter of one JSON object.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::lexer::{Event, Lexer};
 use crate::scan::{Limits, ScanError, ScanErrorKind};
 use crate::write;
 
-/// Bytes of an observed value that are kept.
+/// The most bytes of an observed value that are kept.
 const OBSERVED_MAX: usize = 256;
 
-/// Why an object could not be edited. What was emitted before is to be thrown away.
+/// The reasons to refuse an object. The caller discards the bytes emitted before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpliceError {
     /// Not JSON, or beyond the limits.
@@ -30,13 +30,13 @@ pub enum SpliceError {
 pub struct Observed(Vec<(&'static str, Vec<u8>)>);
 
 impl Observed {
-    /// Whether the member was there at all, whatever its type.
+    /// Reports if the member was present, with any type.
     #[must_use]
     pub fn saw(&self, name: &str) -> bool {
         self.0.iter().any(|(seen, _)| *seen == name)
     }
 
-    /// Notes a member with its value. `None` if it was there before.
+    /// Records a member with its value; returns no value if it was present before.
     pub(super) fn note(&mut self, name: &'static str, value: &[u8]) -> Option<()> {
         if self.saw(name) {
             return None;
@@ -51,7 +51,7 @@ impl Observed {
         Some(())
     }
 
-    /// The JSON text of an observed scalar; at most its first 256 bytes. `None` for objects and
+    /// The JSON text of an observed scalar; at most its first 256 bytes. Absent for objects and
     /// arrays.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
@@ -60,18 +60,18 @@ impl Observed {
     }
 }
 
-/// What becomes of the bytes the lexer consumes.
+/// The treatment of the bytes that the lexer consumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// They go on.
+    /// They are emitted.
     Pass,
     /// They wait for a decision: white space, comma and key before a member's value.
     Hold,
-    /// They go.
+    /// They are dropped.
     Drop,
 }
 
-/// What to do when the value of the current top-level member comes.
+/// The action for the value of the current top-level member.
 #[derive(Clone, Debug)]
 enum Plan {
     Keep,
@@ -81,12 +81,11 @@ enum Plan {
     Object,
 }
 
-/// Edits one JSON object whose bytes come in chunks. The input must be UTF-8; this is not checked
-/// here.
+/// Edits one JSON object from chunks of bytes. The input must be UTF-8; this is not checked here.
 ///
-/// Holds at most a key and a little white space, whatever the chunks. Duplicate top-level keys that
-/// an edit or an observation names are refused, so that nobody is told another value than the peer
-/// reads.
+/// Holds at most a key and a little white space, for any chunks. Duplicate top-level keys that an
+/// edit or an observation names are refused, so that an observer never sees another value than the
+/// peer.
 #[derive(Debug)]
 pub struct Rewriter {
     lexer: Lexer,
@@ -94,14 +93,14 @@ pub struct Rewriter {
     mode: Mode,
     plan: Plan,
     held: Held,
-    /// Whether a member was emitted at the top level and in `_meta`, so that the next one there
+    /// True if a member was emitted at the top level, and in `_meta`, so that the next one there
     /// needs a comma.
     occupied: [bool; 2],
     met: Vec<bool>,
     meta_met: bool,
-    /// The key of `_meta` whose value is known only while the object passes.
+    /// The key of `_meta` with a value that is known only while the object passes.
     late: Option<(&'static str, Bytes)>,
-    /// Whether the closing brace of `_meta` is held: the late key goes before it if no further
+    /// True if the closing brace of `_meta` is held: the late key goes before it if no further
     /// member follows.
     meta_held: bool,
     observing: Option<&'static str>,
@@ -137,22 +136,22 @@ impl Rewriter {
         }
     }
 
-    /// Adds a key to `_meta` whose value depends on the members that pass. The value given last
-    /// counts.
+    /// Adds a key to `_meta` with a value that depends on the members that pass. The last value
+    /// given counts.
     ///
     /// It is written at the end of the object: into the `_meta` that ends there, or into a new one
-    /// where there is none. It is left out where `_meta` is not the last member, because the value
-    /// may still change then; behind a [`ReplySplitter`](crate::splitter::ReplySplitter) it always
-    /// is. The key must be one that the edits take out
-    /// ([`MetaEdits::drop_owned`](super::MetaEdits::drop_owned)), or it stands twice.
+    /// if the object has no `_meta`. It is left out if `_meta` is not the last member, because the
+    /// value may still change then; behind a [`ReplySplitter`](crate::splitter::ReplySplitter)
+    /// `_meta` always is the last. The key must be one that the edits take out
+    /// ([`MetaEdits::drop_owned`](super::MetaEdits::drop_owned)), or it occurs twice.
     pub fn add_late_meta(&mut self, key: &'static str, value: Bytes) {
         self.late = Some((key, value));
     }
 
-    /// Takes the next chunk and emits what is decided.
+    /// Takes the next chunk and emits the decided bytes.
     ///
     /// # Errors
-    /// When the bytes so far are not the beginning of one JSON object within the limits.
+    /// The bytes so far are not the beginning of one JSON object within the limits.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) -> Result<(), SpliceError> {
         let mut port = Port::new(chunk, out);
         let mut pos = 0;
@@ -168,16 +167,16 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Ends the object: what was observed.
+    /// Ends the object and returns the observed values.
     ///
     /// # Errors
-    /// When the object is incomplete.
+    /// The object is incomplete.
     pub fn finish(mut self) -> Result<Observed, SpliceError> {
         self.lexer.finish()?;
         Ok(self.observed)
     }
 
-    /// Bytes that wait for a decision.
+    /// The count of bytes that wait for a decision.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         self.held.len()
@@ -194,7 +193,7 @@ impl Rewriter {
             Mode::Pass => port.pass(range),
             Mode::Drop => {}
             Mode::Hold => {
-                // A key too long to be one of ours is decided before its end.
+                // A key too long to be a known one is decided before its end.
                 if self.held.extend(&port.chunk()[range]).is_break() {
                     self.plan = Plan::Keep;
                     self.keep(port);
@@ -234,7 +233,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Adds what is missing before the closing brace of the object (0) or of its `_meta` (1).
+    /// Adds the missing members before the closing brace of the object (0) or of its `_meta` (1).
     fn closing<S: Sink>(&mut self, level: usize, port: &mut Port<'_, S>) {
         if level == 0 && std::mem::take(&mut self.meta_held) {
             let late = self.late_meta();
@@ -385,7 +384,7 @@ impl Rewriter {
         joined(values.chain(meta.map(|added| ("_meta", braced(&added)))))
     }
 
-    /// The late key of `_meta`, where there is one.
+    /// The late key of `_meta` as a member, if there is one.
     fn late_meta(&self) -> BytesMut {
         joined(self.late.iter().map(|(name, value)| (*name, value.clone())))
     }

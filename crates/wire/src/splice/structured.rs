@@ -1,11 +1,11 @@
-//! Adding the structured content of a tool's result to its `content` as a text block, while the
+//! Copies the structured content of a tool's result into its `content` as a text block, while the
 //! bytes pass.
 //!
-//! A text block of the JSON is added behind the others, unless one of them is that JSON already.
-//! Where `content` comes first, its closing bracket and all that follows are held until
-//! `structuredContent` was read or the result ends; where `structuredContent` comes first, a copy
-//! of it is held until the end of `content`. Texts are compared by their digests ([`JsonDigest`]),
-//! so none is held.
+//! A text block of the JSON is added behind the others, unless one of them is that JSON already. If
+//! `content` comes first, its closing bracket and all that follows are held until
+//! `structuredContent` was read or the result ends. If `structuredContent` comes first, a copy of
+//! it is held until the end of `content`. Texts are compared by their digests ([`JsonDigest`]), so
+//! no text is held.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,32 +21,32 @@ use crate::write;
 
 /// The longest key that is read, and the longest type of a block.
 const KEY_MAX: usize = 128;
-/// Text blocks that are remembered for the comparison. Where there are more that are JSON, one may
-/// be said twice.
+/// The most digests of text blocks that are remembered. With more JSON texts than that, the value
+/// may be repeated.
 const TEXTS_MAX: usize = 4096;
-/// How much of the value becomes one piece of text.
+/// The most bytes of the value in one piece of text.
 const PIECE: usize = 16 << 10;
 
-/// The values of `structuredContent` that its reader can take.
+/// The values of `structuredContent` that the client can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// None.
+    /// No values.
     Nothing,
     /// Objects.
     Objects,
 }
 
-/// The texts that stand for a value that is too large to hold.
+/// The texts that replace a value too large to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// For a value that was read.
+    /// The text for a value that was read.
     pub value: &'static str,
-    /// Where more than can be held stands between `content` and the value, if there is one.
+    /// The text if more than can be held stands between `content` and a possible value.
     pub perhaps: &'static str,
 }
 
-/// Edits one result. Everything but what is added passes byte for byte, except for a
-/// `structuredContent` that is too large to hold: this member goes where it comes behind `content`.
+/// Edits one result. All other bytes pass unchanged, except for a `structuredContent` that is too
+/// large to hold: this member is dropped if it follows `content`.
 #[derive(Debug)]
 pub struct StructuredAsText {
     carried: Carried,
@@ -57,53 +57,53 @@ pub struct StructuredAsText {
     in_key: bool,
     content: Content,
     value: Value,
-    /// Whether `content` has a block, so that the next one needs a comma.
+    /// True if `content` has a block, so that the next one needs a comma.
     occupied: bool,
     block: TextBlock,
-    /// The texts that are JSON.
+    /// The digests of the texts that are JSON.
     texts: BTreeSet<u64>,
-    /// The closing bracket of `content` and what follows.
+    /// The closing bracket of `content` and all bytes behind it.
     held: Vec<u8>,
-    /// The length of `held` up to the last member that is whole.
+    /// The length of `held` up to the end of the last complete member.
     whole: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
-    /// It did not come yet.
+    /// It has not come yet.
     Ahead,
     /// Its elements pass.
     Open,
     /// Its elements have passed, its closing bracket is held.
     Held,
-    /// Nothing is added to it any more.
+    /// No more blocks are added to it.
     Closed,
 }
 
 #[derive(Debug)]
 enum Value {
-    /// It did not come yet.
+    /// It has not come yet.
     Ahead,
-    /// It is being read; `None` for the copy where it is too large to hold.
+    /// It is being read; there is no copy if it is too large to hold.
     Open {
         digest: Option<JsonDigest>,
         copy: Option<Vec<u8>>,
     },
-    /// It was read, and has to be said.
+    /// It was read, and has to be added as text.
     Read {
         digest: Option<u64>,
         copy: Option<Vec<u8>>,
     },
-    /// It need not be said: it can be carried, or was said.
+    /// It need not be added: the client can read it, or a text block has it.
     Settled,
 }
 
-/// What is known of the block that is read.
+/// The known parts of the block that is read.
 #[derive(Debug, Default)]
 struct TextBlock {
     is_object: bool,
     field: Field,
-    /// Whether its value is read, and is a string.
+    /// True while its value is read, and is a string.
     reading: bool,
     kind: Vec<u8>,
     text: Option<Text>,
@@ -124,12 +124,12 @@ enum Field {
 struct Text {
     unescape: Unescape,
     digest: JsonDigest,
-    /// Whether more than white space came.
+    /// True once more than white space came.
     has_begun: bool,
 }
 
 impl StructuredAsText {
-    /// For a reader that can take these values.
+    /// An editor for a client that can read these values.
     #[must_use]
     pub fn new(carried: Carried, left_out: LeftOut) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl StructuredAsText {
         }
     }
 
-    /// Edits a whole result at once; nothing is too large then.
+    /// Edits a whole result at once, without a limit on the held bytes.
     ///
     /// # Errors
     /// As [`Self::feed`].
@@ -159,11 +159,11 @@ impl StructuredAsText {
         Ok(out.freeze())
     }
 
-    /// Takes the next chunk and emits what is decided. `room` is asked before more is held: whether
-    /// there is room for so many further bytes. What is held is given up where there is none.
+    /// Takes the next chunk and emits the decided bytes. `room` is asked before more is held, with
+    /// the count of further bytes. If it returns false, the held bytes are given up.
     ///
     /// # Errors
-    /// When the bytes so far are not the beginning of JSON within the limits.
+    /// The bytes so far are not the beginning of JSON within the limits.
     pub fn feed(
         &mut self,
         chunk: &Bytes,
@@ -187,12 +187,12 @@ impl StructuredAsText {
     /// Ends the result.
     ///
     /// # Errors
-    /// When it is incomplete.
+    /// The result is incomplete.
     pub fn finish(mut self) -> Result<(), SpliceError> {
         Ok(self.lexer.finish()?)
     }
 
-    /// How many bytes are held.
+    /// The count of held bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         let copy = match &self.value {
@@ -216,7 +216,7 @@ impl StructuredAsText {
             self.key.extend(bytes.iter().take(left));
         }
         if let Value::Open { digest, copy } = &mut self.value {
-            // What is no JSON ends in the lexer of the result.
+            // The lexer of the result finds a fault in the JSON.
             if digest
                 .as_mut()
                 .is_some_and(|digest| digest.feed(bytes).is_err())
@@ -227,7 +227,7 @@ impl StructuredAsText {
                 text.extend_from_slice(bytes);
             } else {
                 *copy = None;
-                // Without a copy there is nothing to give in place of the member.
+                // Without a copy there is no replacement for the member.
                 self.held.truncate(self.whole);
             }
             if self.content == Content::Held {
@@ -295,7 +295,7 @@ impl StructuredAsText {
                 self.content = Content::Open;
                 self.lexer.set_report(3);
             } else {
-                // What is no array has no place for a block.
+                // A `content` that is not an array has no room for a block.
                 self.content = Content::Closed;
                 self.value = Value::Settled;
             }
@@ -340,7 +340,7 @@ impl StructuredAsText {
         }
     }
 
-    /// The closing bracket of `content` comes next.
+    /// Handles the closing bracket of `content`, which comes next.
     fn content_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         if matches!(self.value, Value::Ahead) {
             self.content = Content::Held;
@@ -350,7 +350,7 @@ impl StructuredAsText {
         }
     }
 
-    /// The closing brace comes next.
+    /// Handles the closing brace of the result, which comes next.
     fn result_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         if self.content == Content::Ahead && matches!(self.value, Value::Read { .. }) {
             port.put(br#","content":["#);
@@ -360,7 +360,7 @@ impl StructuredAsText {
         self.release(port);
     }
 
-    /// Says the value that was read, unless a text did.
+    /// Adds the value that was read as a text block, unless a text block has it already.
     fn settle<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         let Value::Read { digest, copy } = std::mem::replace(&mut self.value, Value::Settled)
         else {
@@ -381,7 +381,7 @@ impl StructuredAsText {
         }
     }
 
-    /// Puts a text block behind those of `content`.
+    /// Adds a text block behind those of `content`.
     fn say<S: Sink>(&mut self, text: &str, port: &mut Port<'_, S>) {
         let comma: &[u8] = if std::mem::replace(&mut self.occupied, true) {
             b","
@@ -404,7 +404,7 @@ impl StructuredAsText {
         port.put(br#""}"#);
     }
 
-    /// What is held goes on; nothing is added to `content` any more.
+    /// Emits the held bytes; no more blocks are added to `content`.
     fn release<S: Sink>(&mut self, port: &mut Port<'_, S>) {
         port.put(&std::mem::take(&mut self.held));
         self.texts = BTreeSet::new();
@@ -441,14 +441,14 @@ impl TextBlock {
 }
 
 impl Text {
-    /// Takes the next bytes; false where they are nothing that has to be compared.
+    /// Takes the next bytes; false if the text needs no comparison.
     fn read(&mut self, bytes: &[u8], carried: Carried) -> bool {
         let mut plain = Vec::with_capacity(bytes.len());
         self.unescape
             .feed(bytes, |piece| plain.extend_from_slice(piece));
         if !self.has_begun {
             let first = scan::trim(&plain).first();
-            // What can be carried is never said.
+            // A value that the client can read is never added.
             if first == Some(&b'{') && carried == Carried::Objects {
                 return false;
             }

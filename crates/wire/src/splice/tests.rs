@@ -121,7 +121,7 @@ impl Plan {
         edits.meta(changes)
     }
 
-    /// The same on a tree.
+    /// Applies the same edits to a tree.
     fn apply(&self, object: &mut Map<String, Value>) {
         for (name, change) in &self.members {
             let there = object.contains_key(*name);
@@ -483,7 +483,7 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     }
     rewriter.finish().unwrap();
     assert_eq!(out, expected);
-    // Without any of them nothing is copied.
+    // Without any of them no bytes are copied.
     let plain = Bytes::from_static(br#"{"resultType":1,"resultTypes":2,"meta":3}"#);
     assert_eq!(
         edits().apply_checked(&plain).unwrap().0.as_ptr(),
@@ -491,7 +491,7 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     );
 }
 
-/// Passes chunks through edits like those of a result, with a late key whose value is the number of
+/// Passes chunks through edits like those of a result, with a late key. Its value is the count of
 /// chunks so far.
 fn with_late_key(text: &str, sizes: &[usize]) -> String {
     let mut rewriter = Rewriter::new(Edits::new().meta(MetaEdits::new().drop_owned()));
@@ -535,7 +535,7 @@ fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
         (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
     ] {
         for at in 0..=text.len() {
-            // The last chunk is the second or, where the object ended with the first, that.
+            // The last chunk is the second one, or the first if the object ended with it.
             let written = with_late_key(text, &[at]);
             let ends_in_first = text[..at].trim_end().ends_with('}') && at >= text.trim_end().len();
             let value = format!("{late}{}", if ends_in_first { 1 } else { 2 });

@@ -1,4 +1,4 @@
-//! Changing single strings deep inside a JSON text while its bytes pass.
+//! Changes single strings deep inside a JSON text while its bytes pass.
 
 use bytes::Bytes;
 
@@ -8,29 +8,29 @@ use crate::lexer::{Event, Lexer};
 use crate::scan::{self, Limits, ScanError};
 use crate::write;
 
-/// A string longer than this passes unread: nothing that is to be changed is.
+/// The longest string that is read; a longer one passes unchanged.
 const LONGEST: usize = 16 << 10;
-/// A key longer than this is nobody's we know.
+/// The longest key that is read; a longer one is not a known name.
 const LONGEST_KEY: usize = 64;
 
-/// One step on the way to a value.
+/// One step of the path to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The member with this key, escapes and all. Empty for one that is too long.
+    /// The member with this key, escapes included. Empty for a key that is too long.
     Key(Vec<u8>),
-    /// The element at this place.
+    /// The element at this index.
     At(usize),
 }
 
-/// Who says which strings are changed, and to what.
+/// The chooser of the strings to change, and of their new text.
 pub trait Retext {
-    /// Whether the string at this path is to be read. Others pass unread.
+    /// Reports if the string at this path is to be read. Others pass unread.
     fn reads(&mut self, path: &[Step]) -> bool;
-    /// What becomes of the string; `None` leaves it as it stands.
+    /// Returns the new text of the string, or no text to leave it as it is.
     fn text(&mut self, path: &[Step], text: &str) -> Option<String>;
 }
 
-/// Passes a JSON text in chunks. Holds at most one string that is read, and the way to where it is.
+/// Passes a JSON text in chunks. Holds at most one string that is read, and the path to it.
 #[derive(Debug)]
 pub struct Texts {
     lexer: Lexer,
@@ -42,7 +42,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Looks at strings that stand at most so many levels deep.
+    /// An editor of strings up to this depth.
     #[must_use]
     pub fn new(depth: u32) -> Self {
         let lexer = Lexer::new(Limits::upstream(), depth);
@@ -54,7 +54,7 @@ impl Texts {
         }
     }
 
-    /// Takes the next chunk and emits what is decided.
+    /// Takes the next chunk and emits the decided bytes.
     ///
     /// # Errors
     /// The bytes so far are not the beginning of a JSON text within [`Limits::upstream`].
@@ -92,7 +92,7 @@ impl Texts {
         Ok(())
     }
 
-    /// What is still held of a text that broke off.
+    /// Returns the held bytes of a text that broke off.
     #[must_use]
     pub fn rest(self) -> Bytes {
         self.held.unwrap_or_default().into()
@@ -146,7 +146,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    /// Changes `a[*].u`, and tells what it was asked about.
+    /// Changes `a[*].u`, and records the paths it was asked about.
     #[derive(Default)]
     struct Upper(Vec<String>);
 

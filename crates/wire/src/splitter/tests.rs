@@ -22,7 +22,7 @@ const CAPS: SplitCaps = SplitCaps {
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Whole(Bytes),
-    /// What was given, what came at the end, whose answer it was, and of which type.
+    /// The emitted bytes, the bytes at the end, the response's id, and the result's type.
     Response {
         given: String,
         rest: String,

@@ -1,4 +1,4 @@
-//! The result's own members, without those that are kept to the end.
+//! The filter of a result's own members, without those that are kept to the end.
 
 use std::ops::Range;
 
@@ -15,21 +15,21 @@ pub(super) struct Withholding {
     mode: Mode,
     /// White space, comma and key in front of a value.
     held: Held,
-    /// True once a member was given: the next one needs its comma.
+    /// True once a member was emitted, so that the next one needs a comma.
     occupied: bool,
     /// The values of [`WITHHELD`] that were read.
     kept: [Option<Vec<u8>>; WITHHELD.len()],
-    /// The withheld member whose value comes next.
+    /// The withheld member with the next value.
     coming: Option<usize>,
-    /// True where the value of the result's type was read to its end.
+    /// True once the value of the result's type was read to its end.
     is_typed: bool,
-    /// The part of the chunk that passes, and is not given yet.
+    /// The part of the chunk that passes and is not emitted yet.
     passed: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// The bytes are given.
+    /// The bytes are emitted.
     #[default]
     Pass,
     /// They wait for a decision.
@@ -41,7 +41,7 @@ enum Mode {
 }
 
 impl Withholding {
-    /// Bytes kept.
+    /// The count of kept bytes.
     pub(super) fn held(&self) -> usize {
         self.kept.iter().flatten().map(Vec::len).sum()
     }
@@ -66,7 +66,7 @@ impl Withholding {
                 .get_or_insert_default()
                 .extend_from_slice(&chunk[range]),
             Mode::Hold => {
-                // A key too long to be one of ours is decided before its end.
+                // A key too long to be a known one is decided before its end.
                 if self.held.extend(&chunk[range]).is_break() {
                     self.give(chunk, out);
                 }
@@ -113,7 +113,7 @@ impl Withholding {
         Ok(())
     }
 
-    /// Gives what passed of the chunk. To be called at its end.
+    /// Emits the passed part of the chunk. Call it at the chunk's end.
     pub(super) fn flush(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) {
         let passed = std::mem::take(&mut self.passed);
         if !passed.is_empty() {
@@ -143,7 +143,7 @@ impl Withholding {
         self.mode = Mode::Hold;
     }
 
-    /// What was held belongs to a member that is given.
+    /// Emits the held bytes: they belong to a member that passes.
     fn give(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) {
         self.flush(chunk, out);
         let occupied = std::mem::replace(&mut self.occupied, true);

@@ -1,4 +1,4 @@
-//! The incremental decoder.
+//! The incremental decoder of server-sent events.
 
 use bytes::{Buf, Bytes};
 
@@ -28,21 +28,21 @@ pub enum SseItem {
     Data(Bytes),
     /// The current event is complete.
     End {
-        /// Its type, where given and not empty.
+        /// Its type, if given and not empty.
         event: Option<String>,
-        /// Its id, where this very event gave one; empty resets the last id.
+        /// Its id, if this very event gave one; empty resets the last id.
         id: Option<String>,
-        /// Whether it had a `data` line. An event without one is not dispatched to anybody; only
-        /// its id counts.
+        /// True if it had a `data` line. An event without one is not dispatched; only its id
+        /// counts.
         has_data: bool,
     },
-    /// Reconnect after this many milliseconds.
+    /// The reconnection time in milliseconds.
     Retry(u64),
-    /// A comment line: a sign of life, its text dropped.
+    /// A comment line: a keep-alive, its text dropped.
     Comment,
 }
 
-/// Why a stream was refused. The decoder is of no use afterwards.
+/// The reasons to refuse a stream. The decoder is of no use afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SseError {
     /// An event with more data than [`Caps::max_event`].
@@ -70,7 +70,7 @@ enum Field {
 enum Place {
     /// At the start of the stream, with this many bytes of a byte order mark behind.
     Mark(usize),
-    /// In the name of a field, these many bytes of it read.
+    /// In the name of a field; these many of its bytes are read.
     Name,
     /// Right behind the colon: one space does not count.
     Colon(Field),
@@ -82,7 +82,7 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// Names longer than this are unknown.
 const NAME_MAX: usize = 5;
 
-/// Splits a byte stream into [`SseItem`]s, whatever its chunks and line endings (LF, CRLF, CR).
+/// Splits a byte stream into [`SseItem`]s, for any chunks and line endings (LF, CRLF, CR).
 ///
 /// Memory is bounded by [`Caps::max_field`]; data is passed on as slices of the input.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Decoder {
     /// now and more is needed; so call it in a loop until then.
     ///
     /// # Errors
-    /// When a cap is exceeded, or a field other than `data` is not UTF-8 (data is not checked).
+    /// A cap is exceeded, or a field other than `data` is not UTF-8 (data is not checked).
     pub fn feed(&mut self, input: &mut Bytes) -> Result<Option<SseItem>, SseError> {
         loop {
             if self.newline_due {
@@ -148,7 +148,7 @@ impl Decoder {
                     };
                     None
                 }
-                // Half a mark is the beginning of some name, and of none that is known.
+                // Half a mark is the beginning of an unknown name.
                 Place::Mark(seen) => {
                     self.place = if seen == 0 {
                         Place::Name
@@ -182,8 +182,8 @@ impl Decoder {
         }
     }
 
-    /// Whether the stream stands between two events. Where it does not when the stream ends, the
-    /// last event is lost: an unfinished event does not count.
+    /// Reports if the stream is between two events. If it is not when the stream ends, the last
+    /// event is lost: an unfinished event does not count.
     #[must_use]
     pub fn is_between_events(&self) -> bool {
         let fresh =

@@ -1,9 +1,9 @@
-//! Writing events: one event in, one event out, whatever its bytes.
+//! The writer of events: one event in, one event out, for any bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Appends one event. Line breaks in `data` become further `data` lines, so nothing in it can begin
-/// a field or end the event; `id` loses line breaks and NUL. `retry` is in milliseconds.
+/// Appends one event. Line breaks in `data` become further `data` lines, so no data can begin a
+/// field or end the event; `id` loses line breaks and NUL. `retry` is in milliseconds.
 pub fn write_event(out: &mut BytesMut, id: Option<&str>, retry: Option<u64>, data: &[u8]) {
     out.reserve(data.len() + 64);
     head(out, id, retry);
@@ -19,7 +19,7 @@ pub fn write_event(out: &mut BytesMut, id: Option<&str>, retry: Option<u64>, dat
     out.put_slice(b"\n\n");
 }
 
-/// Appends what is no event: after how many milliseconds to come back, should the stream end.
+/// Appends a `retry` field without an event: the reconnection time in milliseconds.
 pub fn write_retry(out: &mut BytesMut, millis: u64) {
     head(out, None, Some(millis));
     out.put_u8(b'\n');
@@ -56,7 +56,7 @@ pub struct StreamEncoder {
 }
 
 impl StreamEncoder {
-    /// Begins the event: what to send before any data.
+    /// Begins the event; returns the bytes to send before any data.
     #[must_use]
     pub fn begin(&mut self, id: Option<&str>) -> Bytes {
         self.after_cr = false;
@@ -66,8 +66,8 @@ impl StreamEncoder {
         out.freeze()
     }
 
-    /// Passes data on to `out`; line breaks become further `data` lines, also where CR and LF come
-    /// in two chunks.
+    /// Passes data on to `out`; line breaks become further `data` lines, even if CR and LF come in
+    /// two chunks.
     pub fn data(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) {
         if std::mem::take(&mut self.after_cr) && chunk.first() == Some(&b'\n') {
             let _rest_of_break = chunk.split_to(1);
@@ -87,7 +87,7 @@ impl StreamEncoder {
         }
     }
 
-    /// Ends the event: what to send after all data.
+    /// Ends the event; returns the bytes to send after all data.
     #[must_use]
     pub fn end(&mut self) -> Bytes {
         self.after_cr = false;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{fuzzing, testing};
 
-/// Events of a whole stream, and whether it ended between two.
+/// The events of a whole stream, and true if it ended between two.
 fn events(stream: &[u8]) -> (Vec<Event>, bool) {
     let mut decoder = EventDecoder::new(Caps::default());
     let mut input = Bytes::copy_from_slice(stream);

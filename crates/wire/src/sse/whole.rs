@@ -1,24 +1,24 @@
-//! Events assembled whole.
+//! The decoder that assembles whole events.
 
 use bytes::{Bytes, BytesMut};
 
 use super::{Caps, Decoder, SseError, SseItem};
 
-/// One complete event, or a sign of life.
+/// One complete event, or a keep-alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An event that had data, even if empty.
     Message {
-        /// Its type, where given and not empty.
+        /// Its type, if given and not empty.
         event: Option<String>,
-        /// Its id, where it gave one.
+        /// Its id, if it gave one.
         id: Option<String>,
         /// Its data lines, joined by newlines.
         data: Bytes,
     },
     /// An event without data: only its id counts.
     Id(String),
-    /// Reconnect after this many milliseconds.
+    /// The reconnection time in milliseconds.
     Retry(u64),
     /// A comment.
     Comment,
@@ -73,7 +73,7 @@ impl EventDecoder {
         Ok(None)
     }
 
-    /// Whether the stream stands between two events.
+    /// Reports if the stream stands between two events.
     #[must_use]
     pub fn is_between_events(&self) -> bool {
         self.decoder.is_between_events()

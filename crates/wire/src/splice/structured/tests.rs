@@ -14,8 +14,8 @@ fn edit(carried: Carried) -> StructuredAsText {
     StructuredAsText::new(carried, LEFT_OUT)
 }
 
-/// Through in chunks of this size, where at most so much may be held: the result, and the most that
-/// was held.
+/// Passes the text through in chunks of this size with a limit on the held bytes. Returns the
+/// result, and the most bytes that were held.
 fn within(carried: Carried, text: &str, size: usize, most: usize) -> (String, usize) {
     let (mut out, mut edit, mut peak) = (BytesMut::new(), edit(carried), 0);
     for chunk in text.as_bytes().chunks(size) {
@@ -142,7 +142,7 @@ fn a_text_that_is_the_value_is_enough_whatever_its_spelling() {
             }
         }
     }
-    // No text block, and no JSON of the same value.
+    // Neither a text block nor JSON of the same value.
     for block in [
         json!({ "type": "image", "text": "[1]" }),
         json!({ "type": "text", "text": { "text": "[1]" } }),
@@ -198,7 +198,7 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
     let gone = r#"{"type":"text","text":"too large"}"#;
     let far = r#"{"type":"text","text":"too far"}"#;
     for (from, to) in [
-        // Too large, and nobody said it.
+        // Too large, and no text block has it.
         (
             format!(r#"{{"content":[{small}],"a":1,"structuredContent":{long},"b":2}}"#),
             format!(r#"{{"content":[{small},{gone}],"a":1,"b":2}}"#),
@@ -207,7 +207,7 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
             format!(r#"{{"structuredContent":{long},"content":[{small}],"b":2}}"#),
             format!(r#"{{"structuredContent":{long},"content":[{small},{gone}],"b":2}}"#),
         ),
-        // Too large, and a text said it.
+        // Too large, and a text block has it.
         (
             format!(r#"{{"content":[{small},{same}],"structuredContent":{long}}}"#),
             format!(r#"{{"content":[{small},{same}]}}"#),
@@ -231,7 +231,7 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
                 "k".repeat(2000)
             ),
         ),
-        // Large texts pass unheld.
+        // Large texts pass without being held.
         (
             format!(r#"{{"content":[{same},{same}],"structuredContent":[1]}}"#),
             format!(
@@ -246,7 +246,7 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
         }
         assert!(serde_json::from_str::<Tree>(&to).is_ok(), "{to}");
     }
-    // An object that can be carried ends the wait where it begins.
+    // An object that the client can read ends the wait at its beginning.
     let object =
         format!(r#"{{"content":[{small}],"structuredContent":{{"a":{long}}},"z":{long}}}"#);
     let (out, peak) = within(Carried::Objects, &object, 50, 200);
@@ -254,7 +254,7 @@ fn what_is_held_is_bounded_and_said_to_be_left_out() {
     assert!(peak < 100, "{peak}");
 }
 
-/// A text block: of a JSON text, or of none.
+/// A text block, of a JSON text or another text.
 fn block() -> impl Strategy<Value = String> {
     let text = prop_oneof![2 => testing::value(), 1 => any::<String>()];
     let kind = prop::sample::select(vec!["text", "text", "image"]);
