@@ -1,17 +1,17 @@
 //! Bidirectional controls and their partners.
 //!
 //! PDI ends the innermost isolate and every embedding in it; PDF ends the innermost embedding of
-//! the same isolate (UAX #9, BD9 and X5a to X7). A character without partner goes. Whether an
-//! opening one has a partner is known only later, so everything behind it is held, for [`WINDOW`]
+//! the same isolate (UAX #9, BD9 and X5a to X7). A character without partner is removed. The
+//! partner of an opening control is known only later, so all text behind it is held, for [`WINDOW`]
 //! characters at most: an opening control that is not closed by then counts as one without partner.
-//! The rule is the same for a text that is whole, so that both forms agree.
+//! The rule is the same for a whole text, so that both forms agree.
 
 use std::collections::VecDeque;
 
 use crate::outlet::{Outlet, Part};
 use crate::port::{Raw, Target};
 
-/// The farthest place of a closing control: so many characters behind the opening one.
+/// The farthest position of a closing control: this number of characters behind the opening one.
 pub const WINDOW: u64 = 4096;
 
 /// The kinds of opening controls.
@@ -19,14 +19,14 @@ pub const WINDOW: u64 = 4096;
 pub(crate) enum Opening {
     Embedding,
     Isolate,
-    /// Goes always; its PDF with it.
+    /// Always removed; its PDF with it.
     Override,
 }
 
 #[derive(Debug)]
 struct Opener {
     kind: Opening,
-    /// Its number among all pieces; an override has none.
+    /// Its number among all pieces; an override has no number.
     piece: Option<u64>,
     /// Characters of the string before it.
     at: u64,
@@ -52,13 +52,13 @@ pub(crate) struct BidiControls {
     /// Not closed yet, oldest first.
     open: VecDeque<Opener>,
     isolates: usize,
-    /// Characters of the string, as far as anything was open.
+    /// Characters of the string since the first open control.
     chars: u64,
-    /// What is held. The first is undecided, if there is one.
+    /// The held text. The first piece is undecided, if there is one.
     pieces: VecDeque<Piece>,
     /// The number of the first piece.
     first: u64,
-    /// Their bytes, behind `gone` that are out already.
+    /// Their bytes, behind `gone` bytes that were emitted already.
     text: Vec<u8>,
     gone: usize,
 }
@@ -68,7 +68,7 @@ impl BidiControls {
         !self.open.is_empty()
     }
 
-    /// Bytes of plain characters, however many.
+    /// Takes bytes of plain characters, in any number.
     pub(crate) fn run<T: Target>(&mut self, mut raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
         while let Some(oldest) = self.open.front() {
             let (len, chars) = prefix(
@@ -87,7 +87,7 @@ impl BidiControls {
         self.hold(Part::Plain, raw, outlet);
     }
 
-    /// A unit that no rule of this step is about: one character, or more that stay together.
+    /// Takes a unit without a rule in this step: one character, or several that stay together.
     pub(crate) fn part<T: Target>(
         &mut self,
         part: Part,
@@ -151,7 +151,7 @@ impl BidiControls {
         self.close(bytes, outlet);
     }
 
-    /// The string ends: nothing is closed any more.
+    /// The string ends: all open controls stay without partner.
     pub(crate) fn end<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
         while let Some(opener) = self.open.pop_front() {
             self.remove(&opener, outlet);
@@ -169,8 +169,7 @@ impl BidiControls {
         self.release(outlet);
     }
 
-    /// Counts characters that come next; opening controls that are too far behind them have no
-    /// partner.
+    /// Counts the next characters. Opening controls that are too far behind them have no partner.
     fn count<T: Target>(&mut self, chars: u64, outlet: &mut Outlet<'_, T>) {
         if self.open.is_empty() {
             self.chars = 0;
@@ -213,7 +212,7 @@ impl BidiControls {
         }
     }
 
-    /// Holds what comes behind something undecided; lets through everything else.
+    /// Holds text behind an undecided control; emits all other text.
     fn hold<T: Target>(&mut self, part: Part, raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
         if raw.bytes.is_empty() {
         } else if self.pieces.is_empty() {
@@ -236,7 +235,7 @@ impl BidiControls {
         }
     }
 
-    /// Lets go what is decided.
+    /// Emits or drops the decided pieces.
     fn release<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
         while let Some(piece) = self.pieces.front()
             && piece.fate != Fate::Undecided
@@ -249,7 +248,7 @@ impl BidiControls {
             self.first += 1;
             self.pieces.pop_front();
         }
-        // Moving the rest to the front costs no more than what went since.
+        // Moving the rest to the front costs no more than the bytes emitted since.
         if self.gone * 2 >= self.text.len() {
             self.text.drain(..self.gone);
             self.gone = 0;
@@ -257,7 +256,7 @@ impl BidiControls {
     }
 }
 
-/// The length of at most so many characters at the beginning, and their number.
+/// The length of at most this number of characters at the beginning, and their number.
 fn prefix(bytes: &[u8], most: u64) -> (usize, u64) {
     let mut chars = 0;
     for (pos, &byte) in bytes.iter().enumerate() {

@@ -21,15 +21,15 @@ pub const HELD_MAX: usize = (WINDOW as usize + 16) * 12;
 
 /// Cleans one JSON text that comes in chunks.
 ///
-/// The output is the same for every division into chunks, and that of [`clean`](crate::clean).
-/// Nothing of it fails: bytes that are no JSON pass, or lose what looks like a string of the
+/// The output is the same for every division into chunks, and that of [`clean`](crate::clean). It
+/// never fails: bytes that are no JSON pass, or lose the parts that look like a string of the
 /// document. Chunks may end anywhere, within characters and escapes too.
 #[derive(Debug)]
 pub struct Cleaner {
     walker: Walker,
     /// The character that is being read.
     unit: Unit,
-    /// Where it began, if in this chunk.
+    /// Its position, if it began in this chunk.
     unit_start: Option<usize>,
     filter: Filter,
 }
@@ -46,7 +46,7 @@ impl Cleaner {
         }
     }
 
-    /// Takes the next chunk, and emits what is decided. Bytes that stay pass as ranges of the
+    /// Takes the next chunk, and emits the decided bytes. Bytes that stay pass as ranges of the
     /// chunk.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) {
         self.chunk(chunk, Shared { chunk, sink: out });
@@ -57,14 +57,14 @@ impl Cleaner {
         self.chunk(chunk, Copied { chunk, buffer });
     }
 
-    /// What was removed so far. What is held is not counted yet.
+    /// The removals so far. Held bytes are not counted yet.
     #[must_use]
     pub const fn removed(&self) -> Counts {
         self.filter.counts()
     }
 
-    /// Ends the text, and emits what is still held: nothing, if it was JSON. Returns what was
-    /// removed.
+    /// Ends the text, and emits the bytes still held: an empty rest, if it was JSON. Returns the
+    /// removals.
     pub fn finish(self, out: &mut impl Sink) -> Counts {
         self.end(Shared {
             chunk: &Bytes::new(),
@@ -108,7 +108,8 @@ impl Cleaner {
         self.filter.counts()
     }
 
-    /// Reads a string from `pos` to its end or to that of the chunk: where the reading stopped.
+    /// Reads a string from `pos` to its end or to that of the chunk. Returns the position after the
+    /// last byte read.
     fn text<T: Target>(&mut self, bytes: &[u8], mut pos: usize, port: &mut Port<T>) -> usize {
         while pos < bytes.len() {
             if self.unit.is_empty() && !self.filter.reads_all() {
@@ -147,8 +148,8 @@ impl Cleaner {
         pos
     }
 
-    /// Takes a byte into the character that is being read. Returns 0 for one that does not belong
-    /// to it.
+    /// Takes a byte into the character that is being read. Returns 0 for a byte that does not
+    /// belong to it.
     fn byte<T: Target>(&mut self, byte: u8, port: &mut Port<T>) -> usize {
         let progress = self.unit.push(byte);
         let code = match progress {

@@ -10,12 +10,12 @@ use crate::spelled::Characters;
 /// The JSON around a note that is a block of its own.
 const NOTE_BLOCK: [&[u8]; 2] = [br#"{"type":"text","text":"#, b"}"];
 
-/// A result that was cut.
+/// A result after cutting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The result.
     pub bytes: Vec<u8>,
-    /// Bytes of text that are gone, as they were spelled.
+    /// The number of removed bytes of text, as they were spelled.
     pub removed: usize,
 }
 
@@ -25,18 +25,18 @@ pub struct Cut {
 pub struct TooLarge;
 
 /// Cuts the text blocks of a `tools/call` result, so that all of it has at most `limit` bytes, as
-/// it is spelled. `None` where it has no more.
+/// it is spelled. No value for a result within the limit.
 ///
-/// The block that reaches beyond the limit ends at the last whole character within it, and what
-/// `note` says of the bytes that are gone follows on a line of its own; where nothing of the block
-/// has room, the note is a block. Text blocks behind are left out. All else stays,
-/// `structuredContent` too: half of a value is none.
+/// The block that reaches beyond the limit ends at the last whole character within it. The text of
+/// `note`, given the number of removed bytes, follows on a line of its own. If no part of the block
+/// fits, the note becomes a block. Later text blocks are left out. All else stays,
+/// `structuredContent` too: half a value is not valid.
 ///
-/// Expects checked JSON ([`scan::check`]); of anything else the result is arbitrary. A longer
+/// Expects checked JSON ([`scan::check`]); of any other input the result is arbitrary. A longer
 /// number must not make a shorter note.
 ///
 /// # Errors
-/// What cannot be cut is too large.
+/// The parts that cannot be cut are too large.
 pub fn cut(
     result: &[u8],
     limit: usize,
@@ -92,9 +92,9 @@ pub fn cut(
 
 /// The part of the text blocks that stays.
 struct Kept {
-    /// So many stay whole.
+    /// The number of blocks that stay whole.
     whole: usize,
-    /// So much text of the next; `None` where it has no room at all.
+    /// The bytes of text kept of the next block; `None` if it has no room at all.
     part: Option<usize>,
     /// Bytes of text in all.
     text: usize,
@@ -125,8 +125,8 @@ impl Kept {
     }
 }
 
-/// The strings that are a block's text, with their quotes. Where a key stands twice, readers
-/// differ: both are.
+/// The strings of a block's text, with their quotes. If a key stands twice, readers differ: so both
+/// count.
 fn texts(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let members = scan::members(block).filter(|member| member.key.eq_str("text"));
     members

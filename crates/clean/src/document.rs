@@ -1,8 +1,8 @@
 //! The strings that are cleaned, by kind of document: a table of members.
 //!
-//! Where a string stands decides, never a member beside it, whose place in the text is arbitrary. A
-//! content block is cleaned in its `text` whatever its `type`: only text blocks have such a member
-//! (images and audio have `data`, embedded resources `resource`).
+//! The position of a string decides, never a member beside it, since the order of members is
+//! arbitrary. A content block is cleaned in its `text` for every `type`: only text blocks have such
+//! a member (images and audio have `data`, embedded resources `resource`).
 //!
 //! Keys are compared without regard to ASCII case, since some readers do.
 
@@ -10,7 +10,8 @@
 /// JSON-RPC around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Document {
-    /// The result of `tools/call` or `tasks/result`: also one that asks for input or says a task.
+    /// The result of `tools/call` or `tasks/result`: also one that asks for input or reports a
+    /// task.
     ToolResult,
     /// The result of `prompts/get`.
     PromptResult,
@@ -57,7 +58,7 @@ impl Document {
 /// A place in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// Nothing here and below is touched.
+    /// This node and all below it stay as they are.
     Untouched,
     /// A string that is cleaned.
     Text,
@@ -82,9 +83,9 @@ pub(crate) enum Node {
     Error,
     ErrorData,
     Question,
-    /// Questions by key, as `inputRequests` has them.
+    /// Questions by key, as in `inputRequests`.
     Questions,
-    /// One of them, with `method` and `params`.
+    /// One question, with `method` and `params`.
     KeyedQuestion,
     Notification,
     /// A task, or an array of them.
@@ -133,7 +134,7 @@ const DEFINITION: Members = &[
 ];
 const ANNOTATIONS: Members = &[("title", Node::Text)];
 /// The keywords that hold texts for readers, and those that hold schemas. Not `enum`, `const`,
-/// `default`, `examples` and `pattern`: they are values that arguments are compared with.
+/// `default`, `examples` and `pattern`: their values are compared with arguments.
 const SCHEMA: Members = &[
     ("title", Node::Text),
     ("description", Node::Text),
@@ -207,17 +208,17 @@ const TASK_STATE: Members = &[
 pub(crate) const LONGEST_KEY: usize = 21;
 
 impl Node {
-    /// Whether a string at this node is cleaned.
+    /// True if a string at this node is cleaned.
     pub(crate) const fn is_cleaned(self) -> bool {
         matches!(self, Self::Text | Self::Values | Self::ErrorData)
     }
 
-    /// Whether the keys of an object at this node decide anything.
+    /// True if the keys of an object at this node select other nodes.
     pub(crate) const fn reads_keys(self) -> bool {
         !self.members().is_empty()
     }
 
-    /// The node of what a bracket opens at this node: an array's elements are what it is itself.
+    /// The node inside a bracket at this node: an array's elements have the node of the array.
     pub(crate) const fn container(self) -> Self {
         match self {
             Self::Text => Self::Untouched,

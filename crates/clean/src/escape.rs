@@ -1,13 +1,13 @@
 //! Escape sequences of terminals, a character at a time.
 //!
 //! The states are those of the usual parser of terminals (ECMA-48, as xterm reads it). A sequence
-//! never reaches beyond its string, nor beyond [`LONGEST_SEQUENCE`] characters; what follows is
-//! text again.
+//! never reaches beyond its string, nor beyond [`LONGEST_SEQUENCE`] characters; the characters
+//! behind it are text again.
 
 use crate::kind::Counts;
 
-/// The most characters that an escape sequence takes along, its introducer included: what begins
-/// one and is never ended hides no more.
+/// The most characters that an escape sequence removes, its introducer included. So an unfinished
+/// sequence hides no more.
 pub const LONGEST_SEQUENCE: u32 = 4096;
 
 const BEL: u32 = 0x07;
@@ -49,8 +49,8 @@ impl EscapeSequence {
         self.state = State::Outside;
     }
 
-    /// Whether the character is part of a sequence and goes. Sequences are counted where they
-    /// begin.
+    /// Returns true if the character is part of a sequence and is removed. Sequences are counted at
+    /// their beginning.
     pub(crate) fn takes(&mut self, code: u32, counts: &mut Counts) -> bool {
         if self.is_open() {
             if self.left == 0 {
@@ -72,7 +72,7 @@ impl EscapeSequence {
         true
     }
 
-    /// The state behind a character of the sequence; `None` for one that is not part of it.
+    /// The state behind a character of the sequence; `None` for a character that is not part of it.
     fn next(&mut self, code: u32, counts: &mut Counts) -> Option<State> {
         match (self.state, code) {
             (State::Text { is_osc: true }, BEL) | (State::Text { .. }, ST) | (_, CAN | SUB) => {

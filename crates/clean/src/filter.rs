@@ -1,14 +1,15 @@
-//! The steps a string's characters go through.
+//! The steps that remove characters of a string.
 //!
-//! 1. Escape sequences, then single characters that always go: controls and variation selectors.
+//! 1. Escape sequences, then single characters that are always removed: controls and variation
+//!    selectors.
 //! 2. Tags outside of flags.
 //! 3. Bidirectional controls without partner.
 //! 4. Private-use characters in long runs, and halves of surrogate pairs that a removal would join.
 //!
-//! What a step removes is not there for the next one. So no later removal brings anything together
-//! that an earlier step would remove, and cleaning twice is cleaning once: the first step leaves
-//! nothing that begins a sequence; flags are whole and stay so; pairs are nested as they were; runs
-//! are looked at last.
+//! A step does not see the characters that an earlier one removed. So no later removal joins
+//! characters that an earlier step would remove, and cleaning twice is cleaning once: the first
+//! step leaves no beginning of a sequence; flags are whole and stay so; pairs stay nested as they
+//! were; runs come last.
 
 use crate::bidi::{BidiControls, Opening};
 use crate::escape::EscapeSequence;
@@ -51,12 +52,12 @@ impl Filter {
         self.counts
     }
 
-    /// Whether every character must be seen, not only those of the table.
+    /// True if every character must be seen, not only those of the table.
     pub(crate) fn reads_all(&self) -> bool {
         self.escape.is_open()
     }
 
-    /// Whether plain characters change nothing here.
+    /// True if plain characters change no state here.
     pub(crate) fn is_idle(&self) -> bool {
         self.high.is_none()
             && !self.escape.is_open()
@@ -75,7 +76,7 @@ impl Filter {
         self.bidi.run(raw, outlet!(self, port));
     }
 
-    /// Takes one unit: a character, half a surrogate pair, or bytes that are none.
+    /// Takes one unit: a character, half a surrogate pair, or bytes that are no character.
     pub(crate) fn unit<T: Target>(&mut self, code: u32, raw: Raw<'_>, port: &mut Port<T>) {
         if let (Some(high), 0xdc00..=0xdfff) = (&self.high, code) {
             let mut bytes = [0; 12];
@@ -110,7 +111,7 @@ impl Filter {
         }
     }
 
-    /// The string ends: what is held is decided.
+    /// The string ends: the held characters are decided.
     pub(crate) fn end<T: Target>(&mut self, port: &mut Port<T>) {
         if self.is_idle() {
             return;
@@ -123,7 +124,7 @@ impl Filter {
         outlet.end();
     }
 
-    /// The chunk ends: places in it are none of the next.
+    /// The chunk ends: positions in it are not valid in the next.
     pub(crate) const fn end_chunk(&mut self) {
         if let Some(high) = &mut self.high {
             high.start = None;

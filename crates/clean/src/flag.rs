@@ -13,11 +13,11 @@ const FIRST_TAG: u32 = 0xe_0000;
 /// Tags of a flag: its letters and the cancel tag.
 pub(crate) const FLAG_TAGS: usize = REGION_LEN + 1;
 
-/// What becomes of a tag.
+/// The outcome of taking a tag.
 pub(crate) enum Tag {
-    /// It goes, or it is held.
+    /// It is removed, or held.
     Taken,
-    /// It is the last of a flag: what was held goes on.
+    /// It is the last of a flag: the held tags are emitted.
     CompletesFlag,
 }
 
@@ -73,7 +73,7 @@ impl FlagTags {
         std::mem::take(&mut self.held)
     }
 
-    /// Another character follows, which may be a black flag: tags that are held are none of a flag.
+    /// Another character follows, perhaps a black flag: the held tags do not belong to a flag.
     pub(crate) fn other(&mut self, is_black_flag: bool, counts: &mut Counts) {
         if self.is_open {
             self.end(counts);
@@ -81,7 +81,7 @@ impl FlagTags {
         self.is_open = is_black_flag;
     }
 
-    /// The string ends, or the flag is none.
+    /// The string ends, or the held tags do not belong to a flag.
     pub(crate) fn end(&mut self, counts: &mut Counts) {
         counts.tags += self.len as u64;
         self.len = 0;

@@ -10,8 +10,8 @@ use weir_wire::{Limits, scan};
 
 use crate::{Cleaned, Cleaner, Counts, Document, clean, cut};
 
-/// Any bytes: no panic, the same for every division into chunks; of JSON always JSON, and nothing
-/// to remove a second time.
+/// Takes any bytes and checks that there is no panic and that the output is the same for every
+/// division into chunks. JSON must stay JSON, with no removal left for a second pass.
 pub fn clean_any(data: &[u8]) {
     let (first, data) = data
         .split_first()

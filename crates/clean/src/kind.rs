@@ -19,7 +19,7 @@ pub enum Kind {
     Private,
 }
 
-/// One row of the table: a kind, the characters it is about, and when they go.
+/// One row of the table: a kind, its characters, and the condition of their removal.
 #[derive(Clone, Copy, Debug)]
 pub struct Removal {
     /// The kind.
@@ -89,7 +89,7 @@ pub const REMOVALS: [Removal; 6] = [
 /// The shortest run of private-use characters that is removed.
 pub(crate) const PRIVATE_RUN: u64 = 4;
 
-/// The number of removals of each kind. A sequence of [`Kind::Escape`] counts as one, whatever its
+/// The number of removals of each kind. A sequence of [`Kind::Escape`] counts as one, at any
 /// length; all others count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -142,7 +142,7 @@ impl AddAssign for Counts {
 /// The part a character plays in the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// No rule is about it.
+    /// Without a rule.
     Plain,
     Control,
     /// U+1F3F4, the beginning of a flag that is spelled in tags.
@@ -162,7 +162,7 @@ pub(crate) enum Class {
     Private,
 }
 
-/// The class of a code point; half a surrogate pair and what is no code point are plain.
+/// The class of a code point. Half a surrogate pair and numbers beyond the code points are plain.
 pub(crate) const fn classify(code: u32) -> Class {
     match code {
         0x09 | 0x0a | 0x0d => Class::Plain,

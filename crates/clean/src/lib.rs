@@ -1,14 +1,14 @@
-//! Hidden characters removed from what servers say.
+//! Removal of hidden characters from the texts of servers.
 //!
 //! A tool's result is read by a model and often shown in a terminal. Characters that a reader does
-//! not see, or that steer what shows them, are removed from the strings that are for readers;
-//! names, addresses, data and everything else pass as bytes. [`REMOVALS`] is the table of
-//! characters, [`Document`] the one of strings.
+//! not see, or that steer the terminal, are removed from the strings meant for readers; names,
+//! addresses, data and all else pass as bytes. [`REMOVALS`] is the table of characters,
+//! [`Document`] the one of strings.
 //!
 //! [`clean`] takes a whole text and [`Cleaner`] one in chunks; they do the same. Cleaning is total
-//! (any bytes are taken), idempotent, leaves a text alone that has nothing to remove, and makes of
-//! JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters, without
-//! a look at its structure.
+//! (any bytes are taken), idempotent, leaves a text alone that has no such characters, and makes of
+//! JSON always JSON. [`is_quiet`] finds out cheaply that a text has no such characters, without a
+//! look at its structure.
 //!
 //! [`cut()`] bounds the size of a result at the cost of its text, and [`Patterns`] find secrets in
 //! the same strings. This crate does no IO and holds no clock.
@@ -42,16 +42,17 @@ pub use patterns::{Found, Masked, Pattern, PatternError, Patterns};
 pub use stops::is_quiet;
 pub use walker::DEPTH;
 
-/// A text without what was removed.
+/// A text after the removal of hidden characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleaned {
     /// The text.
     pub bytes: Vec<u8>,
-    /// What was removed: at least one.
+    /// The removals: at least one.
     pub removed: Counts,
 }
 
-/// Cleans a whole JSON text. `None` where nothing is removed: the text is to be used as it is.
+/// Cleans a whole JSON text. Returns `None` if there is no removal: the text is to be used as it
+/// is.
 #[must_use]
 pub fn clean(document: Document, bytes: &[u8]) -> Option<Cleaned> {
     if is_quiet(bytes) {

@@ -22,18 +22,18 @@ pub(crate) struct OutletState {
     run: u64,
     /// The first ones, as they are spelled.
     held: Vec<u8>,
-    /// The last that went out was the first half of a surrogate pair.
+    /// True if the last character emitted was the first half of a surrogate pair.
     after_half: bool,
 }
 
 impl OutletState {
-    /// Whether what comes next matters.
+    /// True if the next character matters.
     pub(crate) const fn is_open(&self) -> bool {
         self.run > 0 || self.after_half
     }
 }
 
-/// The last step with what it needs: all that is not removed goes through it.
+/// The last step with its state: all kept text goes through it.
 pub(crate) struct Outlet<'a, T> {
     pub(crate) state: &'a mut OutletState,
     pub(crate) counts: &'a mut Counts,
@@ -44,7 +44,7 @@ impl<T: Target> Outlet<'_, T> {
     pub(crate) fn emit(&mut self, part: Part, raw: Raw<'_>) {
         match part {
             Part::Private => return self.private(raw.bytes),
-            // Two halves that were apart would be one character, perhaps one of the table.
+            // Two halves that were apart would join to one character, perhaps one of the table.
             Part::LowHalf if self.state.after_half && self.state.held.is_empty() => {
                 return self.counts.controls += 1;
             }
@@ -75,7 +75,7 @@ impl<T: Target> Outlet<'_, T> {
         }
     }
 
-    /// Ends a run: one that is short goes out.
+    /// Ends a run: a short one is emitted.
     fn end_run(&mut self) {
         self.state.run = 0;
         if !self.state.held.is_empty() {

@@ -8,7 +8,8 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use crate::document::Document;
 use crate::spelled::{Characters, Texts, decode};
 
-/// The group of an expression that is the secret itself. Without one the whole match is.
+/// The group of an expression that is the secret itself. Without the group, the whole match is the
+/// secret.
 const SECRET: &str = "secret";
 
 /// The most memory of one compiled expression in bytes, and that of all together as a set.
@@ -24,15 +25,15 @@ pub struct Pattern {
     /// The name in the mask, in metrics and in the audit: 1 to 64 ASCII letters, digits, `-`, `_`
     /// and `.`.
     pub name: String,
-    /// The expression, in the syntax of the crate `regex`. Of one with a group named `secret` that
-    /// group alone is masked.
+    /// The expression, in the syntax of the crate `regex`. If it has a group named `secret`, only
+    /// that group is masked.
     pub regex: String,
 }
 
-/// Why patterns were refused.
+/// The reason for refusing patterns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// The name has other characters, none, or too many.
+    /// The name is empty, too long, or has other characters.
     #[error("the name of pattern '{0}' must have 1 to 64 letters, digits, '-', '_' and '.'")]
     Name(String),
     /// Two patterns have this name.
@@ -43,10 +44,10 @@ pub enum PatternError {
     Regex {
         /// The pattern's name.
         name: String,
-        /// The last line of what the crate `regex` says of it.
+        /// The last line of the message from the crate `regex`.
         reason: String,
     },
-    /// The expression matches the empty text, so everything would be a secret.
+    /// The expression matches the empty text, so every text would be a secret.
     #[error("pattern '{0}' matches the empty text")]
     Empty(String),
     /// All expressions together are too large.
@@ -55,7 +56,7 @@ pub enum PatternError {
 }
 
 impl PatternError {
-    /// The name of the pattern that is wrong; `None` where it is all of them together.
+    /// The name of the faulty pattern; `None` if the fault is in all of them together.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -67,11 +68,11 @@ impl PatternError {
     }
 }
 
-/// Compiled patterns. Finding out that a string has no match takes linear time, whatever the
-/// expressions. Those are equal that have the same names and expressions in the same order.
+/// Compiled patterns. A check that a string has no match takes linear time for all expressions. Two
+/// values are equal if they have the same names and expressions in the same order.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    /// Answers for most strings that there is nothing to find.
+    /// Answers for most strings that they have no match.
     set: RegexSet,
     each: Vec<(String, Regex)>,
 }
@@ -95,7 +96,7 @@ impl Eq for Patterns {}
 pub struct Found<'a> {
     /// The name of its pattern.
     pub name: &'a str,
-    /// Where in the text the string begins that has it, behind its quote.
+    /// The offset in the text of the string that has the secret, behind its quote.
     pub at: usize,
 }
 
@@ -104,7 +105,8 @@ pub struct Found<'a> {
 pub struct Masked<'a> {
     /// The text.
     pub bytes: Vec<u8>,
-    /// Secrets by name of their pattern. Of those that overlap, the one that begins first counts.
+    /// The number of secrets by name of their pattern. Of overlapping secrets, the one that begins
+    /// first counts.
     pub found: BTreeMap<&'a str, u64>,
 }
 
@@ -162,14 +164,14 @@ impl Patterns {
         })
     }
 
-    /// Whether a secret is in a text that is no JSON.
+    /// True if a text that is not JSON has a secret.
     #[must_use]
     pub fn has_match(&self, text: &str) -> bool {
         !self.secrets(text).is_empty()
     }
 
-    /// Puts `[masked: NAME]` in the place of every secret in the strings of the document. `None`
-    /// where there is none.
+    /// Replaces every secret in the strings of the document by `[masked: NAME]`. Returns `None` if
+    /// there is no secret.
     ///
     /// Strings are matched as they are decoded, so no spelling hides a secret; one that is spread
     /// over several strings is not found.
@@ -231,14 +233,14 @@ impl Patterns {
     }
 }
 
-/// What is wrong with an expression, in one line: the lines before point at the place with a caret.
+/// The error of an expression in one line. The lines before it point at the position with a caret.
 fn reason(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().next_back().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
-/// The way through a spelled string by places in the decoded one.
+/// Maps positions in the decoded string to positions in the spelled one.
 struct Spelling<'a> {
     rest: Characters<'a>,
     decoded: usize,
@@ -246,7 +248,7 @@ struct Spelling<'a> {
 }
 
 impl Spelling<'_> {
-    /// The place of a later one.
+    /// The spelled position of a decoded one. It must not lie before the last.
     fn seek(&mut self, decoded: usize) -> usize {
         while self.decoded < decoded {
             let Some(character) = self.rest.next() else {

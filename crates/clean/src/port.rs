@@ -1,11 +1,11 @@
-//! The way out: joins neighbouring runs of a chunk into one piece.
+//! The output of the cleaner: joins neighbouring runs of a chunk into one piece.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use weir_wire::splice::Sink;
 
-/// Where pieces of a chunk and other bytes go.
+/// The destination of pieces of a chunk and of other bytes.
 pub(crate) trait Target {
     /// A range of the chunk.
     fn pass(&mut self, range: Range<usize>);
@@ -45,7 +45,7 @@ impl Target for Copied<'_> {
     }
 }
 
-/// Bytes on the way through, and their place in the current chunk if all of them are in it.
+/// Bytes to emit, and their position in the current chunk if all of them are in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raw<'a> {
     pub(crate) bytes: &'a [u8],
@@ -73,7 +73,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// The way out of one chunk. Must be flushed at its end.
+/// The output for one chunk. Must be flushed at its end.
 pub(crate) struct Port<T> {
     passed: Range<usize>,
     target: T,

@@ -53,7 +53,7 @@ pub(crate) struct Character<'a> {
 }
 
 impl Character<'_> {
-    /// The number of its bytes in [`decode`].
+    /// The length of the character in the result of [`decode`], in bytes.
     pub(crate) fn decoded_len(&self) -> usize {
         self.decoded().len_utf8()
     }

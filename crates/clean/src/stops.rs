@@ -1,9 +1,8 @@
-//! The search for bytes that may begin something that is removed.
+//! The search for bytes that may begin a removal.
 //!
-//! Blocks of 64 bytes are looked at without an early exit, which the compiler turns into vector
-//! instructions: first for whether all of it is printable ASCII, then, where it is not, for what
-//! the other characters are. Only a block in which something may have to be removed is looked at
-//! character by character.
+//! Blocks of 64 bytes are checked without an early exit, so that the compiler uses vector
+//! instructions: first for printable ASCII alone, then, in other blocks, for the kinds of other
+//! characters. Only a block that may contain a removal is read character by character.
 
 use crate::kind::{Class, classify};
 use crate::unit::hex4;
@@ -11,23 +10,22 @@ use crate::unit::hex4;
 const BLOCK: usize = 64;
 /// Bytes that a pattern needs on either side of a byte.
 const AROUND: usize = 2;
-/// Bytes of a text that are looked at one by one before the first block: most texts are short.
+/// Bytes of a text that are read one by one before the first block: most texts are short.
 const SHORT: usize = 16;
-/// A block and what stands around it.
+/// A block and the bytes around it.
 type Window = [u8; BLOCK + 2 * AROUND];
 
-/// Whether nothing in the text can be removed, wherever it stands. `false` says only that a closer
-/// look is needed.
+/// True if no character in the text can be removed, at any position. `false` means only that a
+/// closer look is needed.
 ///
-/// This is the whole cost of a text that is clean: about an instruction for each byte of printable
-/// ASCII.
+/// This is the whole cost of a clean text: about an instruction for each byte of printable ASCII.
 #[must_use]
 pub fn is_quiet(bytes: &[u8]) -> bool {
     harmless_run::<false>(bytes) == bytes.len()
 }
 
 /// The length of the run of bytes at the beginning that neither end a string, nor are an escape,
-/// nor may begin anything that is removed or a flag.
+/// nor may begin a removal or a flag.
 pub(crate) fn plain_run(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -35,18 +33,18 @@ pub(crate) fn plain_run(bytes: &[u8]) -> usize {
         .unwrap_or(bytes.len())
 }
 
-/// The length of the run of characters at the beginning of a string that no rule is about. It ends
-/// before the closing quote too.
+/// The length of the run of characters without a rule at the beginning of a string. It ends before
+/// the closing quote too.
 ///
-/// Not generic itself, so that it is compiled here with all that it calls, whatever crate feeds a
-/// stream.
+/// Not generic itself, so that it is compiled here with all that it calls, for every crate that
+/// feeds a stream.
 pub(crate) fn text_run(bytes: &[u8]) -> usize {
     harmless_run::<true>(bytes)
 }
 
-/// The length of the run of characters at the beginning that no rule is about, escapes too. In a
-/// text it ends before the closing quote, before a flag and before half of a surrogate pair; and
-/// before what the bytes do not show whole.
+/// The length of the run of characters without a rule at the beginning, escapes included. In a text
+/// it ends before the closing quote, before a flag, before half of a surrogate pair, and before a
+/// character that the bytes do not contain whole.
 fn harmless_run<const TEXT: bool>(bytes: &[u8]) -> usize {
     // No escape is open before `clear`.
     let (mut pos, mut clear) = (0, 0);
@@ -74,8 +72,8 @@ fn harmless_run<const TEXT: bool>(bytes: &[u8]) -> usize {
     }
 }
 
-/// The end of the run of harmless blocks that begins at `from`; behind the last byte where the last
-/// block is one of them.
+/// The end of the run of harmless blocks that begins at `from`; behind the last byte if the last
+/// block is harmless.
 fn harmless_blocks<const TEXT: bool>(bytes: &[u8], from: usize) -> usize {
     let mut pos = from;
     while pos < bytes.len() {
@@ -97,8 +95,8 @@ fn harmless_blocks<const TEXT: bool>(bytes: &[u8], from: usize) -> usize {
     pos
 }
 
-/// The block at `pos` where its window begins before the bytes or ends behind them. In place of
-/// missing bytes stands a letter that makes no backslash before it harmless.
+/// The block at `pos` if its window begins before the bytes or ends behind them. Missing bytes are
+/// filled with a letter that makes no backslash before it harmless.
 fn window_at_edge(bytes: &[u8], pos: usize) -> Window {
     let mut window = [b'u'; BLOCK + 2 * AROUND];
     let from = pos.saturating_sub(AROUND);
@@ -107,7 +105,7 @@ fn window_at_edge(bytes: &[u8], pos: usize) -> Window {
     window
 }
 
-/// Whether an odd number of backslashes stands before.
+/// True if an odd number of backslashes ends `before`.
 fn is_escaped(before: &[u8]) -> bool {
     before
         .iter()
@@ -122,13 +120,13 @@ const fn is_raw_control(byte: u8) -> bool {
     (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f)
 }
 
-/// Whether an escape, a character of the table, a flag or the end of a string may begin with the
+/// True if an escape, a character of the table, a flag or the end of a string may begin with the
 /// byte.
 const fn rough(byte: u8) -> bool {
     is_raw_control(byte) | begins_pattern::<true>(byte)
 }
 
-/// The same of a byte that is no raw control; only a text ends with a quote.
+/// The same for a byte that is no raw control; only a text ends with a quote.
 const fn begins_pattern<const TEXT: bool>(byte: u8) -> bool {
     (TEXT & (byte == b'"')) | (byte == b'\\') | (byte == 0xc2) | (byte == 0xe2) | (byte >= 0xee)
 }
@@ -143,8 +141,8 @@ const ROUGH: [bool; 256] = {
     table
 };
 
-/// Whether the bytes show that nothing in the block stops a run. Where they do not, it may still be
-/// so.
+/// True if the bytes show that no character in the block stops a run. `false` decides nothing: the
+/// block may still be harmless.
 fn is_harmless<const TEXT: bool>(window: &Window) -> bool {
     let [_, _, block @ .., _, _] = window;
     is_printable::<TEXT>(block)
@@ -156,7 +154,7 @@ fn is_harmless<const TEXT: bool>(window: &Window) -> bool {
             }
 }
 
-/// Whether all is printable ASCII, without escapes and, in a text, without quotes.
+/// True if all bytes are printable ASCII, without escapes and, in a text, without quotes.
 fn is_printable<const TEXT: bool>(block: &[u8; BLOCK]) -> bool {
     let mut seen = 0;
     for &byte in block {
@@ -173,7 +171,7 @@ fn has_raw_control(block: &[u8; BLOCK]) -> bool {
         != 0
 }
 
-/// [`has_pattern`] of ASCII without controls.
+/// [`has_pattern`] for ASCII without controls.
 fn has_escape<const TEXT: bool>(window: &Window) -> bool {
     let mut seen = 0;
     for at in AROUND..AROUND + BLOCK {
@@ -184,7 +182,7 @@ fn has_escape<const TEXT: bool>(window: &Window) -> bool {
     seen != 0
 }
 
-/// Whether a block without raw controls has a byte with which a pattern begins.
+/// True if a block without raw controls has the first byte of a pattern.
 fn is_rough<const TEXT: bool>(block: &[u8; BLOCK]) -> bool {
     let mut seen = 0;
     for &byte in block {
@@ -193,7 +191,7 @@ fn is_rough<const TEXT: bool>(block: &[u8; BLOCK]) -> bool {
     seen != 0
 }
 
-/// Whether anything in a block without raw controls may be more than harmless.
+/// True if a byte in a block without raw controls may begin a pattern.
 fn has_pattern<const TEXT: bool>(window: &Window) -> bool {
     let mut seen = 0;
     for at in AROUND..AROUND + BLOCK {
@@ -216,19 +214,19 @@ fn has_pattern<const TEXT: bool>(window: &Window) -> bool {
     seen != 0
 }
 
-/// Whether an escape of a code point, a backspace or a form feed may begin with these bytes.
+/// True if an escape of a code point, a backspace or a form feed may begin with these bytes.
 const fn is_escape(byte: u8, next: u8) -> bool {
     (byte == b'\\') & ((next == b'u') | (next == b'b') | (next == b'f'))
 }
 
-/// Whether the byte may be the quote that ends a text: behind two backslashes it may or may not be
+/// True if the byte may be the quote that ends a text: behind two backslashes it may or may not be
 /// escaped.
 const fn is_end(before: u8, last: u8, byte: u8) -> bool {
     (byte == b'"') & ((last != b'\\') | (before == b'\\'))
 }
 
-/// The length of the character at the beginning, where it is one that no rule is about; of one of
-/// several bytes that of the first, since the others are harmless and may be missing.
+/// The length of the character at the beginning, if no rule applies to it. For a character of
+/// several bytes it is the first byte alone, since the others are harmless and may be missing.
 fn harmless<const TEXT: bool>(bytes: &[u8]) -> Option<usize> {
     match *bytes {
         [b'"', ..] => (!TEXT).then_some(1),
@@ -277,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a text of one character may be removed, or stops a run.
+    /// Returns if a text of one character is quiet, and if it is a plain run.
     fn told(character: char) -> (bool, bool) {
         let mut buffer = [b'x'; 4];
         let text = character.encode_utf8(&mut buffer);

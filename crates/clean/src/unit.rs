@@ -6,7 +6,7 @@ pub(crate) const NOT_A_CHARACTER: u32 = u32::MAX;
 /// The longest spelling of one unit: `\uXXXX`.
 const LONGEST: usize = 6;
 
-/// What a byte did to the spelling.
+/// The effect of a byte on the spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It is not complete.
@@ -14,7 +14,7 @@ pub(crate) enum Progress {
     /// The byte was its last: the code point, a code unit of a surrogate pair, or
     /// [`NOT_A_CHARACTER`].
     Complete(u32),
-    /// The byte does not belong to it, and what came before spells no character.
+    /// The byte does not belong to it, and the bytes before spell no character.
     Broken,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn hex4(digits: [u8; 4]) -> Option<u32> {
     (code <= 0xffff).then_some(code)
 }
 
-/// The value of each digit; for other bytes one that is too large in any place.
+/// The value of each digit; other bytes have a value that is too large in any position.
 const HEX: [u32; 256] = {
     let mut table = [1 << 16; 256];
     let mut digit = 0;

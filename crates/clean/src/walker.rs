@@ -1,7 +1,7 @@
-//! The way through a JSON text to the strings that are cleaned.
+//! The path through a JSON text to the strings that are cleaned.
 //!
-//! Not a validator: it follows brackets, keys and strings, and takes any bytes. What is no JSON
-//! leads it astray and nowhere else: it never stops and holds no text.
+//! Not a validator: it follows brackets, keys and strings, and takes any bytes. Input that is not
+//! JSON only selects wrong strings: the walker never stops and holds no text.
 
 use crate::document::{Document, LONGEST_KEY, Node};
 use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
@@ -22,7 +22,7 @@ struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Between {
-        /// Whether the next string is a key.
+        /// True if the next string is a key.
         before_key: bool,
     },
     /// In a string that is left as it is.
@@ -33,7 +33,7 @@ enum State {
     Text,
 }
 
-/// Where in a document the bytes have come to.
+/// The position in a document after the bytes read so far.
 #[derive(Debug)]
 pub(crate) struct Walker {
     levels: Vec<Level>,
@@ -56,8 +56,8 @@ impl Walker {
         }
     }
 
-    /// Whether the next byte is in a string that is cleaned. Its reader must find its end, and call
-    /// [`Walker::end_text`].
+    /// True if the next byte is in a string that is cleaned. The caller must find the end of that
+    /// string, and call [`Walker::end_text`].
     pub(crate) fn is_in_text(&self) -> bool {
         self.state == State::Text
     }
@@ -67,7 +67,7 @@ impl Walker {
         self.state = State::Between { before_key: false };
     }
 
-    /// Reads up to the first byte in a text, or to the end: the number of bytes read.
+    /// Reads up to the first byte in a text, or to the end. Returns the number of bytes read.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut pos = 0;
         while pos < bytes.len() {
@@ -129,7 +129,7 @@ impl Walker {
         }
     }
 
-    /// Returns whether a key follows.
+    /// Returns true if a key follows.
     fn open(&mut self, is_object: bool) -> bool {
         let node = self.value;
         if self.levels.len() >= DEPTH {
@@ -155,7 +155,7 @@ impl Walker {
         }
     }
 
-    /// Returns whether a key follows.
+    /// Returns true if a key follows.
     fn comma(&mut self) -> bool {
         let Some(level) = self.levels.last() else {
             return false;
@@ -221,7 +221,7 @@ impl Walker {
     }
 }
 
-/// A key as it is decoded, as far as one of the tables can be.
+/// A decoded key, as far as it can be a key of the tables.
 #[derive(Debug, Default)]
 struct Key {
     text: [u8; LONGEST_KEY],
@@ -235,7 +235,7 @@ impl Key {
         self.len == 0 && !self.is_other && self.unit.is_empty()
     }
 
-    /// The key, unless it is longer than any that is known, or not ASCII.
+    /// The key, unless it is longer than all known keys, or not ASCII.
     fn get(&self) -> Option<&[u8]> {
         if self.is_other {
             None

@@ -13,7 +13,7 @@ const NONE: Counts = Counts {
     private: 0,
 };
 
-/// The text cleaned in four spellings, all of which must lose and keep the same.
+/// Cleans the text in four spellings. All of them must lose and keep the same.
 fn check(text: &str, kept: &str, counts: Counts) {
     let spellings: [fn(char) -> String; 4] = [
         raw,
@@ -96,7 +96,8 @@ fn control_characters() {
         .chain('\u{7f}'..='\u{9f}')
         .filter(|one| *one != '\u{1b}')
         .collect();
-    // DCS and SOS and what follows them are a sequence: C1 by C1 apart.
+    // DCS and SOS with the characters behind them are a sequence: so the C1 controls are tested one
+    // by one.
     for character in all.chars() {
         let kept = if matches!(character, '\t' | '\n' | '\r') {
             format!("a{character}b")
@@ -134,7 +135,7 @@ fn tag_characters() {
     for region in ["gbeng\x7f", "gbsct\x7f", "gbwls\x7f"] {
         let flag = format!("a\u{1f3f4}{}b", tags(region));
         check(&flag, &flag, NONE);
-        // Directly behind a flag is not in it.
+        // A tag directly behind a flag is not part of it.
         let more = format!("a\u{1f3f4}{}{}b", tags(region), tags("x"));
         check(&more, &flag, Counts { tags: 1, ..NONE });
     }
@@ -155,7 +156,7 @@ fn tag_characters() {
         check(&format!("\u{1f3f4}{}b", tags(wrong)), "\u{1f3f4}b", removed);
         check(&format!("\u{1f3f4}{}", tags(wrong)), "\u{1f3f4}", removed);
     }
-    // What is removed between the parts of a flag was never there.
+    // Characters removed between the parts of a flag do not break it.
     let split = format!("\u{1f3f4}\u{0}{}\u{1b}[m{}", tags("gb"), tags("eng\x7f"));
     check(
         &split,
@@ -216,7 +217,7 @@ fn bidirectional_controls() {
         ("a\u{202c}b\u{2069}", "ab", 2),
         ("\u{2066}a\u{202c}", "a", 2),
         ("\u{202a}a\u{2069}", "a", 2),
-        // An isolate ends what is open in it, and nothing in it ends what is open around it.
+        // An isolate ends the open controls in it, and no control in it ends those around it.
         ("\u{2066}\u{202a}a\u{2069}\u{202c}", "\u{2066}a\u{2069}", 2),
         ("\u{202a}\u{2066}a\u{202c}\u{2069}", "\u{2066}a\u{2069}", 2),
         ("\u{202a}\u{202b}a\u{202c}", "\u{202b}a\u{202c}", 1),
@@ -239,7 +240,7 @@ fn bidirectional_controls_far_from_their_partner() {
             &format!("{near}xy"),
             Counts { bidi: 2, ..NONE },
         );
-        // One inside that is near enough stays.
+        // An inner pair within the window stays.
         let inner = format!("\u{202a}{near}\u{202c}");
         check(
             &format!("\u{2067}{inner}\u{2069}"),
@@ -321,7 +322,7 @@ fn halves_of_surrogate_pairs() {
             assert_eq!(String::from_utf8_lossy(&halves.0), json, "cut at {at}");
         }
     }
-    // Of two strings, which nothing joins.
+    // The halves are in two strings, so they are never joined.
     let apart = r#"{"content":[{"text":"a\u0000\ud83d"},{"text":"\ude00"}]}"#;
     assert_eq!(
         cleaned(Document::ToolResult, apart.as_bytes()).0,

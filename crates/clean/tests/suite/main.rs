@@ -10,7 +10,7 @@ mod streams;
 use bytes::{Bytes, BytesMut};
 use weir_clean::{Cleaner, Counts, Document, clean};
 
-/// The text and what was removed of it.
+/// The text and the removals from it.
 fn cleaned(document: Document, bytes: &[u8]) -> (Vec<u8>, Counts) {
     clean(document, bytes).map_or((bytes.to_vec(), Counts::default()), |cleaned| {
         (cleaned.bytes, cleaned.removed)
@@ -50,7 +50,7 @@ fn escaped(character: char, upper: bool) -> String {
     units.iter().map(hex).collect()
 }
 
-/// A character as it is in JSON, escaped where it must be.
+/// A character as it is in JSON, escaped if it must be.
 fn raw(character: char) -> String {
     match character {
         '"' | '\\' => format!("\\{character}"),

@@ -1,5 +1,5 @@
-//! The corpus of poisoned texts: `tests/poisoned/DOCUMENT/NAME.json`, and `NAME.clean.json` where
-//! something must go.
+//! The corpus of poisoned texts: `tests/poisoned/DOCUMENT/NAME.json`, and `NAME.clean.json` if the
+//! text must change.
 
 use std::fs;
 use std::path::Path;

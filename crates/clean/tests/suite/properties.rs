@@ -6,7 +6,7 @@ use weir_clean::{Counts, Document, clean, fuzzing, is_quiet};
 
 use crate::{cleaned, escaped, raw, reference, streamed};
 
-/// Text that rules are about, and what stands around it.
+/// Text with rules, and the text around it.
 fn piece() -> impl Strategy<Value = String> {
     let parts = vec![
         "a",
@@ -103,7 +103,7 @@ fn spelled() -> impl Strategy<Value = String> {
     })
 }
 
-/// A tool's result with texts in all places, of which some are cleaned.
+/// A tool's result with texts in all positions; only some of them are cleaned.
 fn result() -> impl Strategy<Value = String> {
     (prop::collection::vec(spelled(), 8), prop::sample::select(vec!["text", r"\u0074ext", r"te\u0078t"])).prop_map(|(texts, key)| {
         let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(|which| &texts[which]);

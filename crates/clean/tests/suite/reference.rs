@@ -1,5 +1,5 @@
-//! Cleaning as the documentation has it: slowly, a rule after another over decoded characters, on a
-//! tree of values.
+//! Cleaning as documented: slowly, one rule after another over decoded characters, on a tree of
+//! values.
 
 use serde_json::Value;
 use weir_clean::{Counts, LONGEST_SEQUENCE, WINDOW};
@@ -54,7 +54,7 @@ fn without_sequences(text: &[char], counts: &mut Counts) -> Vec<char> {
     kept
 }
 
-/// The length of the escape sequence at the beginning; 0 if there is none.
+/// The length of the escape sequence at the beginning; 0 without a sequence.
 fn sequence(all: &[char]) -> usize {
     let text = longest(all);
     match text {
@@ -83,7 +83,7 @@ fn longest(text: &[char]) -> &[char] {
     &text[..text.len().min(LONGEST_SEQUENCE as usize)]
 }
 
-/// Behind controls that terminals carry out in the midst of a sequence.
+/// The position behind controls that terminals execute in the midst of a sequence.
 fn carried_out(text: &[char], from: usize) -> Option<usize> {
     let controls = |one: &char| matches!(one, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{17}' | '\u{19}' | '\u{1c}'..='\u{1f}' | '\u{7f}');
     text[from..]
@@ -115,7 +115,7 @@ fn ended_by(
     }
 }
 
-/// The length with the terminator, whose second half may be beyond the longest.
+/// The length with the terminator; its second half may lie beyond the longest sequence.
 fn control_string(all: &[char], from: usize, is_osc: bool) -> usize {
     let text = longest(all);
     for at in from..text.len() {

@@ -1,12 +1,12 @@
-//! What a stream holds back, and what it lets pass as it came.
+//! The bytes that a stream holds back, and those it passes unchanged.
 
 use bytes::{Bytes, BytesMut};
 use weir_clean::{Cleaner, Document, HELD_MAX, WINDOW};
 
 use crate::{escaped, result};
 
-/// The most bytes that were held back while the text came byte by byte. Nothing of it may be
-/// removed.
+/// The most bytes that were held back while the text came byte by byte. The text must have no
+/// removal.
 fn held(json: &str) -> usize {
     let (mut cleaner, mut out, mut most) = (Cleaner::new(Document::ToolResult), BytesMut::new(), 0);
     for (fed, byte) in json.bytes().enumerate() {
