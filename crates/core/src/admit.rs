@@ -1,4 +1,4 @@
-//! The two gates of a request, and the types that prove it went through them.
+//! The two gates of a request, and the types that prove that a request passed them.
 //!
 //! [`Authenticated`] and [`Admitted`] have no other constructor than the two functions here, so a
 //! later step that asks for one of them cannot be reached by a request that skipped the gate.
@@ -15,7 +15,7 @@ use crate::port::{
 use crate::principal::Principal;
 use crate::token::ClientToken;
 
-/// Something whose sender is known.
+/// A payload of a known sender.
 #[derive(Debug)]
 pub struct Authenticated<T> {
     principal: Principal,
@@ -24,17 +24,17 @@ pub struct Authenticated<T> {
 }
 
 impl<T> Authenticated<T> {
-    /// Who sent it.
+    /// The sender.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The sender's token, where it was kept.
+    /// The sender's token, if it was kept.
     pub fn token(&self) -> Option<&ClientToken> {
         self.token.as_ref()
     }
 
-    /// What was sent.
+    /// The payload.
     pub fn inner(&self) -> &T {
         &self.inner
     }
@@ -58,8 +58,9 @@ impl<T> Authenticated<T> {
         }
     }
 
-    /// Keeps the token that the sender was found out by, for upstreams at which weir acts in its
-    /// name. `evidence` is what was verified; a token that the verifier did not go by is not kept.
+    /// Keeps the token by which the sender was authenticated, for upstreams that weir calls in the
+    /// sender's name. `evidence` is the verified evidence. A token that the verifier did not use is
+    /// not kept.
     #[must_use]
     pub fn keeping(mut self, evidence: &Evidence<'_>) -> Self {
         let verified = self
@@ -70,13 +71,14 @@ impl<T> Authenticated<T> {
         self
     }
 
-    /// Gives both parts; the proof ends here.
+    /// Splits into sender and payload; the proof ends here.
     pub fn into_parts(self) -> (Principal, T) {
         (self.principal, self.inner)
     }
 }
 
-/// A call that its principal may make now, of a tool that it sees. The router sends nothing else.
+/// A call that its principal may make now, of a tool that the principal sees. The router accepts
+/// only this type.
 #[derive(Debug)]
 pub struct Admitted {
     principal: Principal,
@@ -100,7 +102,7 @@ pub(crate) struct Parts {
 }
 
 impl Admitted {
-    /// Who makes the call.
+    /// The principal that makes the call.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -110,7 +112,7 @@ impl Admitted {
         &self.call
     }
 
-    /// The tool it is of.
+    /// The tool that is called.
     pub fn item(&self) -> &Item {
         &self.item
     }
@@ -135,20 +137,21 @@ impl Admitted {
     }
 }
 
-/// Who decides about calls, and who keeps what was decided.
+/// The parts that decide about calls, and the audit that records the decisions.
 #[derive(Clone)]
 pub struct Gates {
-    /// May you.
+    /// Decides if the principal may make a call.
     pub authorizer: Arc<dyn Authorizer>,
-    /// How often.
+    /// Decides how often a principal may call.
     pub limiter: Arc<dyn Limiter>,
-    /// What was decided.
+    /// Records the decisions.
     pub audit: Arc<dyn Audit>,
 }
 
-/// Asks `verifier` who sent `inner`.
+/// Authenticates the sender of `inner` with `verifier`.
 ///
 /// # Errors
+///
 /// The verifier's failure, unchanged: there is no path from an error to a default identity.
 pub async fn authenticate<T>(
     verifier: &dyn Verifier,
@@ -163,13 +166,14 @@ pub async fn authenticate<T>(
     })
 }
 
-/// Asks whether the principal may make this call of `item`, which it sees, and whether it may make
-/// it now; waits its turn where it has to. Either answer is recorded. Cancel safe: what is dropped
-/// while it waits has taken nothing.
+/// Decides if the principal may make this call of `item`, an item that it sees, and if it may make
+/// it now. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
+/// future that is dropped while it waits has taken no permit.
 ///
 /// # Errors
-/// A refusal by the authorizer, or by the limiter (says when to come again), or by the audit, where
-/// no call is to be made without a record.
+///
+/// A refusal by the authorizer; by the limiter, with the time to come again; or by the audit, if no
+/// call may be made without a record.
 pub async fn admit(
     gates: &Gates,
     call: Authenticated<Arc<Call>>,

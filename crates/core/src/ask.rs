@@ -1,9 +1,9 @@
-//! What an upstream asks the client in the middle of a call, and the line on which the answer comes
-//! back.
+//! Questions: requests that an upstream sends to the client in the middle of a call, and the
+//! channel on which the answer returns.
 //!
-//! An [`Ask`] travels with the events of a reply; its [`Hearing`] stays with whoever speaks to the
-//! upstream. Either end may be dropped: without its hearing the question is withdrawn, without its
-//! ask nobody will answer.
+//! An [`Ask`] travels with the events of a reply. Its [`Hearing`] stays with the code that speaks
+//! to the upstream. Either end may be dropped: without its hearing the question is withdrawn,
+//! without its ask there will be no answer.
 
 use std::future::Future as _;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,8 @@ use weir_wire::method::Method;
 
 use crate::names::UpstreamId;
 
-/// Reports of progress that wait for the upstream to be told; more are dropped, since each outdates
-/// the one before.
+/// Progress reports that wait to be sent to the upstream. More are dropped, since each outdates the
+/// one before.
 const REPORTS: usize = 8;
 
 /// A question: a request of the server's own, without its id.
@@ -29,18 +29,18 @@ pub struct Question {
     pub params: Bytes,
 }
 
-/// A question that waits for its answer. Dropped without one, the upstream hears that there is
-/// none.
+/// A question that waits for its answer. If it is dropped without one, the upstream learns that
+/// there is none.
 #[derive(Debug)]
 pub struct Ask {
-    /// What is asked. Layers on the way to the client may dress it.
+    /// The question. Layers on the way to the client may change it.
     pub question: Question,
-    /// Who asks.
+    /// The upstream that asks.
     pub upstream: UpstreamId,
-    /// Whether the upstream wants to hear of progress with the answer.
+    /// True if the upstream wants progress notifications before the answer.
     pub wants_progress: bool,
-    /// The upstream's own `elicitationId`, where it gave one: by it, it tells later that all is
-    /// done.
+    /// The upstream's own `elicitationId`, if it gave one. A later notification of completion names
+    /// it.
     pub elicitation: Option<Arc<str>>,
     answer: oneshot::Sender<Result<Bytes, Bytes>>,
     reports: mpsc::Sender<Bytes>,
@@ -54,23 +54,24 @@ pub struct Hearing {
     reports: mpsc::Receiver<Bytes>,
 }
 
-/// What a [`Hearing`] hears.
+/// An event that a [`Hearing`] receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Word {
     /// `params` of a progress notification; the token in it is of the client's hop.
     Progress(Bytes),
-    /// The answer: a result or an error object. Nothing follows.
+    /// The answer: a result or an error object. It is the last event.
     Answer(Result<Bytes, Bytes>),
-    /// There will be no answer. Nothing follows.
+    /// There will be no answer. It is the last event.
     Nothing,
 }
 
-/// Whether a question still waits, for whoever measures idle time: people take theirs.
+/// Shows if a question still waits, for code that measures idle time: people take their time to
+/// answer.
 #[derive(Clone, Debug, Default)]
 pub struct Waiting(Arc<OnceLock<Instant>>);
 
 impl Waiting {
-    /// When the waiting ended; `None` while it goes on.
+    /// The time at which the waiting ended; absent while it goes on.
     #[must_use]
     pub fn ended(&self) -> Option<Instant> {
         self.0.get().copied()
@@ -78,7 +79,7 @@ impl Waiting {
 }
 
 impl Ask {
-    /// A question and the end at which its answer is heard.
+    /// A question, and the end that receives its answer.
     #[must_use]
     pub fn new(question: Question, upstream: UpstreamId) -> (Self, Hearing) {
         let (answer, heard) = oneshot::channel();
@@ -102,14 +103,14 @@ impl Ask {
         )
     }
 
-    /// Gives the answer. An upstream that no longer listens does not hear it.
+    /// Sends the answer. An upstream that withdrew the question does not receive it.
     pub fn answer(mut self, outcome: Result<Bytes, Bytes>) {
         let (unheard, _) = oneshot::channel();
         // The upstream withdrew the question in the meantime: the answer is late.
         let _late = std::mem::replace(&mut self.answer, unheard).send(outcome);
     }
 
-    /// Tells of progress with the answer.
+    /// Sends a progress report ahead of the answer.
     pub fn report(&self, params: Bytes) {
         // One that is dropped is outdated by the next.
         let _full = self.reports.try_send(params);
@@ -120,7 +121,7 @@ impl Ask {
         self.answer.poll_closed(cx)
     }
 
-    /// Says when the waiting is over.
+    /// A handle that shows when the waiting is over.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         self.waiting.clone()
@@ -129,15 +130,15 @@ impl Ask {
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        // It is set here alone.
+        // This is the one place that sets it.
         let _first = self.waiting.0.set(Instant::now());
     }
 }
 
 impl Hearing {
-    /// The next word from the client's side.
+    /// The next event from the client's side.
     pub fn poll_word(&mut self, cx: &mut Context<'_>) -> Poll<Word> {
-        // What was reported before the answer is told before it.
+        // Reports that were sent before the answer are delivered before it.
         if let Poll::Ready(Some(report)) = self.reports.poll_recv(cx) {
             return Poll::Ready(Word::Progress(report));
         }

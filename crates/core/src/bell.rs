@@ -1,9 +1,8 @@
-//! What an upstream says to the client of a session outside of all its calls, and the line on which
-//! it gets there.
+//! Delivers an upstream's messages to the client of a session outside of all its calls.
 //!
-//! Whoever holds a client's standing stream opens a line; whoever speaks to an upstream that is
-//! held open for that client rings. There are no queues for clients that are not there: what cannot
-//! be said now is given back.
+//! The holder of a client's standing stream opens a receiver; the code that speaks to an upstream
+//! session of that client sends to it. There are no queues for clients without a stream: a message
+//! that cannot be delivered now is returned to its sender.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,27 +20,28 @@ use crate::upstream::Kinds;
 /// Messages that wait for a stream to be written to.
 const WAITING: usize = 32;
 
-/// Something for a client.
+/// A message for a client.
 #[derive(Debug)]
 pub enum Ring {
     /// A question.
     Ask(Box<Ask>),
-    /// A notification, as it is written: what is told of its tasks.
+    /// A notification in its wire form: the state of the client's tasks.
     Said(Bytes),
-    /// What a URL asked for is done: whose question it was, and what the upstream called it.
+    /// The interaction at an elicited URL is complete: the upstream that asked for it, and that
+    /// upstream's own `elicitationId`.
     Visited(UpstreamId, Arc<str>),
-    /// An upstream says that lists changed in the session that it has for this client.
+    /// An upstream announced that lists changed in the session that it has for this client.
     ListsChanged(UpstreamId, Kinds),
 }
 
-/// The open lines, one a session: as many as there are standing streams.
+/// The open receivers, one a session: as many as there are standing streams.
 #[derive(Debug, Default)]
 pub struct Bells {
     lines: Mutex<HashMap<SessionKey, (u64, mpsc::Sender<Ring>)>>,
     next: AtomicU64,
 }
 
-/// A client's end. Dropping it closes the line.
+/// A client's receiver. Dropping it closes it.
 #[derive(Debug)]
 pub struct Line {
     bells: Arc<Bells>,
@@ -51,7 +51,7 @@ pub struct Line {
 }
 
 impl Bells {
-    /// Opens the line of a session; the one before it is closed.
+    /// Opens the receiver of a session; the one before it is closed.
     #[must_use]
     pub fn open(self: &Arc<Self>, session: SessionKey) -> Line {
         let (sender, rings) = mpsc::channel(WAITING);
@@ -65,10 +65,11 @@ impl Bells {
         }
     }
 
-    /// Says something to the client of a session.
+    /// Sends a message to the client of a session.
     ///
     /// # Errors
-    /// It has no line, or does not read what it was told: here it is again.
+    ///
+    /// The session has no open receiver, or its client does not read: the message is returned.
     pub fn ring(&self, session: &SessionKey, ring: Ring) -> Result<(), Ring> {
         let sender = self.lock().get(session).map(|(_, sender)| sender.clone());
         match sender {
@@ -85,7 +86,7 @@ impl Bells {
 }
 
 impl Line {
-    /// The next that is said; pending for ever once another line was opened in place of this one.
+    /// The next message; pending for ever once another receiver was opened in place of this one.
     pub fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<Ring> {
         match self.rings.poll_recv(cx) {
             Poll::Ready(Some(ring)) => Poll::Ready(ring),

@@ -1,8 +1,8 @@
-//! What the process may use as a whole, however many share it: memory for what others send, and
-//! file descriptors.
+//! Limits of the process as a whole, for all clients and upstreams together: memory for data that
+//! others send, and file descriptors.
 //!
-//! Bounds of single parts do not add up to a bound of the process. What can be held many times over
-//! is taken from a budget here, before it is held, and given back when it is dropped.
+//! Bounds of single parts do not add up to a bound of the process. Data that can be held many times
+//! over is taken from a budget here, before it is held, and given back when it is dropped.
 
 mod descriptors;
 
@@ -28,14 +28,14 @@ use crate::telemetry::instruments;
 /// The budgets of one process. Clones are the same budgets.
 #[derive(Clone, Debug)]
 pub struct Budgets {
-    /// Bodies of requests, from their first byte until nothing refers to them any more.
+    /// Bodies of requests, from their first byte until the last reference to them is dropped.
     pub bodies: ByteBudget,
     /// Results that upstreams send as one message, and whole answers, until clients have taken
     /// them.
     pub results: ByteBudget,
-    /// What upstreams and clients say that waits to be taken.
+    /// Messages of upstreams and clients that wait to be taken.
     pub messages: ByteBudget,
-    /// The names of what clients subscribe to.
+    /// The names of the resources that clients subscribe to.
     pub subscriptions: ByteBudget,
     /// Connections of clients, with the heads of requests that are read on them.
     pub connections: ByteBudget,
@@ -48,9 +48,9 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Divides so much memory of the process. A body is held twice while its call runs, as it came
-    /// and as it goes on. The rest is for results and events that other parts hold, each within its
-    /// own bound, and for the program with its catalogs.
+    /// Divides the memory of the process, in bytes. A body is held twice while its call runs, as it
+    /// came and as it goes on. The rest is for results and events that other parts hold, each
+    /// within its own bound, and for the program with its catalogs.
     pub fn divide(&self, memory: usize) {
         self.connections.set_limit(memory / 4);
         self.bodies.set_limit(memory / 8);
@@ -60,12 +60,12 @@ impl Budgets {
         self.windows.set_limit(memory / 32);
     }
 
-    /// Records what is taken of each.
+    /// Records the bytes taken of each budget as metrics.
     pub fn measure(&self) {
         self.bytes().into_iter().for_each(ByteBudget::measure);
     }
 
-    /// The bytes that are taken of all.
+    /// The bytes that are taken of all budgets.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.bytes().into_iter().map(ByteBudget::used).sum()
@@ -84,7 +84,7 @@ impl Budgets {
 }
 
 impl Default for Budgets {
-    /// Budgets without end; what is held of results has its usual limits.
+    /// Budgets without a limit; held parts of results have their usual limits.
     fn default() -> Self {
         Self {
             bodies: ByteBudget::new("bodies"),
@@ -111,7 +111,7 @@ pub enum BudgetOwner {
 }
 
 impl BudgetOwner {
-    /// The owner of what a client at this address sends or is sent.
+    /// The owner of bytes that a client at this address sends or receives.
     #[must_use]
     pub fn of(principal: &Principal, address: IpAddr) -> Self {
         if principal.is_anonymous() {
@@ -121,7 +121,7 @@ impl BudgetOwner {
         }
     }
 
-    /// The owner of what an upstream says, and of what waits to be taken by it.
+    /// The owner of bytes that an upstream sends, and of those that wait to be taken by it.
     #[must_use]
     pub fn of_upstream(id: &UpstreamId) -> Self {
         let mut text = [0; UpstreamId::LONGEST];
@@ -132,7 +132,7 @@ impl BudgetOwner {
     }
 }
 
-/// A number of bytes that many share.
+/// A number of bytes that many owners share.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<Bytewise>);
 
@@ -143,17 +143,19 @@ struct Bytewise {
     used: AtomicUsize,
     waiting: AtomicUsize,
     freed: Notify,
-    /// What each owner has taken. Only those that have something are in it, so the budget bounds
-    /// it.
+    /// The bytes that each owner has taken. Owners without bytes are not in it, so the budget
+    /// bounds it.
     owners: Mutex<FastMap<BudgetOwner, usize>>,
 }
 
-/// Who may wait for one budget at the same time: each holds what it has of a message already.
+/// The reservations that may wait for one budget at the same time: each holds a part of a message
+/// already.
 const MOST_WAITING: usize = 256;
-/// An owner may have this many times what is left for others once it has it: alone three quarters
-/// of a budget, beside others less, and whoever comes new finds some.
+/// An owner may have this many times the bytes that are left for others once it has its own. A
+/// single owner can take three quarters of a budget, one beside others less, and a newcomer finds
+/// some left.
 const OWN_TO_FREE: usize = 3;
-/// The part of what is free that one connection's window gets.
+/// The divisor that gives one connection's window its part of the free bytes.
 const PART_OF_FREE: usize = 8;
 
 /// Bytes taken from a budget. Dropping it gives them back.
@@ -165,7 +167,7 @@ pub struct Reservation {
 }
 
 impl ByteBudget {
-    /// A budget without end; `name` is the word of the metric.
+    /// A budget without a limit; `name` is the value of the metric's label.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         let (limit, used, waiting) = (
@@ -184,39 +186,39 @@ impl ByteBudget {
         }))
     }
 
-    /// Holds from now on. What is taken already stays taken.
+    /// Sets the limit from now on. Bytes that are already taken stay taken.
     pub fn set_limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::SeqCst);
         self.wake();
     }
 
-    /// What may be taken altogether.
+    /// The limit of the budget in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// What is taken.
+    /// The bytes that are taken.
     #[must_use]
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Takes so many bytes; `None` where there are not so many left.
+    /// Takes `bytes`; no reservation if fewer are left.
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut none = self.nothing();
         none.try_grow(bytes).then_some(none)
     }
 
-    /// The same for an owner, who leaves some to others.
+    /// The same for an owner, which leaves some to others.
     #[must_use]
     pub fn try_reserve_of(&self, owner: BudgetOwner, bytes: usize) -> Option<Reservation> {
         let mut none = self.nothing_of(owner);
         none.try_grow(bytes).then_some(none)
     }
 
-    /// A reservation of nothing, which can grow.
+    /// An empty reservation that can grow.
     #[must_use]
     pub fn nothing(&self) -> Reservation {
         Reservation {
@@ -226,7 +228,7 @@ impl ByteBudget {
         }
     }
 
-    /// The same for an owner, who leaves some to others.
+    /// The same for an owner, which leaves some to others.
     #[must_use]
     pub fn nothing_of(&self, owner: BudgetOwner) -> Reservation {
         Reservation {
@@ -236,18 +238,18 @@ impl ByteBudget {
         }
     }
 
-    /// Takes at most so many bytes, and no more than a part of what is free: the first get all, and
-    /// the last still some.
+    /// Takes at most `most` bytes, and no more than a part of the free bytes: the first callers get
+    /// all, and the last still some.
     #[must_use]
     pub fn reserve_part(&self, most: usize) -> Reservation {
         let mut part = self.nothing();
         let bytes = most.min(self.limit().saturating_sub(self.used()) / PART_OF_FREE);
-        // Somebody else may have been faster: then it is nothing.
+        // Another caller may have been faster: then the reservation stays empty.
         let _taken = bytes > 0 && part.try_grow(bytes);
         part
     }
 
-    /// The same as [`Self::try_reserve`], but waits so long for others to give some back.
+    /// The same as [`Self::try_reserve`], but waits up to `patience` for others to give some back.
     pub async fn reserve(&self, bytes: usize, patience: Duration) -> Option<Reservation> {
         let mut none = self.nothing();
         none.grow(bytes, patience).await.then_some(none)
@@ -280,8 +282,8 @@ impl ByteBudget {
         true
     }
 
-    /// Takes so many bytes as soon as there are so many; false where there are not in time, or too
-    /// many wait already.
+    /// Takes `bytes` as soon as there are so many; false if there are not in time, or if too many
+    /// wait already.
     async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, patience: Duration) -> bool {
         let Some(_waiting) = Waiting::begin(&self.0.waiting) else {
             return false;
@@ -289,8 +291,7 @@ impl ByteBudget {
         let taking = async {
             loop {
                 let mut freed = pin!(self.0.freed.notified());
-                // Registered before the look, so that nothing that is freed between the two is
-                // missed.
+                // Registered before the check, so that bytes freed between the two are noticed.
                 freed.as_mut().enable();
                 if self.take(bytes, owner) {
                     break;
@@ -301,8 +302,8 @@ impl ByteBudget {
         timeout(patience, taking).await.is_ok()
     }
 
-    /// Wakes every waiting reservation: which of them may take the freed bytes depends on the share
-    /// that each has.
+    /// Wakes every waiting reservation: the share that each owner has decides which of them may
+    /// take the freed bytes.
     fn wake(&self) {
         if self.0.waiting.load(Ordering::SeqCst) > 0 {
             self.0.freed.notify_waiters();
@@ -322,7 +323,7 @@ impl ByteBudget {
     }
 }
 
-/// One who waits.
+/// One waiting reservation.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -339,13 +340,13 @@ impl Drop for Waiting<'_> {
 }
 
 impl Reservation {
-    /// What is taken.
+    /// The bytes of this reservation.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What could be taken if nobody else had anything.
+    /// The most that could be taken if no other owner had any.
     #[must_use]
     pub fn most(&self) -> usize {
         let limit = self.budget.limit();
@@ -356,8 +357,8 @@ impl Reservation {
         }
     }
 
-    /// Takes more, waiting so long for others to give some back; false where they do not, and then
-    /// nothing has changed.
+    /// Takes more, waiting up to `patience` for others to give some back. False if they do not;
+    /// then the reservation is unchanged.
     pub async fn grow(&mut self, bytes: usize, patience: Duration) -> bool {
         let budget = self.budget.clone();
         // The usual case needs no timer.
@@ -408,7 +409,7 @@ impl Reservation {
                 *own = own.saturating_sub(bytes);
                 if *own == 0 {
                     owners.remove(&owner);
-                    // A crowd of owners must not be remembered in the map's size.
+                    // The map must not keep the capacity of a crowd of owners that has left.
                     if owners.capacity() > 64 && owners.len() * 4 < owners.capacity() {
                         owners.shrink_to_fit();
                     }

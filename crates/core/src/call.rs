@@ -14,47 +14,48 @@ use crate::names::EndpointId;
 use crate::port::Random;
 use crate::trace::{self, ServerSpan};
 
-/// A canonical call. It is shaped like the newest revision: whatever a session or a header said is
-/// on the call itself.
+/// A canonical call. It is shaped like the newest revision: facts from a session or a header are on
+/// the call itself.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Where the client sent it.
+    /// The endpoint that the client called.
     pub endpoint: EndpointId,
-    /// What it asks for.
+    /// The method of the request.
     pub method: Method,
     /// The client's own `params`, byte for byte, with a view of the members weir knows.
     pub params: Params,
-    /// What the client can be asked for during this call.
+    /// The requests that the client accepts during this call.
     pub capabilities: Capabilities,
     /// True if the client gave a progress token. The token itself stays in front: every hop mints
     /// its own.
     pub wants_progress: bool,
-    /// The least severe log messages the client wants to see with this call; `None`: none at all.
+    /// The least severe log messages that the client wants with this call; absent if it wants no
+    /// log messages.
     pub log_level: Option<LogLevel>,
-    /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by
+    /// The client's session, if it has one: upstream sessions of the `session` kind are keyed by
     /// it.
     pub session: Option<SessionKey>,
-    /// How the client is asked for input that the call needs on its way.
+    /// The form of asking the client for input during the call.
     pub asked: AskedBy,
-    /// Where the call goes on, where it ended with a question before. What stands in `params` as
-    /// `requestState` is weir's sealed text and means nothing to the upstream.
+    /// The point at which the call goes on, if it ended with a question before. `requestState` in
+    /// `params` is then weir's sealed text and has no meaning for the upstream.
     pub resume: Option<Resume>,
-    /// The `inputResponses` object that weir gathered for the client. `None`: what stands in
+    /// The `inputResponses` object that weir gathered for the client. If absent, the one in
     /// `params` counts.
     pub answers: Option<Bytes>,
-    /// Whether it may be answered with a task.
+    /// The permission to answer it with a task.
     pub as_task: AsTask,
-    /// The method, where no revision knows it: [`Self::method`] says only that.
+    /// The name of a method that no revision knows; [`Self::method`] has only that fact.
     pub extension: Option<Arc<str>>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
-    /// The trace this call belongs to.
+    /// The trace that this call belongs to.
     pub trace: Trace,
 }
 
 impl Call {
-    /// A call of which nothing more is known: its client cannot be asked for anything and wants to
-    /// be told nothing.
+    /// A call with defaults: its client accepts no requests and wants neither progress nor log
+    /// messages.
     #[must_use]
     pub fn new(endpoint: EndpointId, method: Method, params: Params, request: RequestName) -> Self {
         Self {
@@ -82,7 +83,7 @@ impl Call {
     }
 }
 
-/// How a client is asked for input in the middle of a call.
+/// The form of asking a client for input in the middle of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AskedBy {
     /// While the call goes on: the reply carries [`crate::Ask`]s.
@@ -93,7 +94,7 @@ pub enum AskedBy {
     Rounds,
 }
 
-/// Whether a call may be answered with a task: a name under which its result can be had later.
+/// Permission to answer a call with a task: a name by which its result can be fetched later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsTask {
     /// No.
@@ -101,19 +102,20 @@ pub enum AsTask {
     Never,
     /// The server decides.
     Taken,
-    /// It has to be, and is to be kept for so many milliseconds after its beginning, if it can be.
+    /// It has to be a task if it can be, kept for so many milliseconds after its beginning.
     Wanted {
-        /// `None`: as long as the server likes.
+        /// The time in milliseconds; if absent, the server decides.
         ttl_ms: Option<u64>,
     },
-    /// No, but its client knows of no tasks: what can be nothing else is waited for in its stead.
+    /// No, since its client knows no tasks. If the server can answer with a task only, weir waits
+    /// for the result in the client's stead.
     Driven,
 }
 
-/// Where a call goes on that ended with a question.
+/// The point at which a call goes on that ended with a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// The upstream keeps nothing but this, its own `requestState`, and gets it back as it was.
+    /// The upstream keeps no state but this, its own `requestState`, and receives it unchanged.
     Upstream(String),
     /// The call still runs: it is parked under this name.
     Parked(crate::parked::ParkedId),
@@ -121,23 +123,24 @@ pub enum Resume {
     Again,
 }
 
-/// What a client declared that it can be asked for.
+/// The requests that a client declared it accepts.
 #[derive(Clone, Debug, Default)]
 pub struct Capabilities {
-    /// As a class, not yet cut to what weir carries.
+    /// As a class, not yet cut to the members that weir carries.
     pub class: CapabilityClass,
-    /// The client's own words (a `ClientCapabilities` object), where it said any on this call.
+    /// The client's own `ClientCapabilities` object, if this call had one.
     pub raw: Option<Bytes>,
 }
 
-/// A legacy client's session as other crates see it: an opaque key without power.
+/// The key of a legacy client's session for other crates: opaque, and of no use to open the
+/// session.
 ///
 /// It is a digest of the session id, so that the id itself (which opens the session) never leaves
 /// front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey(pub [u8; 16]);
 
-/// weir's own id of a request: 16 hexadecimal characters, kept in place: a name costs no
+/// weir's own id of a request: 16 hexadecimal characters. It is kept in place, so a name costs no
 /// allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestName([u8; 16]);
@@ -160,10 +163,10 @@ impl RequestName {
         u64::from_str_radix(self.as_str(), 16).unwrap_or_default()
     }
 
-    /// The name as it stands in errors and logs.
+    /// The name as errors and logs show it.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Hexadecimal digits are UTF-8, so the default is never seen.
+        // Hexadecimal digits are UTF-8, so the default is never used.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -183,12 +186,12 @@ pub struct Trace {
     pub state: Option<Arc<str>>,
     /// A valid `baggage`, if any.
     pub baggage: Option<Arc<str>>,
-    /// weir's own span of the request, where it is told of.
+    /// weir's own span of the request, if it is recorded.
     pub span: Option<Arc<ServerSpan>>,
 }
 
 impl Trace {
-    /// This one, or where it names no trace, the other's.
+    /// This trace, or the other one if this names no trace.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         let span = self.span.or_else(|| other.span.clone());
@@ -203,8 +206,8 @@ impl Trace {
         }
     }
 
-    /// The same trace one hop further: the span is one of weir's own, and the flag says whether
-    /// weir tells of it. Each request to an upstream is a step of its own.
+    /// The same trace one hop further: the span is one of weir's own, and the flag shows if weir
+    /// records it. Each request to an upstream is a step of its own.
     #[must_use]
     pub fn step(self, random: &dyn Random) -> Self {
         if self.parent.is_none() && self.span.is_none() {
@@ -212,7 +215,7 @@ impl Trace {
         }
         let mut span = [0; 8];
         random.fill(&mut span);
-        // A span of zeros is none.
+        // A span id of zeros is invalid.
         span[7] |= u8::from(span == [0; 8]);
         let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_told(&self)));
         // `00-<trace>-<span>-<flags>`, checked when it was read.
@@ -236,7 +239,7 @@ impl Trace {
     }
 }
 
-/// Where the trace stands in a `traceparent`.
+/// The bytes of the trace id in a `traceparent`.
 const TRACE: std::ops::Range<usize> = 3..35;
 
 #[cfg(test)]
@@ -252,7 +255,7 @@ mod tests {
         };
         let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
         let stepped = given.clone().step(&Sevens);
-        // Whether it is told of is for weir to say, and weir does not.
+        // The sampled flag is weir's to set, and weir does not record this one.
         let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
         assert_eq!(stepped.parent.as_deref(), Some(expected));
         assert_eq!(Trace::default().step(&Sevens).parent, None);

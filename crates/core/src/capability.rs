@@ -1,8 +1,8 @@
-//! Capability classes: what a client can be asked for, as a small bit set.
+//! Capability classes: the requests that a client accepts, as a small bit set.
 //!
-//! A server may list other tools, and answer other things, to a client that can elicit than to one
-//! that cannot. So cached lists and pooled sessions are keyed by the class, cut to what weir
-//! carries on that way.
+//! A server may list other tools, and answer differently, for a client that can elicit than for one
+//! that cannot. So cached lists and pooled sessions are keyed by the class, cut to the members that
+//! weir carries on that way.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use std::fmt;
 pub struct CapabilityClass(u16);
 
 impl CapabilityClass {
-    /// Nothing: the base class, in which every upstream is always watched.
+    /// The empty set: the base class, in which every upstream is always watched.
     pub const BASE: Self = Self(0);
     /// `sampling`.
     pub const SAMPLING: Self = Self(1);
@@ -28,9 +28,9 @@ impl CapabilityClass {
     pub const TASKS: Self = Self(1 << 5);
     /// The apps extension, `io.modelcontextprotocol/ui`.
     pub const UI: Self = Self(1 << 6);
-    /// The client's revision has sessions, in which a server asks while a call runs. Carried to
-    /// servers that can be spoken to with and without: such a client is served with one, and lists
-    /// what the server lists there.
+    /// The client's revision has sessions, in which a server may ask while a call runs. It is
+    /// carried to servers that speak both revisions: such a client is served with a session, and
+    /// lists the items that the server lists there.
     pub const SESSIONS: Self = Self(1 << 7);
 
     const NAMED: [(Self, &'static str); 8] = [
@@ -50,13 +50,13 @@ impl CapabilityClass {
         Self(self.0 | other.0)
     }
 
-    /// What both sets have: a client's class cut to what weir carries.
+    /// The members that both sets have: a client's class cut to the members that weir carries.
     #[must_use]
     pub const fn cut(self, carried: Self) -> Self {
         Self(self.0 & carried.0)
     }
 
-    /// What only this set has.
+    /// The members that only this set has.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -1,12 +1,12 @@
-//! The catalog: what every endpoint lists, kept ready so that no client's request ever asks an
+//! The catalog: the lists of every endpoint, kept ready so that no client's request ever asks an
 //! upstream for a list.
 //!
-//! Each upstream has a watcher that walks all its pages and hears of changes; it publishes
-//! immutable snapshots. A keeper builds a view of each endpoint from them, off the request path,
-//! and announces what changed to the clients that see it. An upstream that is slow, down or
-//! flapping costs nobody anything.
+//! Each upstream has a watcher that walks all its pages and receives its change notifications; it
+//! publishes immutable snapshots. A background task builds a view of each endpoint from them, off
+//! the request path, and announces changes to the clients that see them. An upstream that is slow,
+//! down or flapping delays no client.
 //!
-//! It is not a router: [`crate::route`] makes calls. And it knows no protocol: items are the
+//! It is not a router: [`crate::route`] makes calls. It knows no protocol either: items are the
 //! upstreams' own bytes.
 
 mod abandoned;
@@ -70,13 +70,13 @@ use source::Source;
 use stand::{Desk, Desks, Stand};
 use works::Works;
 
-/// What a reload says: which endpoints there are, and which upstreams. Both in config order.
+/// The endpoints and upstreams of one reload, both in config order.
 #[derive(Default)]
 pub struct Topology {
     /// The endpoints.
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// The upstreams, with what the operator says of each. An upstream whose settings did not
-    /// change comes as the same `Arc` again.
+    /// The upstreams, each with the operator's rules for it. An upstream with unchanged settings
+    /// comes as the same `Arc` again.
     pub upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)>,
 }
 
@@ -107,7 +107,7 @@ static NOTHING: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
 
 impl Catalog {
     /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
-    /// whose tasks it uses.
+    /// because it spawns tasks.
     #[must_use]
     pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
         let works = Arc::new(Works::new(settings, ports));
@@ -128,9 +128,9 @@ impl Catalog {
         catalog
     }
 
-    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list;
-    /// others start, or stop and are retired; one that follows another of the same id shows its
-    /// list until it has its own. Clients whose list is another now are told. Must be called inside
+    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list.
+    /// Others start, or stop and are retired. One that follows another of the same id shows its
+    /// list until it has its own. Clients are notified if their list changed. Must be called inside
     /// a tokio runtime.
     pub fn apply(&self, topology: Topology) {
         let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,14 +184,14 @@ impl Catalog {
             }
         }
         gone.iter().for_each(|source| self.retire(source));
-        // The base list of every endpoint is kept ready before anybody asks.
+        // The base list of every endpoint is ready before a client asks for it.
         self.layout.load().stands.values().for_each(|stand| {
             for kind in ListKind::ALL {
                 drop(stand.desk(&self.works, kind, CapabilityClass::BASE));
             }
         });
         self.refresh(Instant::now());
-        // The keeper looks after announcements that were held back.
+        // The background task sends announcements that were held back.
         self.works.bell.notify_one();
     }
 
@@ -226,13 +226,13 @@ impl Catalog {
         self.works.tasks.spawn(retiring);
     }
 
-    /// Builds all views again, for the keeper: never in the middle of a reload.
+    /// Builds all views again, for the background task: never in the middle of a reload.
     fn renew(&self, now: Instant) -> Option<Instant> {
         let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(now)
     }
 
-    /// Builds all views again; gives the time at which held-back announcements are due.
+    /// Builds all views again; returns the due time of held-back announcements.
     fn refresh(&self, now: Instant) -> Option<Instant> {
         let layout = self.layout.load_full();
         layout
@@ -258,7 +258,7 @@ impl Catalog {
         self.layout.load().order.clone()
     }
 
-    /// What an endpoint shows of one kind now to clients of a class, without waiting.
+    /// The list of one kind that an endpoint shows now to clients of a class, without waiting.
     #[must_use]
     pub fn view(
         &self,
@@ -269,9 +269,9 @@ impl Catalog {
         self.desk(endpoint, kind, class).map(|desk| desk.view())
     }
 
-    /// What an endpoint shows once the first walks over its upstreams have ended, at most
-    /// [`CatalogSettings::first_list_wait`] after they began; then, what is there. An endpoint that
-    /// does not exist shows nothing. Cancel safe.
+    /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
+    /// stands [`CatalogSettings::first_list_wait`] after they began. An endpoint that does not
+    /// exist has an empty list. Cancel safe.
     pub async fn settled(
         &self,
         endpoint: &EndpointId,
@@ -315,8 +315,8 @@ impl Catalog {
         }
     }
 
-    /// What the upstreams of an endpoint said of themselves, in config order; those never reached
-    /// are absent.
+    /// The server information of an endpoint's upstreams, in config order; those never reached are
+    /// absent.
     #[must_use]
     pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<About>)> {
         let layout = self.layout.load();
@@ -331,7 +331,7 @@ impl Catalog {
         sources.iter().filter_map(about).collect()
     }
 
-    /// Whether an endpoint has this list: some upstream offers it, once offered it, or is still
+    /// True if an endpoint has this list: some upstream offers it, once offered it, or is still
     /// unknown.
     #[must_use]
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
@@ -347,10 +347,10 @@ impl Catalog {
         })
     }
 
-    /// Whether the server of a transparent endpoint has a list that it does not declare: it is
-    /// asked for it, and from then on with every walk. What clients of the class see has the list
-    /// then. A server that does not answer within [`CatalogSettings::first_list_wait`], or cannot
-    /// be asked, has not said so. Never true of an aggregating endpoint. Cancel safe.
+    /// True if the server of a transparent endpoint has a list that it does not declare. The server
+    /// is asked for the list, and from then on with every walk; clients of the class then see it.
+    /// False if the server does not answer within [`CatalogSettings::first_list_wait`] or cannot be
+    /// asked, and always for an aggregating endpoint. Cancel safe.
     pub async fn offers_undeclared(
         &self,
         endpoint: &EndpointId,
@@ -374,9 +374,8 @@ impl Catalog {
             .unwrap_or(false)
     }
 
-    /// The lists of which nobody is told when they change: those of which the server of a
-    /// transparent endpoint does not tell. An aggregating endpoint tells of all, since weir looks
-    /// for changes itself.
+    /// The lists without change notifications: those for which the server of a transparent endpoint
+    /// declares none. An aggregating endpoint announces all, since weir looks for changes itself.
     #[must_use]
     pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
         let about = self
@@ -385,7 +384,7 @@ impl Catalog {
         about.map_or_else(Kinds::default, |about| about.pushes.others())
     }
 
-    /// Whether an endpoint shows one server as it is.
+    /// True if an endpoint shows one server as it is.
     #[must_use]
     pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
@@ -395,7 +394,7 @@ impl Catalog {
             .is_some_and(|stand| stand.endpoint.mode.is_transparent())
     }
 
-    /// Whether an upstream of the endpoint completes arguments, or is still unknown.
+    /// True if an upstream of the endpoint completes arguments, or is still unknown.
     #[must_use]
     pub fn completes(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
@@ -414,7 +413,7 @@ impl Catalog {
         })
     }
 
-    /// Whether an upstream of the endpoint tells of updates of single resources, or is still
+    /// True if an upstream of the endpoint announces updates of single resources, or is still
     /// unknown.
     #[must_use]
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
@@ -434,20 +433,20 @@ impl Catalog {
         })
     }
 
-    /// Whether calls of an upstream of the endpoint can become tasks. One that is still unknown
-    /// counts as one that has none.
+    /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
+    /// unknown counts as one without tasks.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
         self.says(endpoint, |about| about.tasks)
     }
 
-    /// Whether an upstream of the endpoint says that its tools have interfaces (MCP Apps).
+    /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
     #[must_use]
     pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
         self.says(endpoint, |about| about.apps)
     }
 
-    /// Whether any upstream of the endpoint that is known says something of itself.
+    /// True if any known upstream of the endpoint declares the feature.
     fn says(&self, endpoint: &EndpointId, what: impl Fn(&About) -> bool) -> bool {
         let layout = self.layout.load();
         let sources = layout
@@ -465,8 +464,8 @@ impl Catalog {
         })
     }
 
-    /// The extensions of the one upstream of a transparent endpoint; of one that has several, none:
-    /// there is no telling whose business a message would be.
+    /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has
+    /// none, since weir could not find the upstream that a message is for.
     #[must_use]
     pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
         let about = self
@@ -477,8 +476,8 @@ impl Catalog {
             .unwrap_or_default()
     }
 
-    /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may
-    /// still run.
+    /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
+    /// run.
     pub(crate) fn bygone(
         &self,
         endpoint: &EndpointId,
@@ -503,7 +502,7 @@ impl Catalog {
     }
 
     /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all
-    /// tools of that upstream, since it may do what any of them does.
+    /// tools of that upstream, since it may do the same as any of them.
     pub(crate) fn of_method(
         &self,
         endpoint: &EndpointId,
@@ -548,8 +547,7 @@ impl Catalog {
         })
     }
 
-    /// The upstream of this id, for the router.
-    /// The upstreams there are now.
+    /// The upstreams of the newest reload, in config order.
     #[must_use]
     pub fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
         self.layout
@@ -568,7 +566,7 @@ impl Catalog {
             .map(|source| source.upstream.clone())
     }
 
-    /// The same, with where its calls are timed.
+    /// An upstream by its id, with the timings of its calls.
     pub(crate) fn timed(&self, id: &UpstreamId) -> Option<(Arc<dyn Upstream>, Arc<Timings>)> {
         self.layout
             .load()
@@ -577,7 +575,7 @@ impl Catalog {
             .map(|source| (source.upstream.clone(), source.timings.clone()))
     }
 
-    /// Stops following, retires every upstream, and waits for all of it.
+    /// Stops following, retires every upstream, and waits until all of that is done.
     pub async fn shutdown(&self) {
         {
             let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
@@ -643,7 +641,7 @@ impl fmt::Debug for Topology {
     }
 }
 
-/// The desks of an endpoint outlive a reload: clients hold on to them.
+/// The lists of an endpoint outlive a reload: clients hold on to them.
 fn desks(before: &Layout, endpoint: &Endpoint) -> Arc<Desks> {
     before
         .stands
@@ -659,7 +657,7 @@ fn members(endpoint: &Endpoint) -> &[UpstreamId] {
     }
 }
 
-/// The same object, whatever the vtable: those of one type may differ between codegen units.
+/// The same object, with any vtable: the vtables of one type may differ between codegen units.
 fn same_object(one: &Arc<dyn Upstream>, other: &Arc<dyn Upstream>) -> bool {
     std::ptr::eq(
         Arc::as_ptr(one).cast::<()>(),

@@ -21,7 +21,7 @@ pub fn causes<'a>(
     })
 }
 
-/// The error and its sources as one line, without what repeats: many errors have their source in
+/// The error and its sources as one line, without repetition: many errors have their source in
 /// their own text.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {

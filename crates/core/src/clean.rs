@@ -11,8 +11,8 @@ use crate::failure::UpstreamError;
 use crate::names::UpstreamId;
 use crate::telemetry::instruments;
 
-/// A JSON text without hidden characters, and the number of those removed. A text that has none
-/// comes back as it is.
+/// A JSON text without hidden characters, and the number of those removed. A text without any is
+/// returned unchanged.
 pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (Bytes, u64) {
     match weir_clean::clean(document, &text) {
         None => (text, 0),

@@ -1,5 +1,5 @@
-//! Cursors: where a client's list goes on, sealed so that only weir reads them and only their owner
-//! can use them.
+//! Cursors: the point at which a client's list goes on, sealed so that only weir reads them and
+//! only their owner can use them.
 //!
 //! A cursor names a version of a view and a position in it. A version is a digest of content, so
 //! any replica that shows or still keeps the same content can go on from it.
@@ -16,25 +16,25 @@ use crate::upstream::ListKind;
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 1;
 const LENGTH: usize = 1 + 16 + 2 + 4 + 8;
-/// A cursor of ours is under a hundred characters; anything much longer is not looked at.
+/// A cursor of weir's is under a hundred characters; a much longer text is not opened.
 const LONGEST: usize = 256;
 
-/// For whom and what a cursor is good. None of it is in the cursor: it has to be said again to open
-/// it.
+/// The owner and the list for which a cursor is valid. The scope is not part of the cursor: it has
+/// to be given again to open it.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// Whose list.
+    /// The owner of the list.
     pub principal: &'a Principal,
-    /// Where.
+    /// The endpoint.
     pub endpoint: &'a EndpointId,
-    /// What its owner sees, see [`crate::port::Authorizer::audience`]: under other rules the list
-    /// is another one.
+    /// The audience of its owner, see [`crate::port::Authorizer::audience`]: under other rules the
+    /// list is another one.
     pub audience: Option<Audience>,
-    /// Which list.
+    /// The kind of list.
     pub kind: ListKind,
 }
 
-/// What a cursor says.
+/// The content of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The view it points into.
@@ -60,10 +60,11 @@ impl Cursor {
         sealer.seal(random, &scope.purpose(), &plain)
     }
 
-    /// Reads a client's text.
+    /// Opens a client's cursor.
     ///
     /// # Errors
-    /// [`Failure::bad_cursor`], whatever the reason: there is no telling a foreign cursor from a
+    ///
+    /// [`Failure::bad_cursor`] for every reason: a foreign cursor cannot be distinguished from a
     /// broken one.
     pub fn open(sealer: &Sealer, scope: &Scope<'_>, text: &str) -> Result<Self, Failure> {
         if text.len() > LONGEST {

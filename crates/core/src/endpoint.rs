@@ -1,4 +1,4 @@
-//! Endpoints: the paths clients connect to, and what each shows.
+//! Endpoints: the paths clients connect to, and the list that each shows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::secrets::Secrets;
 use crate::toolset::Toolset;
 use crate::upstream::Deadlines;
 
-/// What one path shows.
+/// The settings of one path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Its path.
     pub id: EndpointId,
-    /// Which upstreams, and how their tools are named.
+    /// Its upstreams, and the naming of their tools.
     pub mode: Mode,
-    /// How lists are cut into pages.
+    /// The size of the pages that lists are cut into.
     pub page: PageSize,
     /// Time limits of calls through this path; the shorter of these and the tool's own hold.
     pub deadlines: Option<Deadlines>,
-    /// Which of the upstreams' tools, and how they are shown; `None`: all, as they are.
+    /// The selection of the upstreams' tools and their overrides; absent, all are shown unchanged.
     pub tools: Option<Arc<Toolset>>,
-    /// Whether hidden characters are removed from results, where nothing else is said of the tool.
+    /// True if hidden characters are removed from results, unless the tool's own rule differs.
     pub clean: bool,
 }
 
@@ -31,14 +31,14 @@ pub struct Endpoint {
 pub enum Mode {
     /// Many upstreams behind one list, in config order.
     Aggregate {
-        /// Which, in config order.
+        /// The upstreams, in config order.
         upstreams: Vec<UpstreamId>,
-        /// How names are made.
+        /// The rule for making names.
         naming: Naming,
-        /// Whether names carry the upstream's id.
+        /// The rule for putting the upstream's id in front of names.
         prefix: Prefix,
     },
-    /// One upstream; nothing is renamed.
+    /// One upstream; no name is changed.
     Transparent(UpstreamId),
 }
 
@@ -61,7 +61,7 @@ pub enum Prefix {
     None,
 }
 
-/// How much of a list one page holds.
+/// The limits of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
     /// Items.
@@ -71,7 +71,7 @@ pub struct PageSize {
 }
 
 impl Default for PageSize {
-    /// Well-known clients read page one only, so one page holds what a large federation has.
+    /// Well-known clients read page one only, so one page holds the list of a large federation.
     fn default() -> Self {
         Self {
             items: 1000,
@@ -80,7 +80,7 @@ impl Default for PageSize {
     }
 }
 
-/// What the operator says of one upstream that concerns the catalog and routing.
+/// The operator's rules for one upstream, as far as they concern the catalog and routing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamRules {
     /// Time limits of its calls.
@@ -89,13 +89,13 @@ pub struct UpstreamRules {
     pub validation: Validation,
     /// Per-tool exceptions, by native name.
     pub tools: Vec<(String, ToolRules)>,
-    /// How often its lists are polled where it does not tell of changes; jittered.
+    /// The interval at which its lists are polled if it has no change notifications; jittered.
     pub poll: Duration,
-    /// How long its last good items stay while it is down.
+    /// The time for which its last good items stay while it is down.
     pub grace: Duration,
     /// Guards of a walk over its pages.
     pub walk: WalkLimits,
-    /// Whether rules may believe what its tools say of themselves (R279).
+    /// True if rules may believe the annotations of its tools (R279).
     pub trusted: bool,
     /// The search for secrets in its calls.
     pub secrets: Option<Arc<Secrets>>,
@@ -108,20 +108,20 @@ pub struct UpstreamRules {
 pub struct ResultLimit {
     /// Bytes of the `result` object, as its server spells it.
     pub bytes: usize,
-    /// What happens to one that has more.
+    /// The action on a larger result.
     pub over: Oversized,
 }
 
 /// The action on a result that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oversized {
-    /// An error in its place says so.
+    /// The result is replaced by an error.
     Refuse,
-    /// A tool's loses text, and says how much. What cannot be cut is refused.
+    /// A tool's result loses text, and notes how much. A result that cannot be cut is refused.
     Cut,
 }
 
-/// What the operator says of one tool.
+/// The operator's rules for one tool.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ToolRules {
     /// Time limits of its calls.
@@ -130,13 +130,13 @@ pub struct ToolRules {
     pub validation: Option<Validation>,
     /// Scopes a caller has to have.
     pub scopes: Vec<Arc<str>>,
-    /// Whether hidden characters are removed from its results, on every endpoint.
+    /// True if hidden characters are removed from its results, on every endpoint.
     pub clean: Option<bool>,
-    /// Whether a call may be made a second time where the connection broke during the first.
+    /// True if a call may be made a second time after the connection broke during the first.
     pub safe_to_repeat: bool,
 }
 
-/// Guards against endless and giant lists (faults B18, B25).
+/// Guards against endless and giant lists (B18, B25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkLimits {
     /// Pages of one walk.

@@ -1,6 +1,6 @@
-//! Everything that can go wrong with a request, with whom to blame and what to do about it.
+//! The failures of a request, each with its cause, the responsible part, and advice.
 //!
-//! A failure says what happened; only front's `rescue` knows how it looks to a client.
+//! A failure has no HTTP form; only front's `rescue` knows how it looks to a client.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::causes::with_sources;
 use crate::names::UpstreamId;
 use crate::upstream::ListKind;
 
-/// Why a request did not get a result. One word wide, because most results carry none.
+/// The failure of a request. One word wide, because most results carry no failure.
 #[derive(Debug)]
 pub struct Failure(Box<Parts>);
 
@@ -28,9 +28,9 @@ struct Parts {
     limited: Option<Limited>,
     connection_lost: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// The text for operators, where it is not made of the message and its sources.
+    /// The text for operators, unless it is made of the message and its sources.
     cause: Option<Box<str>>,
-    /// The rule of the operator's that forbids it.
+    /// The operator's rule that forbids it.
     rule: Option<Arc<str>>,
 }
 
@@ -38,7 +38,7 @@ struct Parts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
     // -- weir's own codes, 1001 to 1007 --
-    /// 1001: a deadline passed. The upstream was told.
+    /// 1001: a deadline passed. The upstream was notified.
     TimedOut,
     /// 1002: the upstream cannot be reached or does not serve; the tool did not run.
     Unavailable,
@@ -53,13 +53,13 @@ pub enum FailureKind {
     // -- the protocol's codes --
     /// -32601.
     MethodNotFound,
-    /// -32602 about what the request asks for (unknown tool, bad cursor, bad level): HTTP 200 in
+    /// -32602 about the requested name or value (unknown tool, bad cursor, bad level): HTTP 200 in
     /// both eras.
     InvalidParams,
     /// No such resource, by its URI: -32002 in legacy revisions, -32602 in the modern one; HTTP 200
     /// in both.
     UnknownResource(String),
-    /// The tool's arguments do not match its input schema. Never reached the upstream.
+    /// The tool's arguments do not match its input schema. The call never reached the upstream.
     BadArguments,
     /// -32021: the client did not declare a capability this call needs. Holds the
     /// `ClientCapabilities` object to declare.
@@ -71,8 +71,8 @@ pub enum FailureKind {
     // -- refusals --
     /// No or bad credentials: 401.
     Unauthenticated(Denial),
-    /// The credentials lack scopes. Holds all that the request takes, also those that are there:
-    /// 403, so that the client asks for all of them at once.
+    /// The credentials lack scopes. Holds all scopes that the request takes, also those that the
+    /// credentials have: 403, so that the client asks for all of them at once.
     InsufficientScope(Arc<[Arc<str>]>),
     /// A rule refuses it to this principal: 1007.
     Denied,
@@ -83,26 +83,26 @@ pub enum FailureKind {
 /// Bytes of the text of a cause.
 const MOST_OF_A_CAUSE: usize = 1024;
 
-/// What a principal hears that an operator keeps out.
+/// The message to a principal that an operator keeps out.
 pub const BLOCKED: &str =
     "These credentials are blocked by an operator: ask whoever runs this service";
 
-/// Why a sender is not known.
+/// The reason for not authenticating a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
-    /// It showed nothing.
+    /// It sent no credentials.
     Missing,
-    /// What it showed is not good. The word is for metrics and audit, one of a small, fixed set; a
-    /// client never sees it.
+    /// Its credentials are not valid. The word is for metrics and audit, one of a small, fixed set;
+    /// a client never sees it.
     Invalid(&'static str),
 }
 
-/// The limit a request ran into, for whoever is to obey it.
+/// The limit that a request ran into, for the client that is to obey it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limited {
     /// The name of the limit, from the config.
     pub policy: Arc<str>,
-    /// How many requests (or how much cost) it allows in a window.
+    /// The requests (or the cost) that it allows in a window.
     pub limit: u64,
     /// The window.
     pub window: Duration,
@@ -117,7 +117,7 @@ pub struct UpstreamError {
     pub code: i64,
     /// Its message.
     pub message: String,
-    /// Its `data`, raw, where it had any.
+    /// Its `data`, raw, if it had any.
     pub data: Option<Bytes>,
 }
 
@@ -128,7 +128,7 @@ impl Failure {
         matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::code::METHOD_NOT_FOUND)
     }
 
-    /// A failure with the text a client may read: what happened, and what to do. Never a secret,
+    /// A failure with the text that a client may read: the problem and the remedy. Never a secret,
     /// never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
@@ -145,7 +145,7 @@ impl Failure {
         }))
     }
 
-    /// The same, with the upstream's own error changed, where it is one.
+    /// The same, with the upstream's own error changed, if it is one.
     #[must_use]
     pub(crate) fn with_upstream_error(mut self, change: impl FnOnce(&mut UpstreamError)) -> Self {
         if let FailureKind::Upstream(error) = &mut self.0.kind {
@@ -160,33 +160,33 @@ impl Failure {
         Self::new(FailureKind::Internal, message)
     }
 
-    /// -32602 about what the request asks for.
+    /// -32602 about the requested name or value.
     #[must_use]
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(FailureKind::InvalidParams, message)
     }
 
-    /// The one answer to a tool that does not exist, or that the principal may not see: there is no
-    /// telling them apart.
+    /// The one answer to a tool that does not exist, or that the principal may not see: a client
+    /// cannot distinguish them.
     #[must_use]
     pub fn unknown_tool(name: &str) -> Self {
         Self::unknown("tool", name)
     }
 
-    /// The same for another listed thing.
+    /// The same for another listed item.
     #[must_use]
     pub fn unknown(what: &str, name: &str) -> Self {
         Self::invalid_params(format!("Unknown {what}: {}", shorten(name)))
     }
 
-    /// The one answer to a task that does not exist, or is another's: there is no telling them
-    /// apart.
+    /// The one answer to a task that does not exist, or is another principal's: a client cannot
+    /// distinguish them.
     #[must_use]
     pub fn unknown_task(name: &str) -> Self {
         Self::unknown("task", name)
     }
 
-    /// The same for a resource, whose absence has a code of its own in some revisions.
+    /// The same for a resource: its absence has a code of its own in some revisions.
     #[must_use]
     pub fn unknown_resource(uri: &str) -> Self {
         Self::new(
@@ -195,8 +195,8 @@ impl Failure {
         )
     }
 
-    /// The one answer to a name that nothing has, or that the sender may not see: there is no
-    /// telling them apart.
+    /// The one answer to a name that no item has, or whose item the sender may not see: a client
+    /// cannot distinguish them.
     #[must_use]
     pub fn not_there(kind: ListKind, name: &str) -> Self {
         match kind {
@@ -215,28 +215,28 @@ impl Failure {
         )
     }
 
-    /// Says which upstream it is about.
+    /// Sets the upstream that the failure is about.
     #[must_use]
     pub fn at(mut self, upstream: &UpstreamId) -> Self {
         self.0.upstream = Some(upstream.clone());
         self
     }
 
-    /// Says when trying again may help.
+    /// Sets the time after which trying again may help.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
         self
     }
 
-    /// Says which limit it ran into.
+    /// Sets the limit that the request ran into.
     #[must_use]
     pub fn limited_by(mut self, limited: Limited) -> Self {
         self.0.limited = Some(limited);
         self
     }
 
-    /// Says that the connection to the upstream broke after the request was sent, or that its
+    /// Records that the connection to the upstream broke after the request was sent, or that its
     /// process ended.
     #[must_use]
     pub fn connection_lost(mut self) -> Self {
@@ -251,21 +251,21 @@ impl Failure {
         self
     }
 
-    /// Says to operators what an earlier attempt said, where this one was not made at all.
+    /// Sets the cause of an earlier attempt, for operators, if this attempt was not made at all.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Box<str>>) -> Self {
         self.0.cause = Some(cause.into());
         self
     }
 
-    /// Says which of the operator's rules forbids it: for the audit, never for a client.
+    /// Sets the operator's rule that forbids it: for the audit, never for a client.
     #[must_use]
     pub fn forbidden_by(mut self, rule: Option<Arc<str>>) -> Self {
         self.0.rule = rule;
         self
     }
 
-    /// The operator's rule that forbids it, where one does.
+    /// The operator's rule that forbids it, if there is one.
     #[must_use]
     pub fn rule(&self) -> Option<&Arc<str>> {
         self.0.rule.as_ref()
@@ -288,7 +288,7 @@ impl Failure {
         line
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     #[must_use]
     pub fn kind(&self) -> &FailureKind {
         &self.0.kind
@@ -306,19 +306,19 @@ impl Failure {
         self.0.upstream.as_ref()
     }
 
-    /// Whether the connection to the upstream broke after the request was sent.
+    /// True if the connection to the upstream broke after the request was sent.
     #[must_use]
     pub fn is_connection_lost(&self) -> bool {
         self.0.connection_lost
     }
 
-    /// When to try again, where known.
+    /// The wait before trying again, if known.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The limit it ran into, where it is one.
+    /// The limit that the request ran into, if any.
     #[must_use]
     pub fn limited(&self) -> Option<&Limited> {
         self.0.limited.as_ref()

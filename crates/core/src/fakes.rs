@@ -1,8 +1,8 @@
-//! What this crate's own tests and fuzz targets put behind its ports.
+//! Fakes behind the ports, for this crate's own tests and fuzz targets.
 
 use crate::port::Random;
 
-/// Gives nothing but sevens.
+/// Random bytes that are all sevens.
 pub(crate) struct Sevens;
 
 impl Random for Sevens {

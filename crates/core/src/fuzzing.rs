@@ -1,8 +1,8 @@
 //! Bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these on what the fuzzer makes up; `tests/corpus.rs` calls the
-//! same on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
-//! panics when its property is broken. Not part of the API.
+//! A target in `fuzz/` calls one of these on generated input; `tests/corpus.rs` calls the same on
+//! the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each panics
+//! when its property is broken. Not part of the API.
 #![doc(hidden)]
 #![allow(
     clippy::missing_panics_doc,
@@ -19,8 +19,8 @@ use crate::schema::{Schema, Verdict, verdict};
 use crate::seal::{Key, Sealer};
 use crate::upstream::ListKind;
 
-/// Any text as a cursor: it opens only if it is the one cursor weir made. The first two bytes also
-/// say which byte of that cursor to change, and to what.
+/// Any text as a cursor: it opens only if it is the one cursor that weir made. The first two bytes
+/// also choose a byte of that cursor to change, and its new value.
 pub fn cursor_open(data: &[u8]) {
     let sealer = Sealer::new(vec![Key::new(1, &[3; 32])]);
     let principal = Principal::mint(Identity::Anonymous);
@@ -59,8 +59,8 @@ pub fn cursor_open(data: &[u8]) {
     }
 }
 
-/// A schema, a line break, a value: whatever is accepted comes to a verdict in bounded time (the
-/// fuzzer's time limit sees to that), and a refusal says why in few, short lines.
+/// A schema, a line break, a value: an accepted schema comes to a verdict in bounded time (the
+/// fuzzer's time limit checks that), and a refusal has few, short lines.
 pub fn schema_cost(data: &[u8]) {
     let (schema, value) = match data.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&data[..at], &data[at + 1..]),

@@ -1,10 +1,10 @@
 //! Memory for the parts of large results that have to be held while the results pass.
 //!
-//! A result of more than 64 KiB is passed on while it arrives, once it is known whose answer it is
-//! and of which type. Both may come last. Until then it is held, within a bound for each call and
-//! one for all; where there is no room the upstream is not read on. Towards a client that cannot
-//! take structured content it is held from the end of its `content` until it is known what is said
-//! there; where there is no room, the value is left out.
+//! A result of more than 64 KiB is passed on while it arrives, once its request id and its type are
+//! known. Both may come last. Until then it is held, within a bound for each call and one for all;
+//! without free room, reading from the upstream pauses. For a client that cannot take structured
+//! content, a result is held from the end of its `content` until the structured content is known;
+//! without free room, the value is left out.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::port::Fut;
 use crate::telemetry::instruments;
 
-/// Bounds of what is held.
+/// Bounds of held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     /// Bytes of one call.
@@ -31,15 +31,15 @@ impl Default for HoldLimits {
     }
 }
 
-/// What one permit stands for.
+/// The bytes of one permit.
 const UNIT: usize = 1 << 10;
 
 /// The room of one process.
 #[derive(Debug)]
 pub struct HoldRoom(Mutex<Arc<Division>>);
 
-/// The room as it is divided under one set of limits. What was reserved under others is given back
-/// to theirs.
+/// The room as it is divided under one set of limits. Bytes that were reserved under other limits
+/// are given back to those.
 #[derive(Debug)]
 struct Division {
     limits: HoldLimits,
@@ -86,8 +86,8 @@ impl Division {
     }
 }
 
-/// The share that one upstream has of the room, or the client side: at most a half, so that none
-/// keeps all others waiting.
+/// The share of one upstream, or of the client side: at most a half, so that no share keeps all
+/// others waiting.
 #[derive(Debug)]
 pub struct HoldShare {
     room: Arc<HoldRoom>,
@@ -102,7 +102,7 @@ pub struct HoldReservation {
 }
 
 impl HoldShare {
-    /// A share of this room, of which nothing is taken.
+    /// A share of this room, with no bytes taken.
     #[must_use]
     pub fn new(room: Arc<HoldRoom>) -> Self {
         let division = room.current();
@@ -130,11 +130,11 @@ impl HoldShare {
         own.clone()
     }
 
-    /// Waits for room for so many bytes of a call at once, so that whoever has some never waits for
-    /// more. `None` never comes: the room is not closed. Cancel safe.
+    /// Waits for room for all of `bytes` of a call at once, so that a call that holds some never
+    /// waits for more. There always is a value: the room is not closed. Cancel safe.
     pub fn reserve(&self, bytes: usize) -> Fut<'static, Option<HoldReservation>> {
         let (division, own) = self.current();
-        // A call that began under larger limits has all there is.
+        // A call that began under larger limits gets at most the present limit.
         let bytes = bytes.min(division.limits.per_call);
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let free = division.free.clone();
@@ -145,8 +145,8 @@ impl HoldShare {
         })
     }
 
-    /// Takes room for so many bytes without waiting, for a call that may have some already; `None`
-    /// where there is not so much.
+    /// Takes room for so many bytes without waiting, for a call that may have some already; no
+    /// value if there is not so much.
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<HoldReservation> {
         let (division, own) = self.current();

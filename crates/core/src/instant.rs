@@ -1,5 +1,5 @@
-//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond, or
-//! milliseconds of the Unix epoch.
+//! Times in messages and records: RFC 3339 in UTC, to the millisecond, or milliseconds of the Unix
+//! epoch.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

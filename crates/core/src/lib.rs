@@ -1,9 +1,8 @@
-//! weir's inside language: the canonical call and its reply, principals, names, the catalog,
+//! weir's internal model: the canonical call and its reply, principals, names, the catalog,
 //! cursors, routing, failures, and the ports (traits) that other crates implement.
 //!
-//! A canonical call is shaped like the newest protocol revision, in which a request carries
-//! everything it needs. This crate knows no HTTP, no config format, and not that protocol eras
-//! exist.
+//! A canonical call is shaped like the newest protocol revision: a request carries all that it
+//! needs. This crate knows no HTTP, no config format, and not that protocol eras exist.
 
 pub mod admit;
 pub mod ask;

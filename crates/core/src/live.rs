@@ -1,8 +1,8 @@
-//! The calls that run: what operators see of them, and how they stop one.
+//! The running calls, as operators see and stop them.
 //!
 //! It owns no call. A call has an entry from the moment its tool is known until its record is
-//! written, and looks into it wherever it waits; whoever stops one only says so there, and the call
-//! ends itself.
+//! written, and checks the entry while it waits. An operator's stop is only written into the entry,
+//! and the call ends itself.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -25,7 +25,7 @@ use crate::reply::{Event, Reply, ReplySource};
 /// Enough that calls seldom meet at one lock: each takes it twice, for an insertion and a removal.
 const SHARDS: usize = 32;
 
-/// The calls that run. The calls in flight bound it.
+/// The running calls. The calls in flight bound it.
 #[derive(Default)]
 pub struct LiveCalls {
     shards: [Mutex<FastMap<u64, Arc<Entry>>>; SHARDS],
@@ -35,31 +35,31 @@ pub struct LiveCalls {
 /// A call as it runs now.
 #[derive(Clone, Debug)]
 pub struct LiveCall {
-    /// Names it among the calls of this process.
+    /// Its number among the calls of this process.
     pub id: u64,
-    /// Whose it is.
+    /// The principal that makes it.
     pub principal: Principal,
     /// The call.
     pub call: Arc<Call>,
-    /// What it is of.
+    /// The item that it calls.
     pub item: Item,
-    /// How long it has been running.
+    /// The time since its beginning.
     pub age: Duration,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
 }
 
-/// How far a call is.
+/// The phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It waits for a place among those in flight.
+    /// It waits for a permit among the calls in flight.
     Queued,
-    /// It was handed to its upstream, of which nothing was heard yet.
+    /// It was handed to its upstream, and no event has come back yet.
     Sent,
-    /// Its upstream has said something.
+    /// Its upstream has sent an event.
     Answering,
-    /// Its upstream has asked its client something.
+    /// Its upstream has asked its client a question.
     Asking,
 }
 
@@ -78,10 +78,10 @@ impl Phase {
     }
 }
 
-/// Why an operator stopped a call.
+/// The operator's reason for stopping a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was to be cancelled.
+    /// The operator cancelled it.
     Cancelled,
     /// Its upstream was disabled.
     Disabled,
@@ -111,7 +111,7 @@ impl Stop {
     }
 }
 
-/// What callers of an upstream that is disabled hear.
+/// The message to callers of an upstream that is disabled.
 pub(crate) const DISABLED: &str =
     "The server that has this is disabled by an operator; try again later";
 
@@ -122,7 +122,7 @@ struct Entry {
     began: Instant,
     phase: AtomicU8,
     stop: OnceLock<Stop>,
-    /// Who waits for the call's next event.
+    /// The waker of the task that waits for the call's next event.
     waiting: Mutex<Option<Waker>>,
 }
 
@@ -142,19 +142,19 @@ impl LiveCalls {
         all
     }
 
-    /// How many run.
+    /// The number of running calls.
     #[must_use]
     pub fn count(&self) -> usize {
         (0..SHARDS).map(|at| self.shard(at as u64).len()).sum()
     }
 
-    /// Stops a call; says whether it was there.
+    /// Stops a call; false if it does not run.
     pub fn stop(&self, id: u64, why: Stop) -> bool {
         let entry = self.shard(id).get(&id).cloned();
         entry.inspect(|entry| entry.stop(why)).is_some()
     }
 
-    /// Stops all calls of which `which` says so, and gives how many.
+    /// Stops all calls that the predicate selects, and returns their number.
     pub fn stop_all(&self, which: impl Fn(&Principal, &Item) -> bool, why: Stop) -> usize {
         let mut stopped = 0;
         for at in 0..SHARDS {
@@ -173,7 +173,7 @@ impl LiveCalls {
         stopped
     }
 
-    /// Enters a call.
+    /// Adds the entry of a call.
     pub(crate) fn begin(self: &Arc<Self>, call: &Authenticated<Arc<Call>>, item: &Item) -> Live {
         let entry = Arc::new(Entry {
             principal: call.principal().clone(),
@@ -194,7 +194,7 @@ impl LiveCalls {
     }
 
     fn shard(&self, id: u64) -> MutexGuard<'_, FastMap<u64, Arc<Entry>>> {
-        // The remainder is below the number of shards, whatever the width of a word.
+        // The remainder is below the number of shards, for any width of a word.
         self.shards[(id % SHARDS as u64) as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -218,7 +218,7 @@ impl Entry {
     }
 
     fn stop(&self, why: Stop) {
-        // Whoever stops it first says why.
+        // The first reason counts.
         let _second = self.stop.set(why);
         let waiting = self
             .waiting
@@ -236,7 +236,7 @@ impl Entry {
             .map(|stop| stop.failure(self.phase()).at(&self.item.tool.upstream))
     }
 
-    /// Polls `work` unless the call was stopped; what waits is woken when it is.
+    /// Polls `work` unless the call was stopped; a pending task is woken when it is.
     fn poll_with<T>(
         &self,
         cx: &mut Context<'_>,
@@ -257,7 +257,7 @@ impl Entry {
                 *waiting = Some(cx.waker().clone());
             }
         }
-        // It may have been stopped before anybody could be woken.
+        // It may have been stopped before the waker was set.
         self.stopped()
             .map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
     }
@@ -271,22 +271,23 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// The call is as far as this.
+    /// Sets the phase of the call.
     pub(crate) fn is(&self, phase: Phase) {
         self.entry.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Waits for a part of the call, which is dropped when an operator stops it. As cancel safe as
+    /// Waits for a part of the call, and drops it if an operator stops the call. As cancel safe as
     /// `work`.
     ///
     /// # Errors
-    /// It was stopped: what its client is told.
+    ///
+    /// The call was stopped: the failure for its client.
     pub(crate) async fn unless_stopped<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
         let mut work = pin!(work);
         poll_fn(|cx| self.entry.poll_with(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// The same for something that is polled.
+    /// The same for a part that is polled.
     pub(crate) fn poll_unless_stopped<T>(
         &self,
         cx: &mut Context<'_>,
@@ -295,7 +296,7 @@ impl Live {
         self.entry.poll_with(cx, work)
     }
 
-    /// A reply that ends when an operator stops the call.
+    /// Wraps a reply so that it ends when an operator stops the call.
     pub(crate) fn over(&self, reply: Reply) -> Reply {
         if reply.is_ended() {
             return reply;

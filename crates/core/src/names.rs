@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 pub use exposed::{Alphabet, Naming, NamingError};
 
-/// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from what a server
-/// says of itself.
+/// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from the server
+/// itself.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamId(Arc<str>);
 
-/// Why a text is no upstream id.
+/// A text that is no upstream id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is no upstream id: use 1 to 24 of a-z, 0-9 and -, starting with a letter")]
 pub struct BadUpstreamId(String);
@@ -25,7 +25,8 @@ impl UpstreamId {
     /// Checks the grammar.
     ///
     /// # Errors
-    /// [`BadUpstreamId`] where the text does not match it.
+    ///
+    /// [`BadUpstreamId`] if the text does not match it.
     pub fn new(text: &str) -> Result<Self, BadUpstreamId> {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
@@ -57,12 +58,12 @@ impl fmt::Debug for UpstreamId {
     }
 }
 
-/// The path under which clients reach an endpoint, such as `/mcp`.
+/// The path of an endpoint for clients, such as `/mcp`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(Arc<str>);
 
 impl EndpointId {
-    /// Takes a path as the config has it; the config's checks say which paths are legal.
+    /// Takes a path as the config has it; the config's checks reject illegal paths.
     #[must_use]
     pub fn new(path: &str) -> Self {
         Self(path.into())

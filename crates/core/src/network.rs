@@ -1,9 +1,9 @@
-//! The network of a sender: the unit in which those without an identity are counted and bounded.
+//! The network of a sender: the unit for counting and bounding senders without an identity.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Neighbours: those that one provider gives to one customer, or that one customer has.
+/// Neighbouring addresses: those that one provider gives to one customer, or that one customer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SenderNetwork {
     /// A /24.

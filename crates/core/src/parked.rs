@@ -1,9 +1,9 @@
-//! Calls that wait for an answer of their client while the client is away: it was told the
+//! Parked calls: calls that wait for an answer while their client is away. The client received the
 //! questions as the end of its call, and will make the call again with the answers.
 //!
 //! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and
-//! dropping it cancels the call. Where they are kept, how many and how long, is behind
-//! [`crate::port::Parking`].
+//! dropping it cancels the call. [`crate::port::Parking`] keeps parked calls, and bounds their
+//! number and time.
 
 use std::fmt;
 use std::future::Future as _;
@@ -26,8 +26,8 @@ use crate::port::Parking;
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 
-/// How long after a question others are waited for, so that what a server asks at once is asked in
-/// one round.
+/// The wait for further questions after one, so that the questions a server asks at once are asked
+/// in one round.
 const TOGETHER: Duration = Duration::from_millis(25);
 /// Questions that may be open at once. A server that asks more is not answered.
 const MOST_OPEN: usize = 32;
@@ -50,35 +50,35 @@ pub struct Parked {
     asked: u64,
 }
 
-/// Whose a call is that waits, of what, and for what: what operators are shown of it.
+/// The description of a parked call for operators: its owner, its item and its questions.
 #[derive(Clone, Debug)]
 pub struct Stay {
-    /// Whose it is.
+    /// The principal that made it.
     pub principal: Principal,
     /// The request that ended with its questions.
     pub request: RequestName,
-    /// Where it was made.
+    /// Its endpoint.
     pub endpoint: EndpointId,
-    /// At which upstream it waits.
+    /// The upstream that it waits at.
     pub upstream: UpstreamId,
     /// The call's own method.
     pub method: &'static str,
     /// The name that the client uses.
     pub exposed: Arc<str>,
-    /// What was asked: the methods of the open questions, in the order in which they were asked.
+    /// The methods of the open questions, in the order of asking.
     pub questions: Vec<&'static str>,
 }
 
 /// A call that waits, as operators see it.
 #[derive(Clone, Debug)]
 pub struct ParkedCall {
-    /// Names it among the parked calls of this process; it opens nothing.
+    /// Its number among the parked calls of this process; it gives no access to the call.
     pub number: u64,
-    /// What is known of it.
+    /// Its description.
     pub stay: Stay,
-    /// How long it has been waiting.
+    /// The time waited so far.
     pub age: Duration,
-    /// How long it may wait yet.
+    /// The time left to wait.
     pub left: Duration,
 }
 
@@ -91,7 +91,7 @@ struct Open {
 }
 
 impl Parked {
-    /// A call with nothing open.
+    /// A call without open questions.
     #[must_use]
     pub fn new(reply: Reply) -> Self {
         Self {
@@ -101,12 +101,13 @@ impl Parked {
         }
     }
 
-    /// Whether these `inputResponses` can be taken: each answer that is there has the shape its
-    /// question asks for. Missing ones are asked for again, unknown ones ignored (2026-07-28,
+    /// Checks these `inputResponses`: each answer needs the shape that its question asks for.
+    /// Missing ones are asked for again, unknown ones ignored (specification 2026-07-28,
     /// basic/patterns/mrtr).
     ///
     /// # Errors
-    /// `InvalidParams`, saying which.
+    ///
+    /// `InvalidParams`, with the key of the bad answer.
     fn check(&self, answers: &[u8]) -> Result<(), Failure> {
         for open in &self.open {
             let Some(range) = scan::find(answers, &open.key) else {
@@ -123,7 +124,7 @@ impl Parked {
         Ok(())
     }
 
-    /// Gives the answers to the upstream; the rest stays open.
+    /// Passes the answers to the upstream; unanswered questions stay open.
     fn answered(mut self, answers: &Bytes) -> Self {
         let open = std::mem::take(&mut self.open);
         for one in open {
@@ -142,7 +143,7 @@ impl Parked {
             .collect()
     }
 
-    /// An `input_required` result with what is open.
+    /// An `input_required` result with the open questions.
     fn questions(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(512);
         let mut result = ObjectWriter::new(&mut out);
@@ -165,7 +166,7 @@ impl Parked {
     }
 }
 
-/// Whether a value has the shape of the result of a question.
+/// True if a value has the shape of the result of a question.
 #[must_use]
 pub fn is_answer(method: Method, value: &[u8]) -> bool {
     let member = |name: &str| scan::find(value, name).map(|range| &value[range]);
@@ -187,7 +188,7 @@ pub fn is_answer(method: Method, value: &[u8]) -> bool {
         }
 }
 
-/// Where a call is parked, and what is known of it there.
+/// The parking of a call, and its description there.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) parking: Arc<dyn Parking>,
@@ -196,7 +197,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Lets a call's questions end it: it is parked then.
+    /// Wraps a reply so that its questions end it: then it is parked.
     pub(crate) fn by_rounds(self, reply: Reply) -> Reply {
         if reply.is_ended() {
             return reply;
@@ -207,8 +208,9 @@ impl Place {
     /// Goes on with a parked call.
     ///
     /// # Errors
-    /// `InvalidParams`: it is not there (any more), or an answer is malformed. A malformed one
-    /// takes nothing away.
+    ///
+    /// `InvalidParams`: the call is not parked (any more), or an answer is malformed. After a
+    /// malformed one it stays parked.
     pub(crate) fn resume(self, id: ParkedId, answers: Option<&Bytes>) -> Result<Reply, Failure> {
         let gone = || {
             Failure::invalid_params(
@@ -247,7 +249,7 @@ impl Place {
 /// A call that ends with its questions.
 struct Rounds {
     place: Place,
-    /// Gone once the call has ended, or waits elsewhere.
+    /// Absent once the call has ended, or is parked.
     parked: Option<Parked>,
     together: Option<Pin<Box<Sleep>>>,
 }
@@ -307,7 +309,7 @@ impl Rounds {
 
 impl Parked {
     fn take(&mut self, ask: Ask) {
-        // Dropped, it is answered: with nothing.
+        // If the question is dropped, the upstream learns that there is no answer.
         if self.open.len() < MOST_OPEN {
             self.asked += 1;
             self.open.push(Open {

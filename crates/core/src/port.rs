@@ -1,5 +1,5 @@
-//! The ports: what weir needs of the world, each a trait that another crate implements. Every
-//! session, answer and cancel goes through them, so that replicas can share them later.
+//! The ports: weir's needs of the outside world, each a trait that another crate implements. Every
+//! session, answer and cancellation goes through them, so that replicas can share them later.
 
 mod book;
 mod decide;
@@ -32,7 +32,7 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[error("store: {0}")]
 pub struct StoreError(pub String);
 
-/// What a record is. Kinds never share ids.
+/// The kind of a record. Kinds never share ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// A legacy client's session.
@@ -42,48 +42,48 @@ pub enum RecordKind {
 /// The full name of a record. The principal comes first: no record is found without its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecordKey {
-    /// Whose it is.
+    /// The owner.
     pub principal: Principal,
-    /// What it is.
+    /// The kind.
     pub kind: RecordKind,
-    /// Which one.
+    /// The id within the kind.
     pub id: [u8; 16],
 }
 
 /// A record as read.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Opaque bytes; their codec belongs to whoever wrote them.
+    /// Opaque bytes; their codec belongs to the writer.
     pub value: Bytes,
     /// Changes with every write; for compare-and-set.
     pub version: u64,
 }
 
-/// What a write asks of what is there.
+/// The condition of a write on the stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing is there.
+    /// There is no record.
     Absent,
-    /// This version is there.
+    /// The record has this version.
     Version(u64),
 }
 
-/// How a write went.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It stands, as this version.
+    /// It is stored, as this version.
     Yes(u64),
-    /// Something else was there; nothing changed.
+    /// The condition did not hold; no record changed.
     Conflict,
-    /// The owner has as many records of this kind as it may; nothing changed.
+    /// The owner has as many records of this kind as it may; no record changed.
     OwnerFull,
-    /// The store has as many as it holds; nothing changed.
+    /// The store has as many as it holds; no record changed.
     Full,
 }
 
 /// Small opaque values with a time to live, by kind, principal and id.
 pub trait Records: Send + Sync {
-    /// Reads a record and, where `touch` says so, gives it that time to live from now.
+    /// Reads a record and, with `touch`, gives it that time to live from now.
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
@@ -99,41 +99,41 @@ pub trait Records: Send + Sync {
         expect: Expect,
     ) -> Fut<'a, Result<Written, StoreError>>;
 
-    /// Removes a record; says whether it was there.
+    /// Removes a record; true if it existed.
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
 
-    /// How many records of a kind are alive, for the gauge.
+    /// The number of live records of a kind, for the gauge.
     fn count(&self, kind: RecordKind) -> usize;
 
     /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot
     /// path.
     fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8]));
 
-    /// The records of a kind that expired since the last call, oldest first, so that what hangs on
-    /// them is torn down.
+    /// The records of a kind that expired since the last call, oldest first, so that dependent
+    /// state is torn down.
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
 }
 
-/// Something told to every replica, this one included.
+/// A message to every replica, this one included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusMessage {
-    /// What it is about.
+    /// The topic.
     pub topic: &'static str,
     /// Opaque bytes.
     pub body: Bytes,
 }
 
-/// Told messages, in order per sender.
+/// Broadcast messages, in order per sender.
 pub trait Bus: Send + Sync {
-    /// Tells every subscriber on every replica. Never blocks; a subscriber that lags loses the
-    /// oldest and is told so.
+    /// Sends to every subscriber on every replica. Never blocks; a subscriber that lags loses the
+    /// oldest and is notified of that.
     fn publish(&self, message: BusMessage);
 
     /// Messages of one topic from now on.
     fn subscribe(&self, topic: &'static str) -> tokio::sync::broadcast::Receiver<BusMessage>;
 }
 
-/// Names a running replica.
+/// The name of a running replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaId(pub [u8; 8]);
 
@@ -142,20 +142,20 @@ pub trait Mailbox: Send + Sync {
     /// This replica's own name.
     fn own(&self) -> &ReplicaId;
 
-    /// Sends; says whether the replica is known to be there.
+    /// Sends; true if the replica is known to run.
     fn send<'a>(
         &'a self,
         to: &'a ReplicaId,
         message: BusMessage,
     ) -> Fut<'a, Result<bool, StoreError>>;
 
-    /// The messages to this replica. There is one receiver: the second call gives `None`.
+    /// The messages to this replica. There is one receiver: the second call returns no value.
     fn receive(&self) -> Option<tokio::sync::mpsc::Receiver<BusMessage>>;
 }
 
 /// "At most one replica does this now."
 pub trait Lease: Send + Sync {
-    /// Takes or extends a lease; says whether this replica holds it.
+    /// Takes or extends a lease; true if this replica holds it.
     fn take<'a>(&'a self, name: &'a str, ttl: Duration) -> Fut<'a, Result<bool, StoreError>>;
 
     /// Gives it back early.
@@ -191,7 +191,7 @@ pub trait Vault: Send + Sync {
         ttl: Duration,
     ) -> Fut<'a, Result<(), StoreError>>;
 
-    /// Forgets a secret.
+    /// Deletes a secret.
     fn forget<'a>(
         &'a self,
         principal: &'a Principal,
@@ -200,13 +200,14 @@ pub trait Vault: Send + Sync {
 }
 
 /// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
-/// they stay on the replica that made them; whoever comes back with one is led there.
+/// they stay on the replica that made them; a client that comes back with one is led there.
 pub trait Parking: Send + Sync {
     /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
     ///
     /// # Errors
-    /// `Busy`: the principal has as many as it may, or all together have. The call is dropped,
-    /// which cancels it.
+    ///
+    /// `Busy`: the principal has as many as it may, or all principals together have. The call is
+    /// dropped, which cancels it.
     fn park(
         &self,
         stay: Stay,
@@ -218,63 +219,63 @@ pub trait Parking: Send + Sync {
     /// same.
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked>;
 
-    /// Drops the calls whose time is over, which cancels them at their upstreams. To be called now
+    /// Drops the calls that are over time: their upstreams receive a cancellation. To be called now
     /// and then.
     fn sweep(&self);
 
     /// The calls that wait, the oldest first.
     fn waiting(&self) -> Vec<ParkedCall>;
 
-    /// Drops the calls of which `which` says so, which cancels them at their upstreams; gives how
-    /// many.
+    /// Drops the calls that the predicate selects: their upstreams receive a cancellation. Returns
+    /// their number.
     fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize;
 }
 
-/// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without
-/// redirects.
+/// Fetches a document by URL, for crates that may not open sockets: bounded in bytes and time,
+/// without redirects.
 pub trait Fetch: Send + Sync {
-    /// Makes a request and reads its answer, whatever its status. Dropping the future ends the
+    /// Makes a request and reads its response, with any status. Dropping the future ends the
     /// request.
     ///
     /// # Errors
-    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came.
+    ///
+    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole response came.
     fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>>;
 }
 
 /// A request for [`Fetch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Where: an absolute `http` or `https` URL.
+    /// An absolute `http` or `https` URL.
     pub url: &'a str,
-    /// `None` is a GET; else a POST of this `application/x-www-form-urlencoded` body. May hold
-    /// secrets.
+    /// The body of a POST, `application/x-www-form-urlencoded`; without one the request is a GET.
+    /// May hold secrets.
     pub form: Option<Secret<'a>>,
-    /// The whole `Authorization` header, where there is one.
+    /// The whole `Authorization` header, if there is one.
     pub authorization: Option<Secret<'a>>,
     /// The most bytes of a body.
     pub limit: usize,
     /// The time for all of it.
     pub within: Duration,
-    /// Who named the URL: what an outsider names may reach public addresses only.
+    /// The source of the URL: one that an outsider names may reach public addresses only.
     pub named_by: NamedBy,
 }
 
-/// Who named a URL.
+/// The source of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedBy {
     /// The operator's config: any address, also loopback and private ones.
     Operator,
-    /// Anybody else, such as an upstream's metadata: `https` and public addresses only (faults
-    /// C18).
+    /// Any other source, such as an upstream's metadata: `https` and public addresses only (C18).
     Outsider,
 }
 
-/// What [`Fetch`] brought.
+/// The response to a [`Fetch`].
 #[derive(Clone, Debug)]
 pub struct Fetched {
     /// The status of the answer.
     pub status: u16,
-    /// For how long the answer may be kept, where its `Cache-Control` has a `max-age`.
+    /// The time for which the response may be kept, if its `Cache-Control` has a `max-age`.
     pub max_age: Option<Duration>,
     /// The body.
     pub body: Bytes,
@@ -285,7 +286,7 @@ pub trait Clock: Send + Sync {
     /// Time since a fixed point; never goes back.
     fn monotonic(&self) -> Duration;
 
-    /// Wall-clock time, for what leaves the process.
+    /// Wall-clock time, for values that leave the process.
     fn wall(&self) -> SystemTime;
 }
 

@@ -1,5 +1,5 @@
-//! Who a request is from. A [`Principal`] is minted only by [`crate::authenticate`]; no header,
-//! flag or config names one.
+//! The identity of a request's sender. A [`Principal`] is minted only by [`crate::authenticate`];
+//! no header, flag or config names one.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,53 +10,53 @@ use sha2::{Digest, Sha256};
 
 use crate::telemetry::ClientMeter;
 
-/// What a [`crate::port::Verifier`] found out about the sender of a request. It is not yet a
-/// [`Principal`]: only [`crate::authenticate`] turns one into the other.
+/// The result of a [`crate::port::Verifier`]. It is not yet a [`Principal`]: only
+/// [`crate::authenticate`] turns one into the other.
 #[derive(Clone, Debug)]
 pub enum Identity {
-    /// Nobody in particular: the listener asks for no credentials.
+    /// No identity: the listener asks for no credentials.
     Anonymous,
     /// A subject that an issuer vouches for.
     Subject(Arc<Subject>),
 }
 
 impl Identity {
-    /// A subject of which nothing else is known.
+    /// A subject without further claims.
     #[must_use]
     pub fn subject(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
         Self::Subject(Arc::new(Subject::new(issuer, subject)))
     }
 }
 
-/// A subject, and what its issuer says of it. Nothing here is a secret.
+/// A subject, with its issuer's claims. It has no secrets.
 #[derive(Clone, Debug)]
 pub struct Subject {
     digest: [u8; 16],
-    /// Who vouches: the `iss` of a token, or a name of weir's own such as `api-key`.
+    /// The issuer: the `iss` of a token, or a name of weir's own such as `api-key`.
     issuer: Arc<str>,
-    /// Whom it vouches for. Unique together with the issuer.
+    /// The subject. Unique together with the issuer.
     subject: Arc<str>,
-    /// What the credentials are good for.
+    /// The scopes of the credentials.
     pub scopes: Arc<[Arc<str>]>,
     /// The groups it is in.
     pub groups: Arc<[Arc<str>]>,
-    /// The OAuth client that shows the credentials.
+    /// The OAuth client that uses the credentials.
     pub client: Option<Arc<str>>,
-    /// Who acts for the subject, where it is not the subject itself (RFC 8693 `act`).
+    /// The actor for the subject, if it is not the subject itself (RFC 8693 `act`).
     pub actor: Option<Arc<str>>,
     /// Further claims that the operator's rules may look at, by name.
     pub claims: Arc<[(Arc<str>, Arc<str>)]>,
-    /// When the credentials end.
+    /// The expiry of the credentials.
     pub expires: Option<SystemTime>,
-    /// True if all this was found out from the bearer token of the request, and that token is one
-    /// that its issuer may be asked to exchange: an access token, not a key of weir's own.
+    /// True if all this comes from the bearer token of the request, and its issuer may be asked to
+    /// exchange that token: it is an access token, not a key of weir's own.
     pub by_token: bool,
-    /// What is counted of its client, looked up once.
+    /// The metrics of its client, looked up once.
     meter: OnceLock<Arc<ClientMeter>>,
 }
 
 impl Subject {
-    /// A subject of which nothing else is known.
+    /// A subject without further claims.
     #[must_use]
     pub fn new(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
         let (issuer, subject) = (issuer.into(), subject.into());
@@ -94,24 +94,23 @@ impl Subject {
         &self.digest
     }
 
-    /// Who vouches.
+    /// The issuer.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Whom it vouches for.
+    /// The subject.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 }
 
-/// The authenticated sender of a request, or the owner of what such a sender left. The first part
-/// of every key under which weir keeps anything for a client.
+/// The authenticated sender of a request, or the owner of state that such a sender left. It is the
+/// first part of every key under which weir keeps state for a client.
 ///
-/// Two are equal if issuer and subject are: what else their credentials say may differ from request
-/// to request.
+/// Two are equal if issuer and subject are: other claims may differ from request to request.
 #[derive(Clone)]
 pub struct Principal(Option<Arc<Subject>>);
 
@@ -124,40 +123,40 @@ impl Principal {
         }
     }
 
-    /// The owner of what another process of this gateway kept, by issuer and subject; `None` is the
-    /// anonymous one. It finds what is kept and lets nobody in.
+    /// The owner of state that another process of this gateway kept, by issuer and subject; `None`
+    /// is the anonymous one. It finds the state and authenticates no request.
     #[must_use]
     pub fn owner(name: Option<(&str, &str)>) -> Self {
         Self(name.map(|(issuer, subject)| Arc::new(Subject::new(issuer, subject))))
     }
 
-    /// The issuer and the subject; `None` for the anonymous one.
+    /// The issuer and the subject; absent for the anonymous one.
     #[must_use]
     pub fn owner_name(&self) -> Option<(&str, &str)> {
         self.subject()
             .map(|subject| (subject.issuer(), subject.subject()))
     }
 
-    /// True for the one principal that everybody is where no credentials are asked for.
+    /// True for the one principal of all requests without credentials.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         self.0.is_none()
     }
 
-    /// What is known of it; nothing of the anonymous one.
+    /// The subject; absent for the anonymous one.
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
         self.0.as_deref()
     }
 
-    /// What is counted of its client.
+    /// The metrics of its client.
     #[must_use]
     pub fn meter(&self) -> &ClientMeter {
         self.subject()
             .map_or_else(|| ClientMeter::anonymous(), Subject::meter)
     }
 
-    /// When its credentials end, where they do.
+    /// The expiry of its credentials, if they have one.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.subject().and_then(|subject| subject.expires)

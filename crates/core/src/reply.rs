@@ -1,4 +1,4 @@
-//! What comes back for a call: notes, and then exactly one end.
+//! The reply to a call: notes, and then exactly one end.
 //!
 //! A [`Reply`] has one owner. Dropping it cancels the call, down to the upstream socket.
 
@@ -16,21 +16,21 @@ use crate::ask::Ask;
 use crate::failure::Failure;
 use crate::parked::ParkedId;
 
-/// One thing that happened during a call.
+/// One event of a call.
 #[derive(Debug)]
 pub enum Event {
-    /// Something to tell the client while the call runs.
+    /// A notification for the client while the call runs.
     Note(Note),
-    /// The upstream asks the client something; the call goes on with the answer.
+    /// A question of the upstream for the client; the call goes on with the answer.
     Ask(Box<Ask>),
-    /// The call is over; nothing follows.
+    /// The call is over; it is the last event.
     End(End),
 }
 
 /// A notification that belongs to a call.
 #[derive(Debug, Clone)]
 pub struct Note {
-    /// What it is about.
+    /// The kind of notification.
     pub kind: NoteKind,
     /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is
     /// the upstream hop's.
@@ -46,12 +46,12 @@ pub enum NoteKind {
     Log(LogLevel),
     /// Any other notification.
     Other(Method),
-    /// Nothing to tell, but that the server takes its time: its answer is not to be waited for
-    /// without a word. No sign of life.
+    /// No notification: the server takes its time, and the client's response begins without waiting
+    /// for the answer. It does not reset the idle timeout.
     Waiting,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug)]
 pub enum End {
     /// A complete result: the `result` object as the upstream wrote it.
@@ -59,15 +59,15 @@ pub enum End {
     /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the
     /// upstream wrote it.
     InputRequired(Payload),
-    /// The upstream asked something, and the call waits for the answer where it is: `result` has
+    /// The upstream asked a question, and the call waits for the answer while parked: `result` has
     /// the questions, and a call made with [`crate::Resume::Parked`] of this id goes on with it.
     Parked {
-        /// The name of what is parked.
+        /// The name of the parked call.
         id: ParkedId,
         /// An `input_required` result object without a state.
         result: Bytes,
     },
-    /// The work goes on as a task: a `CreateTaskResult` in the words of the tasks extension. Its
+    /// The work goes on as a task: a `CreateTaskResult` in the form of the tasks extension. Its
     /// `taskId` is the upstream's own on the way to the router, and the client's from there on.
     Task(Bytes),
     /// No result.
@@ -80,16 +80,16 @@ impl From<Failure> for End {
     }
 }
 
-/// The bytes of a result: whole where they fitted a small buffer, else a stream of chunks.
+/// The bytes of a result: whole if they fitted a small buffer, else a stream of chunks.
 pub enum Payload {
     /// All of it.
     Whole(Bytes),
-    /// All of it, without hidden characters that it had: its client is told how many. The router
-    /// gives it, as the end of [`End::Complete`] alone.
+    /// All of it, without its hidden characters: the client gets their number. Only the router
+    /// makes it, and only in [`End::Complete`].
     Cleaned {
         /// The `result` object.
         result: Bytes,
-        /// How many characters and escape sequences were removed: at least one.
+        /// The number of characters and escape sequences that were removed: at least one.
         removed: u64,
     },
     /// More than weir buffers.
@@ -113,14 +113,14 @@ pub trait PayloadSource: Send {
     /// The next bytes of the `result` object; `None` after its closing brace. A failure ends it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
 
-    /// How many hidden characters and escape sequences were removed from what was given so far. A
-    /// source around another one passes on what that says.
+    /// The number of hidden characters and escape sequences removed from the chunks so far. A
+    /// source around another one passes on the inner number.
     fn removed(&self) -> u64 {
         0
     }
 }
 
-/// Where a reply's events come from. Dropping it cancels the call.
+/// The source of a reply's events. Dropping it cancels the call.
 pub trait ReplySource: Send {
     /// The next event. After [`Event::End`] it is not polled again.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event>;
@@ -148,7 +148,7 @@ impl Reply {
         }
     }
 
-    /// A reply whose events come from `source`.
+    /// A reply with the events of `source`.
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Reply {
         matches!(self.state, State::Ended(_))
     }
 
-    /// The next event, or `None` after the end.
+    /// The next event; `None` after the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Over => Poll::Ready(None),
@@ -182,12 +182,12 @@ impl Reply {
         }
     }
 
-    /// The next event, or `None` after the end. Cancel safe.
+    /// The next event; `None` after the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// Passes every event through `change`, for layers that look at a reply on its way.
+    /// Passes every event through `change`, for layers that change or observe a reply.
     #[must_use]
     pub fn map(self, mut change: impl FnMut(Event) -> Event + Send + 'static) -> Self {
         let until = self.until;
@@ -209,7 +209,7 @@ impl Reply {
         Self { until, ..changed }
     }
 
-    /// The same reply, whose call ends at this time at the latest.
+    /// The same reply, with a deadline for the end of its call.
     #[must_use]
     pub fn due(self, until: Instant) -> Self {
         Self {
@@ -218,8 +218,8 @@ impl Reply {
         }
     }
 
-    /// When the call ends at the latest, where that is known: whoever passes the reply on and is
-    /// held up may not keep it longer.
+    /// The deadline of the call, if known: a layer that passes the reply on and is held up may not
+    /// keep it longer.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.until

@@ -1,7 +1,7 @@
 //! The router: from an admitted call to the upstream that has the tool, and back.
 //!
-//! It takes calls whose sender is known, sends nothing but [`Admitted`] ones, checks arguments
-//! against the tool's schema before any upstream hears of the call, and sees to it that every call
+//! It takes calls of authenticated senders, and sends only [`Admitted`] ones. It checks arguments
+//! against the tool's schema before the upstream receives the call, and ensures that every call
 //! leaves one record.
 
 mod asks;
@@ -43,8 +43,7 @@ use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
-/// The router. One for all endpoints; it holds no state of its own but the list of the calls that
-/// run.
+/// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
@@ -55,7 +54,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Routes by what `catalog` knows and `gates` let through.
+    /// A router over `catalog`, behind `gates`.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
         Self {
@@ -67,8 +66,8 @@ impl Router {
         }
     }
 
-    /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle
-    /// of a call of a client that is asked by rounds hear that nobody answers.
+    /// Keeps calls that wait for input in `parking`. Without one, an upstream that asks in a call
+    /// of a client that is asked by rounds learns that there is no answer.
     #[must_use]
     pub fn with_parking(self, parking: Arc<dyn Parking>) -> Self {
         Self {
@@ -77,7 +76,8 @@ impl Router {
         }
     }
 
-    /// Lets calls become tasks, under names that `desk` gives. Without one, none does.
+    /// Lets calls become tasks, with the names that `desk` makes. Without one, no call becomes a
+    /// task.
     #[must_use]
     pub fn with_tasks(self, desk: TaskDesk) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Router {
         }
     }
 
-    /// What it routes by.
+    /// The catalog of the endpoints.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
@@ -98,9 +98,9 @@ impl Router {
         &self.live
     }
 
-    /// Makes a call, if its sender may. The reply is given as soon as its first event is known or
-    /// the wait for it begins; whatever goes wrong is its end. Dropping the future or the reply
-    /// cancels the call, at the upstream too.
+    /// Makes a call, if its sender may. Returns the reply as soon as its first event is known or
+    /// the wait for it begins; a failure is its end. Dropping the future or the reply cancels the
+    /// call, at the upstream too.
     pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
         let call = call.map(Into::into);
         let item = match self.find(call.principal(), call.inner()).await {
@@ -117,7 +117,7 @@ impl Router {
         {
             span.is_about(attribute, &item.exposed);
         }
-        // What can be nothing but a task is waited for in the stead of a client that knows none.
+        // For a client without tasks, weir waits in its stead for a call that can only be a task.
         let driven =
             call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.with(call.inner().clone()));
@@ -137,11 +137,12 @@ impl Router {
         }
     }
 
-    /// Has `inbox` told of updates of the resource that a call names, if its sender may call for
+    /// Subscribes `inbox` to updates of the resource that a call names, if its sender may call for
     /// it. Cancel safe.
     ///
     /// # Errors
-    /// As a call's; `InvalidParams` where the resource's server tells of no updates.
+    ///
+    /// As a call's; `InvalidParams` if the resource's server has no subscriptions.
     pub async fn subscribe(
         &self,
         call: Authenticated<Call>,
@@ -186,7 +187,7 @@ impl Router {
     }
 
     /// Has the server of a transparent endpoint open a session for the client's session that a call
-    /// names, unless the client sees nothing of that server.
+    /// names, unless the client sees no item of that server.
     pub fn welcome(&self, call: &Authenticated<Arc<Call>>) {
         let (principal, asked) = (call.principal(), call.inner());
         let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else {
@@ -218,7 +219,7 @@ impl Router {
         });
     }
 
-    /// Tells the upstreams what happened to sessions of clients.
+    /// Notifies the upstreams of a change of client sessions.
     pub fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         self.catalog
             .upstreams()
@@ -229,8 +230,8 @@ impl Router {
         }
     }
 
-    /// Dresses a question that came outside of any call as those of calls are, for a client of this
-    /// endpoint.
+    /// Changes a question from outside of any call as those of calls are changed, for a client of
+    /// this endpoint.
     pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
         let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
         let (asked, _removed) = crate::clean::text(
@@ -248,8 +249,8 @@ impl Router {
         }
     }
 
-    /// Sends an admitted call to the upstream that has the tool. What that takes is gathered before
-    /// the future begins.
+    /// Sends an admitted call to the upstream that has the tool. Its parts are gathered before the
+    /// future begins.
     fn send(&self, call: Admitted, live: Live) -> impl Future<Output = Reply> + Send + use<> {
         match self.prepare(call, live) {
             Ok(sending) => Either::Left(sending.reply()),
@@ -257,7 +258,7 @@ impl Router {
         }
     }
 
-    /// Gathers what sending a call takes, or gives the reply that needs none.
+    /// Gathers the parts for sending a call, or returns a reply that needs no sending.
     fn prepare(&self, call: Admitted, live: Live) -> Result<Sending, Reply> {
         let Parts {
             principal,
@@ -287,7 +288,8 @@ impl Router {
             ));
         };
         record.timed(timings);
-        // Whoever takes it out stops the calls that run after that: none is in between.
+        // An operator that takes the upstream out stops the calls that run after this check: no
+        // call is in between.
         if let Some(refusal) = self.catalog.refusal(&item.tool.upstream) {
             return Err(record.on(Reply::ended(refusal), Way::default()));
         }
@@ -345,7 +347,7 @@ impl Router {
         })
     }
 
-    /// A call of nothing that its sender can see. It is on record like every other refusal.
+    /// Records the refusal of a call without a visible item, like every other refusal.
     fn recorded(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
         let attempt = Attempt {
             principal: call.principal(),
@@ -359,10 +361,10 @@ impl Router {
             .unwrap_or(failure)
     }
 
-    /// What a call is about, as its sender sees it.
+    /// The item that a call names, as its sender sees it.
     async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
         let item = self.seek(principal, call).await?;
-        // A view may be older than what an operator did just now.
+        // The view may be older than an operator's latest action.
         self.catalog
             .refusal(&item.tool.upstream)
             .map_or(Ok(item), Err)
@@ -381,7 +383,7 @@ impl Router {
         };
         let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
         if look.seen.find(&name).item().is_none() && !look.whole.settled {
-            // Right after a start nothing is known yet: it may well be there in a moment.
+            // Right after a start the lists are not known yet: the item may be there in a moment.
             self.catalog
                 .settled(&call.endpoint, kind, call.capabilities.class)
                 .await;
@@ -420,8 +422,8 @@ impl Router {
         unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
     }
 
-    /// What a method that no revision knows is about: the one upstream of a transparent endpoint.
-    /// weir cannot tell what it does there, so it passes only where nothing of that upstream is
+    /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
+    /// effect of the method is unknown to weir, so it passes only if no item of that upstream is
     /// hidden from its sender.
     fn of_extension(
         &self,
@@ -456,7 +458,7 @@ impl Router {
     }
 
     /// A resource that no list shows: servers may have more than they list, and a template stands
-    /// for many. Whose it is, its URI says; where it does not, a template that fits.
+    /// for many. Its URI names the upstream, or else a template that fits.
     fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<Item> {
         let endpoint = self.catalog.endpoint(&call.endpoint)?;
         let (upstream, native) = match &endpoint.mode {
@@ -483,7 +485,7 @@ impl Router {
         (sight == Sight::Seen).then_some(item)
     }
 
-    /// A name under which the sender sees nothing: scopes it could ask for may show it.
+    /// The failure for a name without a visible item: further scopes may show it.
     fn unseen(
         &self,
         principal: &Principal,
@@ -501,7 +503,7 @@ impl Router {
                 FailureKind::InsufficientScope(scopes),
                 "This takes scopes that your token lacks",
             ),
-            // What may not be seen looks like what is not there.
+            // A hidden item looks like one that does not exist.
             Some(Sight::Hidden | Sight::Seen) => {
                 let decided =
                     hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
@@ -514,8 +516,8 @@ impl Router {
         }
     }
 
-    /// A name that nothing has now. Where it can only be of an upstream whose lists are not known,
-    /// that is the answer: a model that is told "unknown tool" would give it up for good.
+    /// The failure for a name that no item has now. If it can only be of an upstream whose lists
+    /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
     fn missing(&self, view: &View, call: &Call, (kind, name): (ListKind, &str)) -> Failure {
         if let Some(refusal) = self.catalog.refusal_of_name(&call.endpoint, (kind, name)) {
             return refusal;
@@ -541,7 +543,7 @@ impl Router {
     }
 }
 
-/// A call at its upstream, and what is done with its reply.
+/// A call at its upstream, with the parts that handle its reply.
 struct Sending {
     making: Fut<'static, Reply>,
     record: Record,
@@ -586,7 +588,7 @@ impl Sending {
     }
 }
 
-/// What is known of a call where it waits.
+/// The description of a parked call.
 fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
     Stay {
         principal: principal.clone(),
@@ -599,7 +601,7 @@ fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
     }
 }
 
-/// The call as one of a client for which the item's server lists it.
+/// Returns the call as one of a client for which the item's server lists it.
 fn as_listed(call: Authenticated<Arc<Call>>, item: &Item) -> Authenticated<Arc<Call>> {
     if item.listed_without == CapabilityClass::BASE {
         return call;
@@ -621,7 +623,7 @@ fn resumed(place: Option<Place>, id: ParkedId, call: &Call) -> Result<Reply, Fai
     place.resume(id, call.answers.as_ref().or(given.as_ref()))
 }
 
-/// A reply without its questions: dropped, they are answered with nothing.
+/// Returns a reply that drops its questions: the upstream learns that there is no answer.
 fn unasked(reply: Reply) -> Reply {
     if reply.is_ended() {
         reply
@@ -673,7 +675,7 @@ impl ReplySource for Driven {
     }
 }
 
-/// What an endpoint shows, and what of it the sender sees.
+/// The list of an endpoint, and the part of it that the sender sees.
 struct Look {
     whole: Arc<View>,
     seen: Arc<View>,

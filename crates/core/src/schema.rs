@@ -1,9 +1,9 @@
 //! Validation of tool arguments and structured results against the tool's own JSON Schemas.
 //!
 //! A schema comes from a server that may be careless or hostile. So its cost is bounded before it
-//! is compiled, nothing is ever fetched, patterns run on a linear engine, and a value that would
-//! cost too much is not validated. A schema that cannot be used switches validation off for its
-//! tool, and that is said.
+//! is compiled, no reference is ever fetched, patterns run on a linear engine, and a value that
+//! would cost too much is not validated. A schema that cannot be used switches validation off for
+//! its tool, and that is logged.
 
 mod compile;
 mod report;
@@ -19,29 +19,29 @@ pub(crate) use compile::{Contracts, Schema};
 pub use report::Mismatch;
 pub(crate) use report::{cut, message};
 
-/// What weir does with a value that does not match.
+/// The action on a value that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Not looked at.
+    /// Not checked.
     Off,
     /// Counted and logged; passes.
     Warn,
-    /// Refused where the schema can be used. A tool whose schema cannot be used is flagged and
-    /// stays unchecked.
+    /// Refused if the schema can be used. A tool with an unusable schema is flagged and stays
+    /// unchecked.
     EnforceUsable,
     /// Refused, and so is every call of a tool whose schema cannot be used.
     Enforce,
 }
 
 impl Check {
-    /// Whether values that do not match are refused.
+    /// True if values that do not match are refused.
     #[must_use]
     pub const fn refuses(self) -> bool {
         matches!(self, Self::EnforceUsable | Self::Enforce)
     }
 }
 
-/// Which checks are on.
+/// The checks of arguments and of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validation {
     /// Arguments against `inputSchema`, before the call goes out.
@@ -59,10 +59,10 @@ impl Default for Validation {
     }
 }
 
-/// What a tool's schema is good for.
+/// The usability of a tool's schema.
 #[derive(Clone, Debug)]
 pub(crate) enum Contract {
-    /// There is none.
+    /// There is no schema.
     None,
     /// It cannot be used.
     Unchecked(Unusable),
@@ -71,7 +71,7 @@ pub(crate) enum Contract {
 }
 
 impl Contract {
-    /// Whether it can be used; `None`: there is none.
+    /// The result of compiling the schema; absent if there is none.
     pub(crate) fn usable(&self) -> Option<Result<(), Unusable>> {
         match self {
             Self::None => None,
@@ -81,7 +81,7 @@ impl Contract {
     }
 }
 
-/// Why a schema is not used for validation.
+/// The obstacle to using a schema for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// Longer than 256 KiB.
@@ -93,13 +93,13 @@ pub enum Unusable {
     /// Nested too deeply.
     #[error("the schema is nested more than 32 schemas deep")]
     TooDeep,
-    /// One value would be held against more than 10,000 schemas.
+    /// One value would be validated against more than 10,000 schemas.
     #[error("its references expand to more than 10,000 schemas for one value")]
     TooManyExpansions,
     /// A reference leads back to itself without going into the value.
     #[error("a reference leads back to itself")]
     EndlessReference,
-    /// A reference leads out of the schema. Nothing is fetched.
+    /// A reference leads out of the schema. No reference is fetched.
     #[error("a reference leads out of the schema, and nothing is fetched")]
     ForeignReference,
     /// A reference leads nowhere, or the schema has parts with ids of their own.
@@ -131,12 +131,12 @@ impl Unusable {
     }
 }
 
-/// How a value stands to a schema.
+/// The result of validating a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It matches.
     Fits,
-    /// It does not; at most five places say why.
+    /// It does not; at most five mismatches.
     Fails(Vec<Mismatch>),
     /// No validator can read it: a number that no double holds, or half a surrogate pair. The first
     /// such place.
@@ -145,21 +145,21 @@ pub(crate) enum Verdict {
     Unknown,
 }
 
-/// Keys and values of a value that is held against a schema: as many as a client's request may have
-/// altogether. As a tree each takes many times its bytes.
+/// Keys and values of a value that is validated: as many as a client's request may have altogether.
+/// As a tree each takes many times its bytes.
 const MOST_TOKENS: u32 = Limits::DEFAULT_TOKENS;
 
-/// What arguments are refused for that cannot be checked at a bearable cost.
+/// The reason for refusing arguments that cannot be checked at a bearable cost.
 pub(crate) const TOO_COSTLY: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
-/// Holds the bytes of a value against a schema.
+/// Validates the bytes of a value against a schema.
 pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
     judged(schema, bytes, Schema::verdict)
 }
 
-/// Holds the bytes of a tool's arguments against its input schema. Properties must not differ in
-/// case alone from those that the schema names: a server without regard to case would take them for
-/// these.
+/// Validates the bytes of a tool's arguments against its input schema. Properties must not differ
+/// in case alone from those that the schema names: a server without regard to case would mix them
+/// up.
 pub(crate) fn verdict_of_arguments(schema: &Schema, bytes: &[u8]) -> Verdict {
     judged(schema, bytes, Schema::verdict_of_arguments)
 }

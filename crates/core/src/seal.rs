@@ -1,5 +1,5 @@
-//! Sealing: what a client has to bring back (cursors, states) is encrypted and authenticated, bound
-//! to a purpose.
+//! Sealing: texts that a client has to bring back (cursors, states) are encrypted and
+//! authenticated, bound to a purpose.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const NONCE: usize = 24;
 /// A sealed text longer than this is refused before it is decoded.
 const LONGEST: usize = 512 << 10;
 
-/// A sealing key: an id that names it in what was sealed, and 32 secret bytes.
+/// A sealing key: an id that names it in sealed texts, and 32 secret bytes.
 pub struct Key {
     id: u8,
     cipher: XChaCha20Poly1305,
@@ -43,7 +43,7 @@ pub struct Sealer {
     keys: Arc<[Key]>,
 }
 
-/// What was brought back does not open: changed, foreign, or sealed by a key that is gone.
+/// The sealed text does not open: it was changed, is foreign, or its key is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("sealed text does not open")]
 pub struct NotOpened;
@@ -52,14 +52,15 @@ impl Sealer {
     /// Takes the keys, newest first.
     ///
     /// # Panics
-    /// If there is none: the config's checks see to that.
+    ///
+    /// If there is no key: the config's checks prevent that.
     #[must_use]
     pub fn new(keys: Vec<Key>) -> Self {
         assert!(!keys.is_empty(), "a sealer needs a key");
         Self { keys: keys.into() }
     }
 
-    /// One fresh random key: what is sealed with it opens in this process only.
+    /// A sealer with one fresh random key: its texts open in this process only.
     #[must_use]
     pub fn ephemeral(random: &dyn Random) -> Self {
         let mut secret = [0; 32];
@@ -67,7 +68,7 @@ impl Sealer {
         Self::new(vec![Key::new(0, &secret)])
     }
 
-    /// Seals `plain` for `purpose` (who, where and for what: it must be said again to open).
+    /// Seals `plain` for `purpose`: owner, endpoint and use, to be given again for opening.
     #[must_use]
     pub fn seal(&self, random: &dyn Random, purpose: &[u8], plain: &[u8]) -> String {
         let key = &self.keys[0];
@@ -76,7 +77,7 @@ impl Sealer {
         let mut sealed = Vec::with_capacity(1 + NONCE + plain.len() + 16);
         sealed.push(key.id);
         sealed.extend_from_slice(&nonce);
-        // Encryption of a buffer this small cannot fail; an empty body would not open, which is the
+        // Encryption of a buffer this small cannot fail; an empty body would not open: that is the
         // safe side.
         if let Ok(body) = key.cipher.encrypt(
             &XNonce::from(nonce),
@@ -90,10 +91,11 @@ impl Sealer {
         BASE64URL_NOPAD.encode(&sealed)
     }
 
-    /// Opens what [`Self::seal`] made for the same purpose.
+    /// Opens a text that [`Self::seal`] made for the same purpose.
     ///
     /// # Errors
-    /// [`NotOpened`], whatever the reason.
+    ///
+    /// [`NotOpened`] for every reason.
     pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, NotOpened> {
         if text.len() > LONGEST {
             return Err(NotOpened);

@@ -19,9 +19,9 @@ pub use weir_clean::{Pattern, PatternError, Patterns};
 pub struct Secrets {
     /// The patterns.
     pub patterns: Arc<Patterns>,
-    /// Whether a call with a secret in its arguments is refused, before it is made.
+    /// True if a call with a secret in its arguments is refused, before it is made.
     pub refuses_arguments: bool,
-    /// The action on an answer with a secret; `None`: answers are not searched.
+    /// The action on an answer with a secret; absent if answers are not searched.
     pub answers: Option<SecretAction>,
 }
 
@@ -42,7 +42,7 @@ const POINTER: usize = 256;
 pub struct ArgumentSecret<'a> {
     /// The name of its pattern.
     pub pattern: &'a str,
-    /// The JSON pointer of the string that has it; `None` where a secret is in the pointer, too.
+    /// The JSON pointer of the string that has it; absent if the pointer has a secret, too.
     pub place: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl Secrets {
     }
 }
 
-/// The JSON pointer of the value in which a place is.
+/// The JSON pointer of the value around a position.
 fn pointer(json: &[u8], at: usize) -> String {
     let (mut pointer, mut here) = (String::new(), 0..json.len());
     loop {

@@ -1,8 +1,8 @@
-//! Tasks: calls whose result is had later, under a name.
+//! Tasks: calls with a result that is fetched later, by a name.
 //!
-//! The name that a client knows is sealed: it says where the task is, so that any replica can ask
-//! after it and none has to remember it, and it opens for its owner on its endpoint alone. What
-//! becomes of a task is the upstream's business; see [`crate::route`] for how one is asked after.
+//! The name that a client knows is sealed. It has the task's upstream and id there, so that any
+//! replica can ask the upstream and none has to keep a table, and it opens for its owner on its
+//! endpoint alone. The upstream runs the task; [`crate::route`] has the requests about it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::seal::Sealer;
 const LAYOUT: u8 = 1;
 /// The longest id of an upstream that is taken. The sealed one has to fit a header.
 const LONGEST_NATIVE: usize = 1024;
-/// No name of ours is longer; anything longer is not looked at.
+/// No name of weir's is longer; a longer one is not opened.
 const LONGEST: usize = 4096;
 
-/// Where a task is, and how it came to be.
+/// The upstream, id and origin of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskHome {
     /// The upstream that has it.
@@ -31,16 +31,16 @@ pub struct TaskHome {
     pub native: String,
     /// The tool it is of, as the client names it.
     pub tool: String,
-    /// What the client declared that it can be asked for when the task began: by this, upstreams
-    /// are kept apart.
+    /// The requests that the client accepted when the task began: upstream sessions are keyed by
+    /// it.
     pub class: CapabilityClass,
     /// The client's session in which it began.
     pub session: Option<SessionKey>,
-    /// True for one that is weir's own: a call that was over when it was to become a task.
+    /// True for a task of weir's own: a call that was over before it became a task.
     pub own: bool,
 }
 
-/// What names tasks, reads their names, and remembers them.
+/// Makes and opens the names of tasks, and keeps the tasks.
 #[derive(Clone)]
 pub struct TaskDesk {
     sealer: Sealer,
@@ -50,7 +50,7 @@ pub struct TaskDesk {
 }
 
 impl TaskDesk {
-    /// Names that open with these keys, of tasks that `book` remembers.
+    /// Names that open with these keys, of tasks that `book` keeps.
     #[must_use]
     pub fn new(
         sealer: Sealer,
@@ -71,7 +71,7 @@ impl TaskDesk {
         format!("{:032x}", u128::from_be_bytes(id))
     }
 
-    /// The time, as it stands in states of tasks.
+    /// The present time, in the form of task states.
     pub(crate) fn now(&self) -> String {
         rfc3339(self.clock.wall())
     }
@@ -107,7 +107,7 @@ impl TaskDesk {
         plain.try_into().ok().map(u64::from_be_bytes)
     }
 
-    /// The name of a task for its owner; `None` where the upstream's id of it is too long.
+    /// The name of a task for its owner; no value if the upstream's id of it is empty or too long.
     #[must_use]
     pub fn name(
         &self,
@@ -134,8 +134,8 @@ impl TaskDesk {
         ))
     }
 
-    /// Where the task of this name is; `None` for what is no name of the principal's here, whatever
-    /// the reason.
+    /// Opens the name of a task; no value for every text that is no name of the principal's on this
+    /// endpoint.
     #[must_use]
     pub fn find(
         &self,

@@ -1,11 +1,11 @@
-//! Every instrument weir records, in one table. Crates record through the `opentelemetry` API; the
-//! gateway installs the SDK and the exporters before the first record.
+//! Every instrument that weir records, in one table. Crates record through the `opentelemetry` API;
+//! the gateway installs the SDK and the exporters before the first record.
 //!
-//! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP where they
-//! have one; what is weir's own begins with `weir.`. Attribute values come from fixed sets or from
-//! the config, so that the number of series is bounded by the config; the names of tools, which
-//! upstreams choose, are bounded in [`ItemMeter`]. The durations of requests and of calls are
-//! [`Timing`]s of weir's own.
+//! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP; names
+//! without a convention begin with `weir.`. Attribute values come from fixed sets or from the
+//! config, so that the number of series is bounded by the config. The names of tools are chosen by
+//! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are [`Timing`]s
+//! of weir's own.
 
 mod clients;
 mod line_rate;
@@ -59,13 +59,13 @@ macro_rules! instruments {
 pub struct Row {
     /// Its OpenTelemetry name.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of instrument.
     pub kind: Kind,
-    /// Its unit in UCUM; what stands in braces is what is counted.
+    /// Its unit in UCUM, with the counted noun in braces.
     pub unit: &'static str,
     /// The attributes that its series can have.
     pub attributes: &'static [&'static str],
-    /// What it tells.
+    /// Its description.
     pub about: &'static str,
 }
 
@@ -76,9 +76,9 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     UpDownCounter,
-    /// Is.
+    /// The newest value.
     Gauge,
-    /// How often how much.
+    /// The distribution of values.
     Histogram,
 }
 
@@ -166,12 +166,12 @@ instruments! {
 static INSTRUMENTS: LazyLock<Instruments> =
     LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
 
-/// All that is measured, for the docs and for the tests that compare it with a scrape.
+/// All metrics, for the docs and for the tests that compare them with a scrape.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     TIMINGS.iter().map(|timing| &timing.row).chain(TABLE)
 }
 
-/// The instruments. Before the gateway has installed a meter provider they record nothing.
+/// The instruments. Before the gateway has installed a meter provider, their records are dropped.
 pub fn instruments() -> &'static Instruments {
     &INSTRUMENTS
 }

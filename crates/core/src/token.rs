@@ -1,5 +1,5 @@
-//! The client's own token, on its way to the one place that may use it: the authorization server at
-//! which weir exchanges it for a token of an upstream (RFC 8693).
+//! The client's own token, on its way to the one server that may use it: the authorization server
+//! at which weir exchanges it for a token of an upstream (RFC 8693).
 //!
 //! It is no part of the call: rules and audit never see it. It never goes to an upstream, and it
 //! cannot be printed.
@@ -28,7 +28,7 @@ impl ClientToken {
         Secret::new(&self.0)
     }
 
-    /// A key for what was got in exchange for it. Not reversible.
+    /// A key for the token that it was exchanged for. Not reversible.
     #[must_use]
     pub fn digest(&self) -> [u8; 16] {
         let full: [u8; 32] = Sha256::digest(self.0.as_bytes()).into();

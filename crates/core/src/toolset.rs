@@ -1,60 +1,60 @@
-//! What an endpoint shows of its upstreams' tools, and how: the operator's choice, by name.
+//! The operator's selection of the tools that an endpoint shows, and its overrides, by name.
 //!
-//! It is a choice, not a permission: everybody sees the same. Scopes are written here because they
-//! hang on names too; who has them is the authorizer's business.
+//! It is a selection, not a permission: every client sees the same. Scopes are configured here
+//! because they are keyed by name too; the authorizer decides if a principal has them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::Tool;
 
-/// Which tools an endpoint has, and what it says of them.
+/// The selection of an endpoint's tools, and its overrides of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toolset {
-    /// Only these; empty: all.
+    /// Only these; if empty, all.
     pub include: Vec<Pattern>,
-    /// Not these, whatever `include` says.
+    /// Not these, even if `include` has them.
     pub exclude: Vec<Pattern>,
     /// Other names. No two are equal; the pattern is a plain name.
     pub aliases: Vec<(Pattern, Arc<str>)>,
     /// Other descriptions. The pattern is a plain name.
     pub descriptions: Vec<(Pattern, Arc<str>)>,
-    /// The operator's own word on what tools do; of two, each hint of the later counts.
+    /// The operator's hints about the behaviour of tools; of two, each hint of the later counts.
     pub hints: Vec<(Pattern, Hints)>,
-    /// Scopes a caller has to have. A tool takes those of all patterns that fit it.
+    /// Scopes that a caller has to have. A tool takes those of all patterns that fit it.
     pub scopes: Vec<(Pattern, Vec<Arc<str>>)>,
 }
 
-/// What a tool is said to do: the tool annotations of the protocol. Nothing said is `None`,
-/// whatever the protocol's default is. Source: schema 2025-03-26 and later, `ToolAnnotations`.
+/// The annotations of a tool: hints about its behaviour. A hint that is not given is `None`,
+/// whichever default the protocol has. Source: schema 2025-03-26 and later, `ToolAnnotations`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hints {
-    /// It changes nothing.
+    /// It only reads.
     pub read_only: Option<bool>,
-    /// It may destroy something.
+    /// It may make destructive changes.
     pub destructive: Option<bool>,
-    /// Calling it again changes nothing more.
+    /// Calling it again has no further effect.
     pub idempotent: Option<bool>,
-    /// It reaches out to things beyond its server.
+    /// It reaches out beyond its server.
     pub open_world: Option<bool>,
 }
 
 /// A name, in which `*` stands for any text and `?` for any one character.
 ///
-/// It is held against the name that a tool would have on the endpoint without an alias, and against
+/// It is matched with the name that a tool would have on the endpoint without an alias, and with
 /// `upstream/tool` with the upstream's own name for it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern(Arc<str>);
 
-/// The names of a tool that patterns are held against.
+/// The names of a tool that patterns are matched with.
 pub(crate) struct Known<'a> {
-    /// What the endpoint could call it.
+    /// The names that the endpoint could give it.
     pub(crate) names: &'a [&'a str],
     /// `upstream/tool`.
     pub(crate) home: &'a str,
 }
 
-/// What a toolset makes of one tool.
+/// The overrides of a toolset for one tool.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(crate) alias: Option<Arc<str>>,
@@ -64,7 +64,7 @@ pub(crate) struct Made {
 }
 
 impl Toolset {
-    /// What becomes of a tool; `None`: the endpoint does not have it.
+    /// The overrides for a tool; absent if the endpoint does not have it.
     pub(crate) fn make(&self, known: &Known<'_>) -> Option<Made> {
         let fits = |pattern: &Pattern| {
             known
@@ -97,7 +97,7 @@ impl Toolset {
 }
 
 impl Hints {
-    /// These, and where they say nothing, the others.
+    /// These hints, and the others for those that are absent.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Hints {
         }
     }
 
-    /// Each by its name in the protocol.
+    /// Each with its name in the protocol.
     #[must_use]
     pub fn named(self) -> [(&'static str, Option<bool>); 4] {
         [
@@ -139,12 +139,12 @@ impl Pattern {
         !self.0.contains(['*', '?'])
     }
 
-    /// Whether a name fits. Never worse than the product of both lengths.
+    /// True if a name fits. Never worse than the product of both lengths.
     #[must_use]
     pub fn fits(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
-        // Where the last star stood, and how far into the name it reaches so far.
+        // The position behind the last star, and the end of its match so far.
         let mut star: Option<(usize, usize)> = None;
         while n < name.len() {
             match pattern.get(p) {
@@ -173,7 +173,7 @@ impl Pattern {
     }
 }
 
-/// Where the next character begins.
+/// The beginning of the next character.
 fn next(name: &[u8], at: usize) -> usize {
     let behind = name[at + 1..].iter().position(|byte| byte & 0xc0 != 0x80);
     behind.map_or(name.len(), |more| at + 1 + more)
@@ -186,7 +186,7 @@ impl fmt::Debug for Pattern {
 }
 
 impl Tool {
-    /// `upstream/tool`: what a tool is called where names have to be unique and independent of
+    /// `upstream/tool`: the name of a tool for uses that need unique names independent of
     /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
     #[must_use]
     pub fn home(&self) -> String {

@@ -1,8 +1,8 @@
-//! Spans: what weir tells of the requests that it was chosen to tell of. Who is told of is decided
-//! here, once a request; where spans go is behind [`SpanSink`].
+//! Spans of sampled requests. The sampling decision is made here, once a request; [`SpanSink`]
+//! takes finished spans.
 //!
-//! A request that is not told of costs two loads. What a client says of its trace is continued, but
-//! its wish to be told of counts only where the operator says so (fault F17).
+//! A request that is not sampled costs two loads. A client's trace context is continued, but its
+//! sampled flag counts only if the operator permits it (F17).
 
 mod own;
 
@@ -26,7 +26,7 @@ pub struct SpanContext {
     pub span: [u8; 8],
 }
 
-/// What a span says beside its name.
+/// The value of a span's attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// One of a fixed set.
@@ -37,21 +37,21 @@ pub enum Value {
     Number(i64),
 }
 
-/// Whose work a span is.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// Answering a client.
     Server,
     /// Asking an upstream.
     Client,
-    /// Nobody's but weir's own.
+    /// weir's own work, for no request.
     Internal,
 }
 
 /// A span that is over.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Which it is.
+    /// Its ids.
     pub context: SpanContext,
     /// The span that caused it.
     pub parent: Option<[u8; 8]>,
@@ -59,41 +59,41 @@ pub struct Span {
     pub state: Option<Arc<str>>,
     /// Its name, by the semantic conventions.
     pub name: String,
-    /// Whose work it is.
+    /// Its kind.
     pub kind: SpanKind,
-    /// When it began.
+    /// The time of its beginning.
     pub began: SystemTime,
-    /// When it was over.
+    /// The time of its end.
     pub ended: SystemTime,
-    /// What else it says.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Whether what it was for failed.
+    /// True if its operation failed.
     pub failed: bool,
 }
 
-/// Where spans go that are over.
+/// The receiver of finished spans.
 pub trait SpanSink: Send + Sync {
     /// Takes a span, or loses and counts it. Never blocks.
     fn offer(&self, span: Span);
 }
 
-/// Who is told of.
+/// The rules for sampling requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// How many of those that nobody else decides on, from 0 to 1.
+    /// The share of requests that are sampled, from 0 to 1, unless a client decides.
     pub ratio: f64,
-    /// Whether a client decides for what it calls, by the flag of its `traceparent`.
+    /// True if a client decides for its requests, by the flag of its `traceparent`.
     pub by_clients: bool,
 }
 
-/// Requests below this number, of all 64-bit numbers, are told of.
+/// Requests below this number, of all 64-bit numbers, are sampled.
 static BELOW: AtomicU64 = AtomicU64::new(0);
 static BY_CLIENTS: AtomicBool = AtomicBool::new(false);
 static SINK: ArcSwapOption<Arc<dyn SpanSink>> = ArcSwapOption::const_empty();
 
-/// From now on these are told of, to this sink; `None`: none are.
+/// Sets the sampling from now on, and the sink of spans; without a sink, no request is sampled.
 pub fn tell(sink: Option<Arc<dyn SpanSink>>, sampling: Sampling) {
-    // Of a cast from a float what is too large is the largest number.
+    // A cast from a float that is too large gives the largest number.
     let below = if sink.is_some() {
         (sampling.ratio * 2f64.powi(64)) as u64
     } else {
@@ -104,8 +104,8 @@ pub fn tell(sink: Option<Arc<dyn SpanSink>>, sampling: Sampling) {
     BELOW.store(below, Ordering::Relaxed);
 }
 
-/// The span of a request that is told of. It ends once, at the latest when it is dropped: then
-/// nobody waited for the answer.
+/// The span of a sampled request. It ends once, at the latest when it is dropped: then no client
+/// waited for the answer.
 pub struct ServerSpan {
     context: SpanContext,
     parent: Option<[u8; 8]>,
@@ -118,8 +118,8 @@ pub struct ServerSpan {
 }
 
 impl ServerSpan {
-    /// Decides whether a request is told of. `trace` is what its client says of it, checked;
-    /// `attributes` are made where it is.
+    /// Decides if a request is sampled. `trace` is its client's trace context, checked;
+    /// `attributes` are made for a sampled one only.
     pub fn begin(
         trace: &Trace,
         (method, name): (&'static str, &RequestName),
@@ -154,26 +154,25 @@ impl ServerSpan {
         }))
     }
 
-    /// Which it is.
+    /// Its ids.
     #[must_use]
     pub fn context(&self) -> SpanContext {
         self.context
     }
 
-    /// The span of the log: what is logged within it names the trace.
+    /// The span of the log: lines that are logged within it name the trace.
     #[must_use]
     pub fn log(&self) -> &tracing::Span {
         &self.log
     }
 
-    /// What the request turned out to be about: a name that the catalog has, and under which
-    /// attribute.
+    /// Sets the target of the request: a name that the catalog has, and its attribute.
     pub fn is_about(&self, attribute: &'static str, name: &Arc<str>) {
         // Of a batch of questions about one call the first counts; they are about the same.
         let _ = self.target.set((attribute, name.clone()));
     }
 
-    /// The request is over. Only the first time counts.
+    /// Ends the span. Only the first time counts.
     pub fn end(&self, outcome: &'static str, failed: bool, more: Vec<(&'static str, Value)>) {
         let taken = self
             .attributes
@@ -191,15 +190,15 @@ impl ServerSpan {
             name: named(self.method, target.map(|(_, name)| name)),
             kind: SpanKind::Server,
             began: self.began.0,
-            // By the clock that nobody sets.
+            // By the monotonic clock.
             ended: self.began.0 + self.began.1.elapsed(),
             attributes: outcome_of(attributes, outcome, failed),
             failed,
         });
     }
 
-    /// The span of a call to an upstream that this request made: under the number that the upstream
-    /// was told. Over now, begun before that.
+    /// Records the span of a call to an upstream that this request made, under the id that was sent
+    /// to the upstream. It is over now, and began before that.
     pub fn asked(&self, sent: &Trace, target: Option<&Arc<str>>, call: Asked<'_>) {
         let Some(context) = self::sent(sent) else {
             return;
@@ -221,15 +220,15 @@ impl ServerSpan {
 
 /// A call to an upstream that is over.
 pub struct Asked<'a> {
-    /// What was called.
+    /// The method of the call.
     pub method: &'a str,
-    /// How long it took.
+    /// Its duration.
     pub took: std::time::Duration,
-    /// How it ended, one of a fixed set of words.
+    /// Its outcome, one of a fixed set of words.
     pub outcome: &'static str,
-    /// Whether that is a failure.
+    /// True if that is a failure.
     pub failed: bool,
-    /// What else is known.
+    /// Further attributes.
     pub attributes: Vec<(&'static str, Value)>,
 }
 
@@ -245,14 +244,14 @@ impl std::fmt::Debug for ServerSpan {
     }
 }
 
-/// Whether a request may be told of, before anything is known of its trace.
+/// True if a request may be sampled, before its trace is known.
 #[must_use]
 pub fn may_tell(name: &RequestName) -> bool {
     BY_CLIENTS.load(Ordering::Relaxed) || is_drawn(name)
 }
 
 fn is_drawn(name: &RequestName) -> bool {
-    // The request's own number, not the trace's: that one the client chooses.
+    // The request's own number is used, because a client chooses the trace's.
     is_drawn_by(|| name.bits())
 }
 
@@ -264,15 +263,15 @@ fn is_drawn_by(number: impl FnOnce() -> u64) -> bool {
     }
 }
 
-/// The span that an upstream was told, where weir tells of it.
+/// The span that was sent to an upstream, if weir records it.
 #[must_use]
 pub fn sent(trace: &Trace) -> Option<SpanContext> {
     trace.span.as_ref()?;
     parse(trace.parent.as_deref()?).map(|(context, _)| context)
 }
 
-/// Whether a `traceparent` that goes on says that its trace is told of: by weir's own decision, or
-/// by its client's where that counts.
+/// The sampled flag of an outgoing `traceparent`: by weir's own decision, or by its client's if
+/// that counts.
 pub(crate) fn is_told(trace: &Trace) -> bool {
     let by_client = || {
         trace
@@ -307,7 +306,7 @@ fn outcome_of(
     attributes
 }
 
-/// Trace and span of a checked `traceparent`, and whether its sender tells of it.
+/// Trace and span of a checked `traceparent`, and its sampled flag.
 fn parse(parent: &str) -> Option<(SpanContext, bool)> {
     let part = |at: std::ops::Range<usize>| parent.get(at);
     let trace = u128::from_str_radix(part(3..35)?, 16).ok()?.to_be_bytes();
@@ -316,7 +315,7 @@ fn parse(parent: &str) -> Option<(SpanContext, bool)> {
     Some((SpanContext { trace, span }, flags & 1 == 1))
 }
 
-/// Random bytes that are not all zero: those would be no id.
+/// Random bytes that are not all zero: those would be an invalid id.
 fn nonzero<const N: usize>(random: &dyn Random) -> [u8; N] {
     let mut bytes = [0; N];
     random.fill(&mut bytes);
@@ -358,7 +357,7 @@ mod tests {
         )
     }
 
-    // One test: what is told of is decided for the whole process.
+    // One test: the sampling is a setting of the whole process.
     #[test]
     fn f17_weir_decides_what_is_told_of_and_a_span_ends_once() {
         let kept = Arc::new(Kept::default());

@@ -1,5 +1,4 @@
-//! What core asks of an upstream server: the port that the upstream crate implements, one object
-//! for each server.
+//! The port of an upstream server, implemented by the upstream crate: one object for each server.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -25,24 +24,24 @@ use crate::token::ClientToken;
 /// A call that has found its upstream.
 #[derive(Debug)]
 pub struct Outbound {
-    /// Who makes it.
+    /// The principal that makes it.
     pub principal: Principal,
-    /// The token it came with, where front keeps those. For the authorization server alone, never
+    /// The token that it came with, if front keeps those. For the authorization server alone, never
     /// for the upstream.
     pub token: Option<ClientToken>,
     /// The call as the client made it. Shared with the record that is written when it ends.
     pub call: Arc<Call>,
-    /// The upstream's own name, or URI, for what the call is about.
+    /// The upstream's own name, or URI, of the call's target.
     pub native: Arc<str>,
-    /// What the catalog knows of it.
+    /// The catalog's entry of it.
     pub tool: Option<Arc<Tool>>,
-    /// How long each part of it may take.
+    /// The time limits of its parts.
     pub deadlines: Deadlines,
-    /// True where its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
+    /// True if its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
     pub whole: bool,
-    /// The operator's word that the tool may be called twice.
+    /// The operator's permission to call the tool twice.
     pub safe_to_repeat: bool,
-    /// Where the upstream notes the protocol revision that the call is carried in.
+    /// The cell to which the upstream writes the protocol revision that the call is carried in.
     pub carried_in: CarriedIn,
 }
 
@@ -54,11 +53,11 @@ pub struct CarriedIn(Arc<AtomicU8>);
 impl CarriedIn {
     /// Notes the revision. Of a call that is sent again the last one counts.
     pub fn note(&self, revision: Revision) {
-        // 0 is none.
+        // 0 is the absent value.
         self.0.store(revision as u8 + 1, Ordering::Relaxed);
     }
 
-    /// The revision; `None` where the call was not sent.
+    /// The revision; absent if the call was not sent.
     #[must_use]
     pub fn revision(&self) -> Option<Revision> {
         let number = usize::from(self.0.load(Ordering::Relaxed));
@@ -67,9 +66,9 @@ impl CarriedIn {
 }
 
 impl Outbound {
-    /// Whether the call may be made a second time although the first may have been executed: it
-    /// only reads, or is of a tool that the operator declares safe to repeat. What answers a
-    /// question, or goes on where a call ended, is never sent twice.
+    /// True if the call may be made a second time although the first may have been executed: it
+    /// only reads, or is of a tool that the operator declares safe to repeat. A call with an answer
+    /// to a question, or one that resumes an ended call, is never sent twice.
     #[must_use]
     pub fn may_repeat(&self) -> bool {
         let call = &self.call;
@@ -94,10 +93,10 @@ impl Outbound {
 pub struct Deadlines {
     /// To get a connection.
     pub connect: Duration,
-    /// Between two signs of life: bytes of an answer, progress, log messages. Comments do not
-    /// count.
+    /// Between two signs of life: bytes of an answer, progress, log messages. Comments of SSE do
+    /// not count.
     pub idle: Duration,
-    /// Altogether, whatever progress is reported.
+    /// Altogether, even with progress.
     pub hard: Duration,
 }
 
@@ -108,8 +107,7 @@ impl Deadlines {
         idle: Duration::from_secs(300),
         hard: Duration::from_secs(3600),
     };
-    /// For what is asked about tasks and, where the operator says nothing else, for lists and
-    /// probes.
+    /// For requests about tasks and, unless the operator configures others, for lists and probes.
     pub const LIST: Self = Self {
         connect: Duration::from_secs(2),
         idle: Duration::from_secs(10),
@@ -134,76 +132,77 @@ pub trait Upstream: Send + Sync {
     /// Its configured id.
     fn id(&self) -> &UpstreamId;
 
-    /// Makes a call. The reply is given as soon as its first event is known or the wait begins;
+    /// Makes a call. The reply is returned as soon as its first event is known or the wait begins;
     /// dropping the future or the reply cancels the call at the server.
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply>;
 
-    /// Opens a watch: a connection of its own that lists and hears of changes, carries no calls and
-    /// refuses every request of the server. Includes finding out which protocol the server speaks.
+    /// Opens a watch: a connection of its own that lists and receives change notifications, carries
+    /// no calls and refuses every request of the server. Includes detecting the server's protocol
+    /// revision.
     ///
     /// # Errors
+    ///
     /// The server cannot be reached or does not speak MCP.
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
 
-    /// How long a watch or a line for updates may take to open: `usual`, or more for a process that
-    /// may take longer to start.
+    /// The time that a watch or a stream of updates may take to open: `usual`, or more for a
+    /// process that may take longer to start.
     fn open_time(&self, usual: Duration) -> Duration {
         usual
     }
 
-    /// Opens a line on which the server tells of updates of single resources: in weir's own name,
-    /// apart from every call.
+    /// Opens a stream of updates of single resources: in weir's own name, apart from every call.
     ///
     /// # Errors
-    /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so
-    /// too).
+    ///
+    /// The server cannot be reached, or has no subscriptions (see [`About::subscribes`]).
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
 
-    /// A client began a session at an endpoint of this server alone: opens what the server has for
-    /// that session, as the client's first call would, so that the server may change the lists of
-    /// the session before that call. Gives nothing back: where there is no room, or the server
-    /// refuses, the first call opens it. The call says who the client is and what it can be asked.
+    /// Opens the server's session for a client that began a session at an endpoint of this server
+    /// alone, as the client's first call would, so that the server may change the lists of the
+    /// session before that call. Returns no result: without room, or if the server refuses, the
+    /// first call opens it. The call has the client's identity and capabilities.
     fn welcome(self: Arc<Self>, _outbound: Outbound) {}
 
-    /// Has the server tell of a task: the call asks after it, as it is named there. `None` where
-    /// the server does not; its state can be asked for all the same.
+    /// Subscribes to the status notifications of a task; the call is a request about the task by
+    /// its native id. No value if the server sends none; its state can be polled all the same.
     fn follow(self: Arc<Self>, _outbound: Outbound) -> Fut<'static, Option<Rings>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// Hears of the progress of a task of this principal's, as it is named there, in place of
-    /// everybody else. `None` where it tells of none.
+    /// The progress notifications of a task of this principal's, by its native id. A new receiver
+    /// replaces an earlier one. Absent if the upstream cannot deliver them.
     fn progress(&self, _principal: &Principal, _native: &str) -> Option<Reports> {
         None
     }
 
-    /// The part of a client's class that weir carries to this server as it is now known to be.
-    /// Classes that are cut to the same rest share a watch.
+    /// The part of a client's class that weir carries to this server, as far as the server is known
+    /// now. Classes that are cut to the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
 
-    /// Something happened to sessions of clients: what is held open for one of them alone hears of
-    /// that. Many may end at once.
+    /// Notifies of a change of client sessions: state that is held for one of them alone is
+    /// updated. Many may end at once.
     fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
 
-    /// Describes the sessions and child processes that are open, for the process that takes this
-    /// one's place. From now on they are that one's to end; calls that run here go on.
+    /// Describes the open sessions and child processes, for the process that takes this one's
+    /// place. From now on the other process ends them; calls that run here go on.
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Goes on with a session that another process described. What cannot be used is left out.
+    /// Goes on with a session that another process described. Unusable parts are left out.
     fn import_session(self: Arc<Self>, _session: ExportedSession) -> Fut<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// How it is doing.
+    /// Its health.
     fn health(&self) -> Health;
 
-    /// Ends what it holds (sessions, children) once its running calls are done, at most `grace`
-    /// from now.
+    /// Ends its sessions and child processes once its running calls are done, at most `grace` from
+    /// now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
 }
 
@@ -211,7 +210,7 @@ pub trait Upstream: Send + Sync {
 /// alone; it holds session ids, which are secrets.
 #[derive(Debug)]
 pub struct ExportedSession {
-    /// What it is.
+    /// The description.
     pub description: Bytes,
     /// The descriptors of a child process, at most [`ExportedSession::MOST_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
@@ -222,15 +221,15 @@ impl ExportedSession {
     pub const MOST_DESCRIPTORS: usize = 6;
 }
 
-/// Rings when a server tells something of a task; many at once may be one. It ends when nothing
-/// more will be told, and dropping it takes the subscription back.
+/// An item for each status notification of a task; several may come as one. It ends when there will
+/// be no more, and dropping it ends the subscription.
 pub type Rings = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
 
 /// `params` of `notifications/progress` under the client's own token, as they come. Dropping it
 /// ends the listening.
 pub type Reports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
 
-/// What happens to a session of a client.
+/// A change of a client's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionNews {
     /// It is over.
@@ -239,7 +238,7 @@ pub enum SessionNews {
     RootsChanged,
 }
 
-/// How an upstream is doing, for the admin view and the metrics.
+/// The health of an upstream, for the admin view and the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// The protocol revision it was found to speak.
@@ -253,11 +252,12 @@ pub struct Health {
     /// The cause of the last failure, for operators ([`Failure::cause`]). It stays when the
     /// upstream works again.
     pub last_error: Option<String>,
-    /// When that was.
+    /// The time of that failure.
     pub last_error_at: Option<SystemTime>,
     /// The start of a process that has not answered yet.
     pub starting: Option<Starting>,
-    /// The last lines that a process printed whose start failed, without secrets of the config.
+    /// The last lines that a process printed before its start failed, without secrets of the
+    /// config.
     pub last_lines: Vec<String>,
     /// Calls in flight now.
     pub in_flight: usize,
@@ -268,7 +268,7 @@ pub struct Health {
 /// The start of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Starting {
-    /// How long it has taken so far.
+    /// The time since its beginning.
     pub time: Duration,
     /// The last line of its error stream, without secrets of the config.
     pub says: Option<String>,
@@ -276,55 +276,58 @@ pub struct Starting {
 
 /// A watch on an upstream's lists. Dropping it closes its connection.
 pub trait Watch: Send {
-    /// What the server says of itself.
+    /// The server's information about itself.
     fn about(&self) -> &About;
 
     /// One page. The cursor is the upstream's own, unaltered; the empty string is a cursor.
     ///
     /// # Errors
-    /// As for any request to the upstream; its -32601 where it has no such list.
+    ///
+    /// As for any request to the upstream; its -32601 if it has no such list.
     fn list(
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>>;
 
-    /// Waits until the server says that a list changed, and gives the lists of which it said so;
-    /// none where something may have been missed. What it says during a walk is kept, as one. Where
-    /// the server tells nothing ([`About::pushes`] is empty) this waits only for the connection's
-    /// end.
+    /// Waits for change notifications of the server, and returns the changed lists; the empty set
+    /// if a notification may have been missed. Notifications during a walk are kept, as one. For a
+    /// server without notifications ([`About::pushes`] is empty) this waits only for the
+    /// connection's end.
     ///
     /// # Errors
+    ///
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
     fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>>;
 }
 
-/// A line on which a server tells of updates of single resources. Dropping it ends what it
-/// subscribed to.
+/// A stream of a server's updates of single resources. Dropping it ends its subscriptions.
 pub trait Updates: Send {
-    /// Has the server tell of exactly these resources, named by its own URIs, and gives those of
-    /// which it will not, each with its reason. What it told of before, it tells of in between.
+    /// Subscribes to exactly these resources, by the server's own URIs, and returns those that the
+    /// server refuses, each with its reason. Updates of earlier subscriptions go on in between.
     ///
     /// # Errors
-    /// The line is lost: a new one is needed.
+    ///
+    /// The stream is lost: a new one is needed.
     fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>>;
 
     /// Waits for the next update. Several of one resource may come as one. Cancel safe.
     ///
     /// # Errors
-    /// The line is lost: updates may have been missed, and a new one is needed.
+    ///
+    /// The stream is lost: updates may have been missed, and a new one is needed.
     fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>>;
 }
 
-/// Resources of whose updates a server will not tell, and why.
+/// Resources for which a server refuses a subscription, each with the reason.
 pub type Unheard = Vec<(Arc<str>, Failure)>;
 
-/// What a server told of.
+/// A server's update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Updated {
-    /// The resource of this URI, which may be part of one that was subscribed to.
+    /// The resource of this URI; it may be part of a subscribed one.
     One(Arc<str>),
-    /// Any of them: something may have been missed.
+    /// Any of them: an update may have been missed.
     Any,
 }
 
@@ -367,7 +370,7 @@ impl ListKind {
         }
     }
 
-    /// The method that asks for one of its items, where it is asked for at all.
+    /// The method that uses one of its items.
     #[must_use]
     pub const fn used_by(self) -> Method {
         match self {
@@ -377,8 +380,8 @@ impl ListKind {
         }
     }
 
-    /// The attribute that holds an item's name in metrics and traces (semantic conventions for
-    /// MCP). A URI is nobody's: there is no end to them.
+    /// The attribute for an item's name in metrics and traces (semantic conventions for MCP). URIs
+    /// have none: their number has no bound.
     #[must_use]
     pub const fn name_attribute(self) -> Option<&'static str> {
         match self {
@@ -399,7 +402,7 @@ impl ListKind {
         }
     }
 
-    /// The member of an item that tells it from the others.
+    /// The member of an item that identifies it.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -421,7 +424,7 @@ impl Kinds {
         Self(self.0 | 1 << kind as u8)
     }
 
-    /// Whether it is in the set.
+    /// True if the kind is in the set.
     #[must_use]
     pub const fn has(self, kind: ListKind) -> bool {
         self.0 & (1 << kind as u8) != 0
@@ -442,19 +445,19 @@ impl Kinds {
         Self(self.0 & !(1 << kind as u8))
     }
 
-    /// What is in either.
+    /// The lists that are in either set.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// The lists that are in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// True if nothing is in it.
+    /// True if the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -467,10 +470,10 @@ impl FromIterator<ListKind> for Kinds {
     }
 }
 
-/// An extension by its identifier, and what is said of it: a JSON object.
+/// An extension by its identifier, with its settings: a JSON object.
 pub type Extension = (Arc<str>, Bytes);
 
-/// What a server said of itself when the watch opened.
+/// A server's information about itself from the opening of the watch.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// `serverInfo`, raw.
@@ -481,15 +484,15 @@ pub struct About {
     pub capabilities: Option<Bytes>,
     /// The lists it offers.
     pub offers: Kinds,
-    /// The lists of which it tells when they change.
+    /// The lists for which it sends change notifications.
     pub pushes: Kinds,
-    /// True if it tells of changes of single resources.
+    /// True if it sends updates of single resources.
     pub subscribes: bool,
     /// True if it completes arguments.
     pub completes: bool,
     /// True if calls of its tools can become tasks.
     pub tasks: bool,
-    /// True if it says that tools of it have interfaces (MCP Apps).
+    /// True if it declares that its tools have interfaces (MCP Apps).
     pub apps: bool,
     /// The extensions it has beside those that weir understands.
     pub extensions: Vec<Extension>,
@@ -500,13 +503,13 @@ pub struct About {
 pub struct ListPage {
     /// The items' own bytes, in the upstream's order.
     pub items: Vec<Bytes>,
-    /// Where the next page starts.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
     /// `ttlMs`; absent or negative is 0.
     pub ttl_ms: u64,
-    /// True if this server's protocol revision has cache hints at all. Where it has none, `ttl_ms`
-    /// says nothing and the catalog makes its own small promise for a list it watches.
+    /// True if this server's protocol revision has cache hints at all. Otherwise `ttl_ms` is unused
+    /// and the catalog makes its own small promise for a list it watches.
     pub hinted: bool,
-    /// True if the page may be shown to everybody (`cacheScope: "public"`); absent is private.
+    /// True if the page may be shown to all clients (`cacheScope: "public"`); absent is private.
     pub public: bool,
 }

@@ -1,4 +1,4 @@
-//! The file descriptors of the process, of which some are kept.
+//! The limit of the process's file descriptors; some of them are kept in reserve.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +8,16 @@ use opentelemetry::KeyValue;
 use crate::telemetry::instruments;
 
 /// The file descriptors of the process. Connections of clients and to upstreams are counted here;
-/// everything else that is open is seen from time to time. Some are kept for operators, reloads and
-/// whatever opens a file.
+/// all other open descriptors are observed from time to time. Some are kept for operators, reloads
+/// and files.
 #[derive(Clone, Debug)]
 pub struct Descriptors(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    /// What the process may open.
+    /// The descriptors that the process may open.
     limit: AtomicUsize,
-    /// What was open beside the connections that are counted.
+    /// The descriptors that were open beside the counted connections.
     others: AtomicUsize,
     clients: AtomicUsize,
     upstreams: AtomicUsize,
@@ -29,9 +29,9 @@ const RESERVED: usize = 64;
 /// The side of weir that a connection is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// A client's.
+    /// A connection of a client.
     Front,
-    /// To an upstream.
+    /// A connection to an upstream.
     Upstream,
 }
 
@@ -43,7 +43,7 @@ pub struct Descriptor {
 }
 
 impl Default for Descriptors {
-    /// As many as there are.
+    /// No limit is known yet.
     fn default() -> Self {
         let zero = || AtomicUsize::new(0);
         let limit = AtomicUsize::new(usize::MAX);
@@ -57,7 +57,7 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// What the process may open, and what it has open now.
+    /// Records the limit of the process, and the count of descriptors that are open now.
     pub fn observe(&self, limit: usize, open: usize) {
         let counted = self.0.counted();
         self.0.limit.store(limit, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Descriptors {
             .store(open.saturating_sub(counted), Ordering::Relaxed);
     }
 
-    /// One for a connection; `None` where the rest is kept for others. Neither side gets all:
+    /// Takes a descriptor for a connection; the reserve is never touched. Neither side gets all:
     /// without the other it is of no use.
     #[must_use]
     pub fn take(&self, side: Side) -> Option<Descriptor> {
@@ -105,7 +105,7 @@ impl Counts {
 }
 
 impl Side {
-    /// What the other side has at least: clients are many, and one of them may need no connection
+    /// The least share of the other side: clients are many, and one of them may need no connection
     /// to an upstream.
     fn kept_for_the_other(self, left: usize) -> usize {
         match self {

@@ -1,8 +1,8 @@
 //! Counts lists whose client got a `nextCursor` and never came back: a sign that it reads page one
 //! only.
 //!
-//! Bounded, and so a lower bound: where too many are outstanding, further ones are not followed. A
-//! client that comes back on another replica counts as gone here.
+//! The table is bounded, so the count is a lower bound: with too many outstanding lists, further
+//! ones are not followed. A client that comes back on another replica counts as gone here.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ const MOST: usize = 4096;
 pub(super) struct Outstanding(Mutex<HashMap<u64, (Instant, EndpointId)>>);
 
 impl Outstanding {
-    /// A client got a cursor of this list.
+    /// Records that a client received a cursor of this list.
     pub(super) fn gave(&self, list: u64, endpoint: &EndpointId) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() < MOST || open.contains_key(&list) {
@@ -27,7 +27,7 @@ impl Outstanding {
         }
     }
 
-    /// It came back with one.
+    /// Records that the client came back with a cursor.
     pub(super) fn came_back(&self, list: u64) {
         self.0
             .lock()
@@ -35,7 +35,7 @@ impl Outstanding {
             .remove(&list);
     }
 
-    /// Takes out those that are too old, and gives their endpoints.
+    /// Removes the entries older than `age`, and returns their endpoints.
     pub(super) fn sweep(&self, age: Duration) -> Vec<EndpointId> {
         let mut gone = Vec::new();
         self.0

@@ -1,5 +1,5 @@
-//! Building a view of one endpoint for one capability class from the feeds of its upstreams. A pure
-//! function of what the feeds hold, so that every replica shows the same list in the same order.
+//! Builds a view of one endpoint for one capability class from the feeds of its upstreams. It is a
+//! pure function of the feeds, so that every replica shows the same list in the same order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::upstream::ListKind;
 #[derive(Clone)]
 struct Segment {
     tools: Arc<[Arc<Tool>]>,
-    /// What clients without sessions are shown, where that is another list.
+    /// The list that clients without sessions see, if it differs.
     sessionless: Option<Arc<[Arc<Tool>]>>,
     rules: Arc<Rules>,
     entries: Arc<[Entry]>,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) name: Arc<str>,
     /// True if the operator chose the name: then no other tool gets it.
     chosen: bool,
-    /// The name to take where the first is taken.
+    /// The name to take if the first is taken.
     otherwise: Option<Arc<str>>,
     tool: Arc<Tool>,
     pub(super) terms: Arc<Terms>,
@@ -45,18 +45,18 @@ pub(super) struct Entry {
 /// The segments of one endpoint, by upstream and the class they were listed for.
 #[derive(Default)]
 pub(super) struct Segments {
-    /// Whose naming they follow.
+    /// The endpoint whose naming the segments follow.
     endpoint: Option<Endpoint>,
     known: HashMap<(UpstreamId, CapabilityClass, ListKind), Segment>,
 }
 
-/// What one upstream gives to a view.
+/// The contribution of one upstream to a view.
 struct Part {
     feed: Arc<Feed>,
-    /// What is shown of it.
+    /// The snapshot that is shown.
     shown: Arc<Snapshot>,
-    /// What clients without sessions are shown of it, where it lists apart for those with: what
-    /// only they are shown can be called by all.
+    /// The snapshot that clients without sessions see, if the server has another list for clients
+    /// with sessions. Items that are in it alone can be called by all.
     sessionless: Option<Arc<Snapshot>>,
     reason: Option<&'static str>,
     walked: bool,
@@ -84,7 +84,7 @@ impl Part {
                 walked,
             };
         }
-        // Until the list for this class is known, the base list is the better half of it.
+        // Until the list for this class is known, the base list is shown in its place.
         let shown = source.base().snapshot();
         let reason = if walked { "stale" } else { "pending" };
         let reason = shown.reason(kind).unwrap_or(reason);
@@ -217,7 +217,7 @@ impl Status {
         }
     }
 
-    /// Nothing is shown of an upstream that an operator took out, and nothing waited for.
+    /// An upstream that an operator took out shows no items, and no list waits for it.
     fn closed(&mut self, source: &Source, closed: Closed) {
         self.missing.push(Missing {
             upstream: source.id().clone(),
@@ -229,7 +229,7 @@ impl Status {
 }
 
 impl Segments {
-    /// Forgets names that were made by another rule.
+    /// Drops names that were made by another rule.
     fn follow(&mut self, endpoint: &Endpoint) {
         if self.endpoint.as_ref() != Some(endpoint) {
             *self = Self {
@@ -284,7 +284,7 @@ impl Segments {
         segment
     }
 
-    /// Forgets upstreams and classes that are not followed any more.
+    /// Drops upstreams and classes that are not followed any more.
     pub(super) fn keep(&mut self, sources: &[Arc<Source>]) {
         let live: Vec<_> = sources
             .iter()
@@ -296,7 +296,7 @@ impl Segments {
     }
 }
 
-/// The tools of the one list whose names the other does not have.
+/// The tools of the first list whose names the second does not have.
 fn only_in<'a>(
     tools: &'a [Arc<Tool>],
     others: &'a [Arc<Tool>],
@@ -309,7 +309,7 @@ fn only_in<'a>(
 }
 
 impl Entry {
-    /// A tool as the endpoint shows it; `None` where it does not.
+    /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
     pub(super) fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
         let believed = if rules.given.trusted {
             tool.hints
@@ -383,7 +383,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// The name that it gets beside others: the first of its names that is not taken.
+    /// The name that the entry gets beside others: the first of its names that is not taken.
     pub(super) fn free_name(&self, is_taken: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
         std::iter::once(&self.name)
             .chain(&self.otherwise)
@@ -407,7 +407,7 @@ impl Entry {
     }
 }
 
-/// The name a tool gets by the endpoint's rule, and the one to take where that is taken.
+/// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
 pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
     match &endpoint.mode {
         Mode::Transparent(_) => (tool.native.clone(), None),
@@ -451,7 +451,7 @@ fn version(endpoint: &Endpoint, kind: ListKind, used: &[Segment]) -> Version {
             ..
         } => b"n",
     };
-    // An upstream that shows nothing leaves no trace: the list is the same without it.
+    // An upstream without entries leaves no trace: the list is the same without it.
     let shown = used
         .iter()
         .filter(|segment| !segment.entries.is_empty())
@@ -485,7 +485,7 @@ struct List {
 }
 
 /// Gives every entry its name, first come first served in config order, and reports those that get
-/// none. A name that the operator chose is never another tool's: an upstream could take it
+/// no name. A name that the operator chose is never another tool's: an upstream could take it
 /// otherwise.
 fn assemble(used: &[Segment]) -> List {
     let entries = || used.iter().flat_map(|segment| segment.entries.iter());

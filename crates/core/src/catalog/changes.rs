@@ -1,24 +1,25 @@
-//! Being told that a list changed: a counter that many streams wait on, cheap enough for tens of
+//! Change notification of a list: a counter that many streams wait on, cheap enough for tens of
 //! thousands of them.
 //!
-//! Not a channel: there is no message to lose, only "it moved since you looked". A waiting stream
-//! costs one slot with a waker; it needs no task and allocates nothing.
+//! It is not a channel: there is no message to lose, only "it moved since you looked". A waiting
+//! stream costs one slot with a waker; it needs no task and allocates no memory.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What happened to a list.
+/// A change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It changed: ask for it again.
     Moved,
-    /// Nothing more will come: its endpoint is gone. Ask again for what may be there instead.
+    /// The list's endpoint is gone, and no further change will come. Ask again for the endpoint
+    /// that may have taken its place.
     Gone,
 }
 
-/// Where changes of one list are announced.
+/// The announcements of changes of one list.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     epoch: AtomicU64,
@@ -32,7 +33,7 @@ struct Waiters {
     free: Vec<usize>,
 }
 
-/// A view on announcements from now on. A clone starts where the original is.
+/// A receiver of announcements from now on. A clone starts at the position of the original.
 #[derive(Debug)]
 pub struct Changes {
     board: Arc<Board>,
@@ -59,7 +60,7 @@ impl Board {
         }
     }
 
-    /// How many look at it now.
+    /// The number of receivers.
     pub(super) fn watchers(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - 1
     }
@@ -81,13 +82,13 @@ impl Changes {
         poll_fn(|cx| self.poll_changed(cx)).await
     }
 
-    /// The same for whoever is polled itself, such as a response body.
+    /// The same for a caller that is polled itself, such as a response body.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<Change> {
         if let Some(change) = self.look() {
             return Poll::Ready(change);
         }
         self.register(cx.waker());
-        // An announcement between the look and the registration woke nobody.
+        // An announcement between the check and the registration has woken no waker.
         self.look().map_or(Poll::Pending, Poll::Ready)
     }
 

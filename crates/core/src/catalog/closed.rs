@@ -1,5 +1,5 @@
-//! Upstreams that an operator took out: their items are in no list and no call of them is made,
-//! while they are followed as ever, so that they are back at once when they are let in again.
+//! Upstreams that an operator took out. Their items are in no list and no call of them is made.
+//! They are followed as before, so that they are back at once when they are let in again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -14,26 +14,25 @@ use crate::live::DISABLED;
 use crate::names::{EndpointId, UpstreamId};
 use crate::upstream::ListKind;
 
-/// How an upstream was taken out.
+/// The mode of taking an upstream out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// Nothing of it is served.
+    /// No call and no task of it is served.
     Disabled,
-    /// What runs may end, tasks included.
+    /// Running calls and tasks may end.
     Draining,
 }
 
 /// An upstream that was taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// How.
+    /// The mode.
     pub how: Closing,
-    /// Since when.
+    /// The time of the operator's action.
     pub since: SystemTime,
 }
 
-/// The upstreams that are taken out. What is asked of it on every call is one load, and nearly
-/// always of an empty map.
+/// The upstreams that are taken out. Each call costs one load, nearly always of an empty map.
 #[derive(Debug, Default)]
 pub(super) struct ClosedOnes(ArcSwap<HashMap<UpstreamId, Closed>>);
 
@@ -57,8 +56,8 @@ impl ClosedOnes {
 }
 
 impl Catalog {
-    /// Takes an upstream out, until [`Self::reopen`], over reloads too; clients whose list is
-    /// another now are told. Its running calls are left alone. False: there is no such upstream.
+    /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if
+    /// their list changed. Running calls are left alone. False if there is no such upstream.
     pub fn close(&self, id: &UpstreamId, how: Closing) -> bool {
         let known = self.layout.load().by_id.contains_key(id);
         if known {
@@ -71,7 +70,7 @@ impl Catalog {
         known
     }
 
-    /// Lets an upstream in again. False: it was not taken out.
+    /// Lets an upstream in again. False if it was not taken out.
     pub fn reopen(&self, id: &UpstreamId) -> bool {
         let was = self.closed(id).is_some();
         if was {
@@ -83,14 +82,14 @@ impl Catalog {
         was
     }
 
-    /// Whether, and how, an upstream was taken out.
+    /// The state of an upstream that was taken out; absent for any other.
     #[must_use]
     pub fn closed(&self, id: &UpstreamId) -> Option<Closed> {
         self.works.closed.find(id)
     }
 
-    /// Has all lists of an upstream walked now, or as soon as its pace allows. False: there is no
-    /// such upstream.
+    /// Starts a walk of all lists of an upstream now, or as soon as its pace allows. False if there
+    /// is no such upstream.
     pub fn walk_now(&self, id: &UpstreamId) -> bool {
         let source = self.layout.load().by_id.get(id).cloned();
         source
@@ -103,7 +102,7 @@ impl Catalog {
             .is_some()
     }
 
-    /// What callers of an upstream that was taken out hear.
+    /// The failure that callers of an upstream get that was taken out.
     pub(crate) fn refusal(&self, id: &UpstreamId) -> Option<Failure> {
         self.closed(id)
             .map(|_| Failure::new(FailureKind::Unavailable, DISABLED).at(id))
@@ -134,7 +133,7 @@ impl Catalog {
     fn rebuild(&self) {
         let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(Instant::now());
-        // The keeper looks after announcements that were held back.
+        // The background task sends announcements that were held back.
         self.works.bell.notify_one();
     }
 }

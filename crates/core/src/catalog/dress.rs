@@ -1,5 +1,4 @@
-//! A tool with the operator's words in place of the upstream's: its bytes are rewritten once, when
-//! a view is built.
+//! Applies the operator's overrides to a tool: its bytes are rewritten once, when a view is built.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::tool::{Draft, Tool};
 use crate::names::uri;
 use crate::toolset::Hints;
 
-/// The tool as the operator describes it. Everything that is not said anew stays byte for byte.
+/// Returns the tool as the operator describes it. Members without an override stay byte for byte.
 pub(super) fn dress(tool: &Arc<Tool>, description: Option<&str>, hints: Hints) -> Arc<Tool> {
     let mut raw = tool.raw.to_vec();
     if let Some(text) = description {
@@ -33,16 +32,16 @@ pub(super) fn dress(tool: &Arc<Tool>, description: Option<&str>, hints: Hints) -
         }
         raw = set(&raw, "annotations", &annotations);
     }
-    // What was a tool is one still: only values of members were replaced, or members added. Were it
-    // not, the upstream's own words would stand.
+    // A tool stays a tool: only values of members were replaced, or members added. If it did not,
+    // the upstream's own definition would stand.
     match Draft::read(tool.kind, Bytes::from(raw)) {
         Ok(draft) => Arc::new(draft.like(tool)),
         Err(_) => tool.clone(),
     }
 }
 
-/// The tool with its interface (MCP Apps) under the name by which the endpoint's clients read it;
-/// `None` where it has none.
+/// Returns the tool with the URI of its interface (MCP Apps) as the endpoint's clients read it; no
+/// value if the tool has no interface.
 pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
     let raw = &tool.raw[..];
     let meta = member(raw, "_meta")?;
@@ -55,7 +54,7 @@ pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
     if let Some(own) = member(meta, "ui").and_then(|own| renamed(own, "resourceUri")) {
         changed = Some(set(meta, "ui", &own));
     }
-    // As it was written before SEP-1865 was final.
+    // The member's name before SEP-1865 was final.
     if let Some(flat) = renamed(changed.as_deref().unwrap_or(meta), "ui/resourceUri") {
         changed = Some(flat);
     }
@@ -65,7 +64,7 @@ pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
         .map(|draft| Arc::new(draft.like(tool)))
 }
 
-/// The object that a member is.
+/// The object that is the value of a member.
 fn member<'a>(object: &'a [u8], key: &str) -> Option<&'a [u8]> {
     scan::find(object, key)
         .map(|at| &object[at])

@@ -1,5 +1,5 @@
-//! What is known of one upstream's list in one capability class: written by its watcher alone, read
-//! by everybody.
+//! The feed of one upstream's list in one capability class: written by its watcher alone, read by
+//! all.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::capability::CapabilityClass;
 use crate::names::UpstreamId;
 use crate::upstream::{About, ListKind};
 
-/// How an upstream's list stands.
+/// The state of an upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Not known yet.
     Pending,
-    /// As the upstream last said, and weir would hear of a change.
+    /// As the upstream last listed it, and weir would learn of a change.
     Fresh,
-    /// As the upstream once said; it cannot be asked now.
+    /// As the upstream listed it earlier; it cannot be asked now.
     Stale,
-    /// Nothing is known any more.
+    /// The list is not known any more.
     Down,
 }
 
@@ -35,16 +35,16 @@ pub(super) struct Snapshot {
     pub(super) since: SystemTime,
     /// By [`ListKind`].
     pub(super) lists: [Listing; 4],
-    /// How often the server has said so far that a list changed. By [`ListKind`].
+    /// The number of `list_changed` notifications of the server so far. By [`ListKind`].
     pub(super) said: [u64; 4],
     pub(super) about: Option<Arc<About>>,
-    /// True once the first walk has ended, whether well or badly.
+    /// True once the first walk has ended, well or badly.
     pub(super) walked: bool,
-    /// Why it is stale or down.
+    /// The reason for being stale or down.
     pub(super) error: Option<Arc<str>>,
     /// Good walks so far.
     pub(super) walks: u64,
-    /// When the last good one ended.
+    /// The end of the last good one.
     pub(super) walked_at: Option<SystemTime>,
     /// Definitions that changed so far.
     pub(super) redefined: u64,
@@ -60,7 +60,7 @@ pub(super) struct Listing {
     pub(super) public: bool,
     /// True if the upstream offers it, or once did.
     pub(super) offers: bool,
-    /// True if the upstream was asked for it, whether it declares the list or not.
+    /// True if the upstream was asked for it, declared or not.
     pub(super) is_asked_for: bool,
     /// Items that the last walk left out.
     pub(super) rejected: u64,
@@ -85,12 +85,12 @@ impl Snapshot {
         &self.lists[kind as usize]
     }
 
-    /// True if nothing is listed.
+    /// True if all lists are empty.
     pub(super) fn is_empty(&self) -> bool {
         self.lists.iter().all(|list| list.items.is_empty())
     }
 
-    /// Nothing is promised of any list any more.
+    /// Withdraws every promise of freshness.
     pub(super) fn promise_nothing(&mut self) {
         self.lists
             .iter_mut()
@@ -112,7 +112,7 @@ impl Snapshot {
         }
     }
 
-    /// Why the list is not whole and fresh, as clients are told.
+    /// The reason why the list is not whole and fresh, as clients see it.
     pub(super) fn reason(&self, kind: ListKind) -> Option<&'static str> {
         match self.state {
             State::Pending => Some("pending"),
@@ -123,7 +123,7 @@ impl Snapshot {
     }
 }
 
-/// The place where a watcher publishes.
+/// The feed that a watcher publishes to.
 #[derive(Debug)]
 pub(super) struct Feed {
     pub(super) upstream: UpstreamId,
@@ -131,15 +131,15 @@ pub(super) struct Feed {
     /// Lists wait for the first walk until then.
     pub(super) wait_until: Instant,
     snapshot: ArcSwap<Snapshot>,
-    /// Rung when an operator wants the lists walked now.
+    /// Notified if an operator wants the lists walked now.
     pub(super) again: Notify,
-    /// Wakes those who wait for the next snapshot.
+    /// Wakes tasks that wait for the next snapshot.
     published: Notify,
     bell: Arc<Notify>,
 }
 
 impl Feed {
-    /// A feed about which nothing is known, or only what a predecessor with other settings knew.
+    /// A feed without any list, or with the list of a predecessor that had other settings.
     pub(super) fn new(
         (upstream, class): (UpstreamId, CapabilityClass),
         wait: Duration,
@@ -175,7 +175,7 @@ impl Feed {
         self.snapshot.load_full()
     }
 
-    /// Publishes a changed snapshot and says that views have to be built again. Only the feed's own
+    /// Publishes a changed snapshot and requests that views are built again. Only the feed's own
     /// watcher calls this.
     pub(super) fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
         let mut next = Snapshot::clone(&self.snapshot.load());
@@ -185,11 +185,11 @@ impl Feed {
         self.bell.notify_one();
     }
 
-    /// Waits for a snapshot of which `holds` is true. Cancel safe.
+    /// Waits for a snapshot that `holds` accepts. Cancel safe.
     pub(super) async fn until(&self, holds: impl Fn(&Snapshot) -> bool) {
         loop {
             let mut published = pin!(self.published.notified());
-            // What is published between the look and the wait counts.
+            // A snapshot that is published between the check and the wait counts.
             published.as_mut().enable();
             if holds(&self.snapshot.load()) {
                 return;

@@ -1,4 +1,4 @@
-//! From the bytes of a walk to tools, off the threads that serve requests.
+//! Turns the bytes of a walk into tools, off the threads that serve requests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,28 +16,29 @@ use crate::schema::Contract;
 use crate::telemetry::instruments;
 use crate::upstream::ListKind;
 
-/// The items of a walk, and what was odd about them.
+/// The items of a walk, with the counts of its irregularities.
 pub(super) struct Ingested {
     pub(super) items: Arc<[Arc<Tool>]>,
-    /// Tools whose definition is another than before.
+    /// Tools whose definition changed.
     pub(super) redefined: u64,
-    /// Items that are none, or have a name that an earlier one has.
+    /// Items that could not be read, or that have the name of an earlier one.
     pub(super) rejected: u64,
 }
 
-/// Whose definitions are read.
+/// The owner of the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Definitions {
     /// Those that all clients of a class see.
     Shared,
-    /// Those of one session, which may differ from the shared ones at any time.
+    /// Those of one session; they may differ from the shared ones at any time.
     OfSession,
 }
 
-/// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed,
-/// the whole list does.
+/// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if no item
+/// changed, the whole list does.
 ///
 /// # Errors
+///
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
     works: &Arc<Works>,
@@ -99,7 +100,7 @@ fn make(
         }
         let mut tool = draft.finish(upstream, &works.contracts);
         if let Some(old) = old {
-            // It goes on counting.
+            // The redefined tool goes on with the same counters.
             tool.meter = old.meter.clone();
         }
         unchecked(&tool);
@@ -124,7 +125,7 @@ fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item:
     tracing::warn!(%upstream, list = kind.word(), item = plain(item, 64), reason, why, "an item of a list was left out");
 }
 
-/// Says of which tools the values are not checked.
+/// Logs and counts the schemas that are not used for validation.
 fn unchecked(tool: &Tool) {
     for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
         if let Contract::Unchecked(why) = contract {

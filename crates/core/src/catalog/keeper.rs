@@ -1,5 +1,5 @@
-//! The actor that keeps views up to date: it builds them when a feed has something new, makes
-//! held-back announcements when their time comes, and tidies up.
+//! The background task that keeps views up to date. It builds them when a feed has a new snapshot,
+//! sends held-back announcements when their time comes, and drops unused state.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<Works>) {
 }
 
 impl Catalog {
-    /// Ends what nobody has asked for in a long time, and counts the lists nobody read on.
+    /// Drops lists that no client has asked for in a long time, and counts the lists that no client
+    /// read on.
     fn tidy(&self) {
         let layout = self.layout.load_full();
         let used: Vec<_> = layout

@@ -1,8 +1,8 @@
-//! What a principal sees of a view: the part its audience may see, as a view of its own.
+//! Filtered views: the part of a view that a principal's audience may see, as a view of its own.
 //!
-//! Everything that reads a list for a client goes through here, so hiding cannot be forgotten:
-//! pages, names of calls and announcements all work on the part as if it were the whole. Where
-//! nothing is hidden, the part is the whole itself.
+//! All code that reads a list for a client goes through here, so hiding cannot be forgotten: pages,
+//! names of calls and announcements all work on the part as if it were the whole. If no item is
+//! hidden, the part is the whole itself.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::upstream::ListKind;
 /// once.
 const KEPT: usize = 1024;
 
-/// Parts made before, by what they are made of.
+/// Parts made before, by endpoint, version and audience.
 pub(super) struct Lenses(Cache<(EndpointId, Version, Audience), Part>);
 
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl fmt::Debug for Lenses {
 }
 
 impl Catalog {
-    /// What a principal sees now of one list of an endpoint, without waiting.
+    /// The part of an endpoint's list that a principal sees now, without waiting.
     #[must_use]
     pub fn seen(
         &self,
@@ -60,8 +60,8 @@ impl Catalog {
             .map(|whole| self.part(endpoint, whole, principal))
     }
 
-    /// Announcements of changes of the list that a principal sees, from now on. What it does not
-    /// see changes silently.
+    /// Announcements of changes of the list that a principal sees, from now on. Changes of hidden
+    /// items are not announced.
     #[must_use]
     pub fn watch(
         self: &Arc<Self>,
@@ -85,7 +85,8 @@ impl Catalog {
         watching
     }
 
-    /// The rules about who sees what are others now: whoever sees another list than before is told.
+    /// Announces that the visibility rules changed: clients that see another list than before are
+    /// notified.
     pub fn reconsider(&self) {
         self.layout
             .load()
@@ -94,7 +95,8 @@ impl Catalog {
             .for_each(|stand| stand.desks.announce());
     }
 
-    /// For [`crate::cursor::Scope`]: a cursor is good only as long as its owner sees the same.
+    /// The audience for [`crate::cursor::Scope`]: a cursor is good only as long as its owner sees
+    /// the same list.
     pub(super) fn audience(
         &self,
         endpoint: &EndpointId,
@@ -116,7 +118,7 @@ impl Catalog {
         let key = (endpoint.clone(), whole.version, audience);
         let seen = match self.lenses.0.get(&key) {
             Some(known) if Arc::ptr_eq(&known.whole, &whole) => return known.seen,
-            // Only its state moved: names and items are the same.
+            // Only the state changed: names and items are the same.
             Some(known) if Arc::ptr_eq(&known.whole.items, &whole.items) => Arc::new(restated(
                 &whole,
                 (
@@ -153,9 +155,9 @@ impl Catalog {
 
 /// A part of `whole` as it stands now.
 fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Arc<Body>)) -> View {
-    // Upstreams of which nothing is seen are nobody's business.
+    // Upstreams without a visible item are not shown.
     let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
-    // Whoever sees a part of a server's list is told of changes of that part alone.
+    // A client that sees a part of a server's list is notified of changes of that part alone.
     let said = whole.said.filter(|_| items.len() == whole.items.len());
     let missing = whole
         .missing
@@ -181,24 +183,24 @@ fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Ar
     }
 }
 
-/// See [`Catalog::watch`]. Cheap enough for tens of thousands: no task, no channel.
+/// The receiver of [`Catalog::watch`]. Cheap enough for tens of thousands: no task, no channel.
 pub struct Watching {
     changes: Changes,
     catalog: Arc<Catalog>,
     endpoint: EndpointId,
     of: (ListKind, CapabilityClass),
     principal: Principal,
-    /// What was seen when the client was last told.
+    /// The version that the client saw when it was last notified.
     last: Version,
-    /// What the server had said by then.
+    /// The server's notifications up to then.
     said: Option<Said>,
-    /// The client was last told of something else, before this watch began.
+    /// The client was last notified of another version, before this watch began.
     behind: bool,
 }
 
 impl Watching {
-    /// The next change of what the principal sees. For whoever is polled itself, such as a response
-    /// body.
+    /// The next change of the list that the principal sees. For a caller that is polled itself,
+    /// such as a response body.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<Change> {
         if std::mem::take(&mut self.behind) {
             return Poll::Ready(Change::Moved);
@@ -218,14 +220,14 @@ impl Watching {
         }
     }
 
-    /// What the client knows of, once it was told of the last change.
+    /// The version that the client knows, once it was notified of the last change.
     #[must_use]
     pub fn last(&self) -> Version {
         self.last
     }
 
-    /// Goes on from what the client was told of in an earlier watch: if it sees something else now,
-    /// that is a change.
+    /// Continues from the version of which the client was notified in an earlier watch: if it sees
+    /// another one now, that is a change.
     pub fn go_on_from(&mut self, told: Version) {
         self.behind = told != self.last;
     }

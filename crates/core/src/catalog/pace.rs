@@ -1,5 +1,5 @@
-//! When to ask an upstream again: how fast its changes are followed, and how patiently a lost one
-//! is tried.
+//! The pace of asking an upstream again: the rate of following its changes, and the backoff for a
+//! lost one.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait now.
+    /// The next wait.
     pub(super) fn next(&mut self, random: &dyn Random) -> Duration {
         let bound = (self.first * (1 << self.failures.min(16))).min(self.most);
         self.failures = self.failures.saturating_add(1);

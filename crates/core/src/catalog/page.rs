@@ -16,20 +16,20 @@ use crate::names::EndpointId;
 use crate::principal::Principal;
 use crate::upstream::ListKind;
 
-/// What a client asks for.
+/// A client's request for a page of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct PageAsk<'a> {
-    /// Where.
+    /// The endpoint.
     pub endpoint: &'a EndpointId,
-    /// What the client can be asked for, not yet cut to what weir carries.
+    /// The requests that the client accepts, not yet cut to those that weir carries.
     pub class: CapabilityClass,
-    /// Who asks.
+    /// The principal that asks.
     pub principal: &'a Principal,
-    /// The client's session, which its server may list for apart.
+    /// The client's session; its server may have a list for it alone.
     pub session: Option<SessionKey>,
-    /// Which list.
+    /// The kind of list.
     pub kind: ListKind,
-    /// Where it goes on; absent is the beginning, the empty string is a cursor.
+    /// The cursor at which it goes on; absent is the beginning, the empty string is a cursor.
     pub cursor: Option<&'a str>,
 }
 
@@ -38,22 +38,23 @@ pub struct PageAsk<'a> {
 pub struct Page {
     /// The list it is a part of. Every page of one reading of a list is of the same version.
     pub view: Arc<View>,
-    /// Which items.
+    /// The positions of the page's items in the view.
     pub range: Range<usize>,
-    /// Where the next part begins, if there is one.
+    /// The cursor of the next part, if there is one.
     pub next_cursor: Option<String>,
     /// For how long a client may keep this page, in milliseconds; 0 for a page of a superseded
     /// view.
     pub ttl_ms: u64,
-    /// True if everybody may keep it: the view is public, and nobody sees less of it.
+    /// True if any cache may keep it: the view is public, and no principal sees less of it.
     pub public: bool,
 }
 
 impl Catalog {
-    /// One page. From memory: no upstream is asked, but for what it says has changed in the
+    /// Returns one page from memory. No upstream is asked, unless it announced a change in the
     /// client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
     ///
     /// # Errors
+    ///
     /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone;
     /// `Unavailable` if the endpoint is gone.
     pub async fn page(&self, ask: PageAsk<'_>) -> Result<Page, Failure> {
@@ -72,8 +73,8 @@ impl Catalog {
             return self.cut(&ask, &scope, view, Start::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
-        // A client of another class sees another list: a cursor into one means nothing in the
-        // other. One into the list of clients with sessions goes on there, whoever has it.
+        // A client of another class sees another list: a cursor into one has no meaning in the
+        // other. A cursor into the list of clients with sessions goes on there for every client.
         let of_list = |class: CapabilityClass| class.without(CapabilityClass::SESSIONS);
         if of_list(cursor.class) != of_list(ask.class) {
             return Err(Failure::bad_cursor());
@@ -127,7 +128,7 @@ impl Catalog {
             Start::Beginning => (0, ask.class),
             Start::At(cursor) => (cursor.position as usize, cursor.class),
         };
-        // A cursor points into what its owner sees of the whole that it names.
+        // A cursor points into the part that its owner sees of the whole that it names.
         let view = self.part(ask.endpoint, whole.clone(), ask.principal);
         if from >= view.items.len() && matches!(start, Start::At(_)) {
             return Err(Failure::bad_cursor());

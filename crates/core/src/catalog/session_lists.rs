@@ -36,9 +36,9 @@ pub use table::SessionListTable;
 /// all of one principal; further ones see the shared list.
 const MOST_CLIENTS: usize = 1024;
 
-/// A session at a server in which lists can be read. Implemented by upstreams.
+/// A session at a server with lists that can be read. Implemented by upstreams.
 pub trait ListSession: Send + Sync {
-    /// A watch that reads the lists in this session. It hears of no changes.
+    /// A watch that reads the lists in this session. It receives no change notifications.
     fn lists(self: Arc<Self>) -> Box<dyn Watch>;
 
     /// Subscribes to a resource, by the server's own URI, in this session.
@@ -96,7 +96,7 @@ struct Mark {
 /// The reason for a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// The server notified of a change, or may have done so unheard.
+    /// The server notified of a change, or may have done so without a stream to receive it.
     Changed,
     /// A call was made since the last walk: any call may have changed the list.
     Called,
@@ -123,7 +123,7 @@ impl SessionLists {
         }
     }
 
-    /// Sets whether a stream is open for notifications. Notifications before its opening may have
+    /// Records if a stream is open for notifications. Notifications before its opening may have
     /// been missed.
     pub fn set_heard(&self, is_heard: bool) {
         if !self.is_heard.swap(is_heard, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What the operator may set about the catalog as a whole. Every default has its reason.
+//! Settings of the catalog as a whole. Every default has its reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use crate::port::{Authorizer, Clock, Random};
 /// Settings of a [`super::Catalog`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CatalogSettings {
-    /// How long a list may wait for first walks after a start or a reload. Longer makes a client's
-    /// start slow; shorter shows it a list that changes at once.
+    /// The time that a list may wait for first walks after a start or a reload. A longer one makes
+    /// a client's start slow; a shorter one shows it a list that changes at once.
     pub first_list_wait: Duration,
     /// At most one change is announced to a client in this time; the first at once, the last
     /// always.
     pub change_window: Duration,
-    /// How many superseded views of an endpoint stay for cursors that point into them.
+    /// The number of superseded views of an endpoint that stay for cursors that point into them.
     pub pinned: usize,
-    /// How long they stay: a client that takes longer between two pages starts again.
+    /// The time that they stay: a client that takes longer between two pages starts again.
     pub pinned_for: Duration,
-    /// What weir promises of a list it has from a server without cache hints that tells of its
-    /// changes.
+    /// The time that weir promises for a list of a server without cache hints, if the server
+    /// announces its changes.
     pub push_promise: Duration,
     /// Capability classes watched at one upstream at the same time; further ones see the base list.
     pub classes: usize,
-    /// A class nobody has asked for in this time is not watched any more.
+    /// A class that no client has asked for in this time is not watched any more.
     pub class_idle: Duration,
-    /// How often lists are walked again when the upstream reports changes.
+    /// The pace of walking lists again when the upstream reports changes.
     pub refresh: RefreshPace,
     /// Waits between attempts to reach an upstream: the first at most this long, doubling, with
     /// full jitter.
@@ -35,27 +35,28 @@ pub struct CatalogSettings {
     pub reopen_most: Duration,
     /// A watch that held this long was good: the next wait is short again.
     pub reopen_calm: Duration,
-    /// To find out what a server speaks and to open a watch on it.
+    /// The time for detecting a server's revision and opening a watch on it.
     pub open_time: Duration,
-    /// For one walk over all pages, so that a dripping server is found out.
+    /// The time for one walk over all pages, so that a dripping server is noticed.
     pub walk_time: Duration,
-    /// How long calls in flight may run on when a reload or the shutdown takes their upstream away.
+    /// The time that calls in flight may run on when a reload or the shutdown takes their upstream
+    /// away.
     pub retire_grace: Duration,
     /// A client that got a `nextCursor` and has not used it in this time is counted as gone.
     pub abandoned_after: Duration,
 }
 
-/// How fast an upstream that reports changes is walked again.
+/// The pace of walking an upstream that reports changes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshPace {
     /// Least time between the starts of two walks.
     pub least: Duration,
-    /// That many walks in a row without a pause of `calm` are taken for flapping: from there on the
-    /// time doubles.
+    /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
+    /// doubles.
     pub patience: u32,
     /// The pause that ends a row.
     pub calm: Duration,
-    /// Where the doubling stops. The last change is seen after this time at the latest.
+    /// The most that the time grows to. The last change is seen after this time at the latest.
     pub most: Duration,
 }
 
@@ -93,16 +94,16 @@ impl Default for RefreshPace {
     }
 }
 
-/// What a catalog needs of the world.
+/// The ports that a catalog uses.
 #[derive(Clone)]
 pub struct CatalogPorts {
     /// For times that operators read. Waiting is tokio's, so that tests can pause it.
     pub clock: Arc<dyn Clock>,
     /// For jitter, and for the nonces of cursors.
     pub random: Arc<dyn Random>,
-    /// For what each principal sees.
+    /// Decides the items that each principal sees.
     pub authorizer: Arc<dyn Authorizer>,
-    /// For the lists of single sessions, which upstreams hear of.
+    /// The lists of single sessions; upstreams keep them up to date.
     pub session_lists: Arc<SessionListTable>,
 }
 

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::view::{Version, View};
 
-/// Bounded by number and by age. Views into which no cursor was handed out here go first: another
-/// replica may have handed one out, but surely fewer.
+/// The superseded views, bounded by number and by age. Views without a cursor from here go first:
+/// another replica may have handed one out, but surely fewer.
 #[derive(Debug, Default)]
 pub(super) struct Shelf(VecDeque<(Instant, Arc<View>)>);
 

@@ -19,7 +19,7 @@ use crate::upstream::{Kinds, ListKind, Upstream};
 /// An upstream and its feeds.
 pub(super) struct Source {
     pub(super) upstream: Arc<dyn Upstream>,
-    /// How its calls went lately.
+    /// The timings of its latest calls.
     pub(super) timings: Arc<Timings>,
     rules: ArcSwap<Rules>,
     base: Arc<Feed>,
@@ -30,8 +30,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Begins to follow an upstream in the base class. `before` is what is known from its
-    /// predecessor of the same id.
+    /// Begins to follow an upstream in the base class. `before` is the snapshot of its predecessor
+    /// of the same id.
     pub(super) fn start(
         works: &Arc<Works>,
         upstream: Arc<dyn Upstream>,
@@ -66,7 +66,7 @@ impl Source {
         self.rules.load_full()
     }
 
-    /// Takes the rules of a reload; equal ones change nothing.
+    /// Takes the rules of a reload; equal ones are no change.
     pub(super) fn set_rules(&self, rules: UpstreamRules) {
         if self.rules.load().given != rules {
             self.rules.store(Arc::new(Rules::new(rules)));
@@ -105,9 +105,9 @@ impl Source {
         &self.base
     }
 
-    /// The feed for clients of this class, which is first cut to what weir carries to this
-    /// upstream. Starts to follow the class if need be; where too many are followed already, the
-    /// base feed serves.
+    /// The feed for clients of this class, which is first cut to the members that weir carries to
+    /// this upstream. Starts to follow the class if need be. If too many are followed already,
+    /// returns the base feed.
     pub(super) fn feed(self: &Arc<Self>, works: &Arc<Works>, class: CapabilityClass) -> Arc<Feed> {
         let class = class.cut(self.upstream.carries());
         if class == CapabilityClass::BASE || self.stop.is_cancelled() {

@@ -1,5 +1,5 @@
-//! One endpoint in the catalog: its upstreams, and a desk for each list and each capability class
-//! that asks.
+//! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
+//! capability class that asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
 use crate::upstream::ListKind;
 
-/// An endpoint as of one reload. What clients hold on to lives in [`Desks`], which outlives
+/// An endpoint as of one reload. State that clients hold on to is in [`Desks`], which outlives
 /// reloads.
 pub(super) struct Stand {
     pub(super) endpoint: Arc<Endpoint>,
@@ -26,7 +26,7 @@ pub(super) struct Stand {
     pub(super) desks: Arc<Desks>,
 }
 
-/// The desks of one endpoint. At most one for each list and each of the few classes there are.
+/// The list views of one endpoint: at most one for each list and each of the few classes.
 #[derive(Default)]
 pub(super) struct Desks {
     open: ArcSwap<Vec<Arc<Desk>>>,
@@ -34,24 +34,24 @@ pub(super) struct Desks {
     segments: Mutex<Segments>,
 }
 
-/// Where clients of one class look for one list: the current view, older ones for their cursors,
-/// and announcements.
+/// One list as clients of one class see it: the current view, older ones for their cursors, and
+/// announcements.
 pub(super) struct Desk {
     kind: ListKind,
     pub(super) class: CapabilityClass,
     current: ArcSwap<View>,
     shelf: Mutex<Shelf>,
     announcer: Mutex<Announcer>,
-    /// Told of every new view, at once.
+    /// Announces every new view, at once.
     pub(super) built: Arc<Board>,
-    /// Told of changes of what clients see, in measure.
+    /// Announces changes that clients see, at a limited rate.
     pub(super) told: Arc<Board>,
-    /// When somebody last looked, in seconds of [`Works::seconds`].
+    /// The time of the last access, in seconds of [`Works::seconds`].
     used: AtomicU64,
 }
 
-/// Holds announcements back so that clients hear of one change in a window: the first at once, the
-/// last always.
+/// Holds announcements back so that clients are notified of one change in a window: the first at
+/// once, the last always.
 #[derive(Debug, Default)]
 struct Announcer {
     last: Option<Instant>,
@@ -59,7 +59,7 @@ struct Announcer {
 }
 
 impl Stand {
-    /// The desk for a class, made if nobody has asked for it before.
+    /// Returns the list view for a class, made on its first use.
     pub(super) fn desk(
         &self,
         works: &Arc<Works>,
@@ -71,7 +71,8 @@ impl Stand {
             None => self.open(works, kind, class),
         };
         let now = works.seconds();
-        // Only once a second: a store on every request would keep the line bouncing between cores.
+        // Only once a second: a store on every request would keep the cache line bouncing between
+        // cores.
         if desk.used.load(Ordering::Relaxed) != now {
             desk.used.store(now, Ordering::Relaxed);
         }
@@ -108,13 +109,13 @@ impl Stand {
         let mut open = self.desks.all();
         open.push(desk.clone());
         self.desks.open.store(Arc::new(open));
-        // A reload may have come in between: then this view is of what was before.
+        // A reload may have come in between: then this view is an old one.
         works.bell.notify_one();
         desk
     }
 
-    /// Builds the views again and announces what changed. Gives the time at which held-back
-    /// announcements are due.
+    /// Builds the views again and announces changes. Returns the due time of held-back
+    /// announcements.
     pub(super) fn refresh(&self, works: &Arc<Works>, now: Instant) -> Option<Instant> {
         let mut segments = self
             .desks
@@ -141,8 +142,8 @@ impl Stand {
             .min()
     }
 
-    /// Closes desks nobody has looked at for long, and forgets what nobody needs. Gives the classes
-    /// still looked at.
+    /// Closes list views that were not used for long, and drops unneeded segments. Returns the
+    /// classes still in use.
     pub(super) fn tidy(&self, works: &Works) -> Vec<CapabilityClass> {
         let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
         let mut segments = self
@@ -154,7 +155,7 @@ impl Stand {
         open.retain(|desk| {
             let keep = desk.class == CapabilityClass::BASE || desk.is_used(now, idle);
             if !keep {
-                // Whoever took hold of it in this very moment has to come again.
+                // A client that took hold of it in this very moment has to come again.
                 desk.close();
             }
             keep
@@ -172,7 +173,7 @@ impl Desks {
         self.all().iter().for_each(|desk| desk.close());
     }
 
-    /// Says to all who wait that what they see may be another list now.
+    /// Wakes all waiting clients: the list that they see may be another now.
     pub(super) fn announce(&self) {
         self.all().iter().for_each(|desk| desk.told.announce());
     }
@@ -225,7 +226,7 @@ impl Desk {
         }
         self.current.store(Arc::new(view));
         self.built.announce();
-        // Whoever comes later sees the new list anyway.
+        // A client that comes later sees the new list anyway.
         if is_news && self.told.watchers() > 0 {
             self.announcer
                 .lock()
@@ -234,7 +235,7 @@ impl Desk {
         }
     }
 
-    /// Announces a change if there is one and its time has come; else says when it comes.
+    /// Announces a pending change if its time has come; else returns its due time.
     fn announce(&self, now: Instant, window: Duration) -> Option<Instant> {
         let mut announcer = self
             .announcer
@@ -266,7 +267,7 @@ impl Desk {
     }
 }
 
-/// Says of new collisions, once.
+/// Logs new collisions, once.
 fn report(view: &View, before: &View) {
     for collision in view
         .collisions

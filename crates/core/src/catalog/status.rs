@@ -1,4 +1,4 @@
-//! How the catalog stands, for operators.
+//! The state of the catalog, for operators.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,15 +15,15 @@ use crate::upstream::{About, Health, ListKind};
 /// One upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamStatus {
-    /// Which.
+    /// Its id.
     pub id: UpstreamId,
-    /// As it says itself.
+    /// Its own report.
     pub health: Health,
-    /// What the server said of itself when it was last reached.
+    /// The server information from its last initialization.
     pub about: Option<Arc<About>>,
-    /// Whether, and how, an operator took it out.
+    /// The state of an upstream that an operator took out.
     pub closed: Option<Closed>,
-    /// How its calls went in the last minute or two.
+    /// The outcomes of its calls in the last minute or two.
     pub recent: Recent,
     /// Its lists, the base class first.
     pub lists: Vec<ListStatus>,
@@ -32,11 +32,11 @@ pub struct UpstreamStatus {
 /// One upstream's list in one capability class.
 #[derive(Clone, Debug)]
 pub struct ListStatus {
-    /// For clients that can be asked for this.
+    /// The clients' class of accepted requests.
     pub class: CapabilityClass,
     /// `pending`, `fresh`, `stale` or `down`.
     pub state: &'static str,
-    /// Since when.
+    /// The start of this state.
     pub since: SystemTime,
     /// Tools listed now.
     pub tools: usize,
@@ -48,22 +48,22 @@ pub struct ListStatus {
     pub unchecked: usize,
     /// Items that the last walk left out, because they are no tools or have a name twice.
     pub rejected: u64,
-    /// How often a tool came back with another definition under the same name.
+    /// The number of times that a tool came back with another definition under the same name.
     pub redefined: u64,
     /// The guard that cut the last walk.
     pub truncated: Option<&'static str>,
     /// Good walks so far.
     pub walks: u64,
-    /// When the last good one ended.
+    /// The end of the last good one.
     pub walked_at: Option<SystemTime>,
-    /// Why it is stale or down.
+    /// The reason for being stale or down.
     pub error: Option<Arc<str>>,
 }
 
-/// Whether an upstream serves: the one answer of the admin API and the metrics.
+/// The reachability of an upstream: the one answer of the admin API and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It has not been heard of yet: it starts, or is being asked.
+    /// It has not answered yet: it starts, or is being asked.
     Unknown,
     /// It answers, and its lists are fresh.
     Up,
@@ -72,7 +72,7 @@ pub enum Reach {
 }
 
 impl UpstreamStatus {
-    /// Whether it serves, whatever an operator has done to it.
+    /// The reachability, independent of an operator's actions.
     #[must_use]
     pub fn reach(&self) -> Reach {
         match self.lists.first().map(|list| list.state) {
@@ -83,8 +83,8 @@ impl UpstreamStatus {
         }
     }
 
-    /// The cause why its list of tools cannot be read, or else the cause of its last failure, which
-    /// may be past. For operators.
+    /// The obstacle to reading its list of tools, or else the cause of its last failure, which may
+    /// be past. For operators.
     #[must_use]
     pub fn cause(&self) -> Option<&str> {
         let list = self.lists.first().and_then(|list| list.error.as_deref());

@@ -9,22 +9,23 @@ use crate::secrets::Secrets;
 use crate::toolset::Hints;
 use crate::upstream::Deadlines;
 
-/// What the operator says about the calls of one tool.
+/// The operator's rules for the calls of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Time limits.
     pub deadlines: Deadlines,
     /// Schema validation.
     pub validation: Validation,
-    /// Scopes a caller has to have, beside the endpoint's own; sorted, each once.
+    /// Scopes that a caller has to have, beside the endpoint's own; sorted, each once.
     pub scopes: Arc<[Arc<str>]>,
-    /// What rules may believe of what the tool does: the operator's own word, and of a trusted
-    /// upstream the tool's.
+    /// The hints about the tool's behaviour that rules may believe: the operator's own, and those
+    /// of a trusted upstream's tool.
     pub hints: Hints,
-    /// Whether hidden characters are removed from its results; `None`: as the endpoint says.
+    /// True if hidden characters are removed from its results; if absent, the endpoint's setting
+    /// counts.
     pub clean: Option<bool>,
-    /// The operator's word that a call may be made a second time where the connection broke during
-    /// the first.
+    /// The operator's permission to make a call a second time if the connection broke during the
+    /// first.
     pub safe_to_repeat: bool,
     /// The search for secrets.
     pub secrets: Option<Arc<Secrets>>,
@@ -37,7 +38,7 @@ pub struct Terms {
 pub(super) struct Rules {
     pub(super) given: UpstreamRules,
     common: Arc<Terms>,
-    /// Of methods that no revision knows.
+    /// The rules of methods that no revision knows.
     methods: Arc<Terms>,
     exceptions: HashMap<String, Arc<Terms>>,
 }
@@ -89,7 +90,7 @@ impl Rules {
         }
     }
 
-    /// The tools that the operator speaks of and the server does not list.
+    /// The tools that the operator names and the server does not list.
     pub(super) fn absent(&self, is_listed: impl Fn(&str) -> bool) -> Vec<String> {
         let named = self.given.tools.iter().map(|(native, _)| native);
         named.filter(|native| !is_listed(native)).cloned().collect()
@@ -117,7 +118,7 @@ impl Terms {
         self
     }
 
-    /// The same on an endpoint where more is said; shared where nothing is.
+    /// The same on an endpoint with further scopes or hints; shared if there are none.
     pub(super) fn on(self: Arc<Self>, scopes: &[Arc<str>], hints: Hints) -> Arc<Self> {
         if scopes.is_empty() && hints == self.hints {
             return self;

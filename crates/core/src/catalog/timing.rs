@@ -1,14 +1,15 @@
-//! How calls of one upstream went in the last minute or two, for whoever looks at it now. It is no
-//! metric: those have histories.
+//! Outcomes and durations of one upstream's calls in the last minute or two, for a current display.
+//! It is no metric: those have histories.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A window. What is shown is the one that runs and the one before it.
+/// The length of a window. The running window and the one before it are shown.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Four to every doubling, from a microsecond up: a shown time is at most a quarter too long.
+/// Four buckets to every doubling, from a microsecond up: a shown time is at most a quarter too
+/// long.
 const BUCKETS: usize = 4 * 40;
 
 /// Counts and times, written by every call as it ends. It costs a call two additions.
@@ -27,16 +28,16 @@ struct Counts {
     tool_errors: AtomicU32,
 }
 
-/// How calls went in the last minute or two.
+/// Outcomes and durations of calls in the last minute or two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, how many the upstream or weir failed.
+    /// Those that the upstream or weir failed.
     pub failed: u64,
-    /// Of these, how many tools answered with an error of their own.
+    /// Those that tools answered with an error of their own.
     pub tool_errors: u64,
-    /// The time that half of them took at most; `None`: there were none.
+    /// The time that half of them took at most; absent without calls.
     pub median: Option<Duration>,
     /// The time that 99 of 100 took at most.
     pub p99: Option<Duration>,
@@ -75,7 +76,7 @@ impl Timings {
         self.now.took[bucket(took)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What there is to say now.
+    /// The calls of the running window and the one before it.
     pub(crate) fn recent(&self) -> Recent {
         self.turn();
         let both = |of: fn(&Counts) -> &AtomicU32| {
@@ -106,7 +107,7 @@ impl Timings {
         }
     }
 
-    /// Begins a new window where the last is over. Calls that end in this very moment may count in
+    /// Begins a new window if the last is over. Calls that end in this very moment may count in
     /// either.
     fn turn(&self) {
         let window = self.begun.elapsed().as_secs() / WINDOW.as_secs();
@@ -134,7 +135,7 @@ impl Counts {
     }
 }
 
-/// Four to every doubling of microseconds.
+/// The bucket of a duration, four to every doubling of microseconds.
 fn bucket(took: Duration) -> usize {
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(4);
     let power = micros.ilog2() as usize;

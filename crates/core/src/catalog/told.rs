@@ -1,5 +1,4 @@
-//! A walk over an upstream's lists that is told of: one span for all of it, and one for each page
-//! that was asked for.
+//! Tracing of a walk over an upstream's lists: one span for the walk, and one for each page.
 
 use tokio::time::Instant;
 
@@ -11,10 +10,10 @@ use crate::port::Fut;
 use crate::trace::{Asked, OwnSpan, Value};
 use crate::upstream::{About, Kinds, ListKind, ListPage, Watch};
 
-/// What a walk is called.
+/// The name of the span of a walk.
 const NAME: &str = "catalog walk";
 
-/// The span of a walk, where it has one.
+/// The span of a walk, if it is recorded.
 pub(super) struct Walking(Option<OwnSpan>);
 
 impl Walking {
@@ -22,7 +21,7 @@ impl Walking {
         Self(OwnSpan::begin(NAME, &*works.ports.random))
     }
 
-    /// The same watch, whose pages are told of.
+    /// Wraps a watch so that its pages are recorded as spans.
     pub(super) fn over<'a>(
         &'a self,
         works: &'a Works,
@@ -37,7 +36,7 @@ impl Walking {
         }
     }
 
-    /// It is over.
+    /// Ends the span of the walk.
     pub(super) fn end(
         self,
         (upstream, class): (&UpstreamId, CapabilityClass),
@@ -52,7 +51,7 @@ impl Walking {
     }
 }
 
-/// A watch, whose pages are told of where the walk is.
+/// A watch with a span for each page, if the walk has a span.
 pub(super) struct Pages<'a> {
     span: Option<&'a OwnSpan>,
     works: &'a Works,

@@ -1,4 +1,4 @@
-//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once.
+//! A tool as the catalog keeps it: the upstream's own bytes, and the facts computed from them once.
 //! Prompts, resources and resource templates are kept the same way; they have no schemas.
 
 use std::fmt;
@@ -19,33 +19,33 @@ use crate::upstream::ListKind;
 /// Characters of a tool's name that a metric label keeps.
 const LABEL_LENGTH: usize = 64;
 
-/// One tool, or another listed thing, of one upstream. Immutable; an unchanged one keeps its `Arc`
-/// over every walk.
+/// One tool, prompt, resource or template of one upstream. Immutable; an unchanged one keeps its
+/// `Arc` over every walk.
 pub struct Tool {
-    /// Which list it stands in.
+    /// The list that it is in.
     pub kind: ListKind,
-    /// Whose it is.
+    /// Its upstream.
     pub upstream: UpstreamId,
     /// Its own name there; the URI of a resource, the URI template of a template.
     pub native: Arc<str>,
     /// The tool object, as the upstream wrote it.
     pub raw: Bytes,
-    /// Where the value of its key ([`ListKind::key`]) stands in [`Self::raw`], so that it can be
-    /// replaced without parsing.
+    /// The range of the value of its key ([`ListKind::key`]) in [`Self::raw`], so that the value
+    /// can be replaced without parsing.
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
     pub digest: Version,
-    /// What it says of itself. Not to be believed, unless the operator trusts its upstream: see
+    /// Its own annotations. Not to be believed, unless the operator trusts its upstream: see
     /// [`super::Terms::hints`].
     pub hints: Hints,
     /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header`
     /// somewhere.
     pub mirrored: bool,
-    /// Whether calls of it can become tasks.
+    /// The support of its calls for tasks.
     pub tasks: TaskSupport,
     pub(crate) input: Contract,
     pub(crate) output: Contract,
-    /// What is measured of its calls.
+    /// The metrics of its calls.
     pub(crate) meter: Arc<ItemMeter>,
 }
 
@@ -74,7 +74,7 @@ impl TaskSupport {
     }
 }
 
-/// Why an item of a list is no tool.
+/// The reason why an item of a list is no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotATool {
     /// Not a JSON object within the limits of upstream messages.
@@ -169,7 +169,7 @@ impl Draft {
         }
     }
 
-    /// What another form of the same tool becomes: what was costly is not done again.
+    /// Makes the tool of a changed definition of `other`: the schemas are not compiled again.
     pub(crate) fn like(self, other: &Tool) -> Tool {
         Tool {
             kind: other.kind,
@@ -215,14 +215,14 @@ impl Draft {
 }
 
 impl Tool {
-    /// Whether its input schema can be used for validation; `None`: it has none.
+    /// The result of compiling its input schema for validation; absent without a schema.
     #[must_use]
     pub fn input_schema(&self) -> Option<Result<(), Unusable>> {
         self.input.usable()
     }
 
-    /// Whether its input schema names the argument that a JSON pointer (RFC 6901) leads to. A
-    /// schema that cannot be used names none.
+    /// True if its input schema names the argument that a JSON pointer (RFC 6901) leads to. A
+    /// schema that cannot be used names no argument.
     #[must_use]
     pub fn names_argument(&self, pointer: &str) -> bool {
         let Contract::Checked(schema) = &self.input else {
@@ -236,7 +236,7 @@ impl Tool {
         schema.names(&steps.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Whether its output schema can be used for validation; `None`: it has none.
+    /// The result of compiling its output schema for validation; absent without a schema.
     #[must_use]
     pub fn output_schema(&self) -> Option<Result<(), Unusable>> {
         self.output.usable()
@@ -304,8 +304,8 @@ impl Version {
     }
 }
 
-/// A text of an upstream's for logs and labels: cut, and without control, formatting or direction
-/// characters, which could forge lines or hide text from whoever reads them (fault B25).
+/// A text of an upstream's for logs and labels. It is cut, and freed of control, formatting and
+/// direction characters, which could forge lines or hide text from a reader (B25).
 #[must_use]
 pub fn plain(text: &str, most: usize) -> String {
     let unseen = |c: char| {

@@ -1,8 +1,7 @@
-//! Where a tool of a name is on an endpoint, and where it was lost: for operators who ask why
-//! somebody cannot use it.
+//! Explains the place of a tool on an endpoint, or the reason for its absence, to an operator.
 //!
-//! This looks at what the views were built of, again and slowly, and as clients see it that can be
-//! asked for nothing (the base class). No request comes here.
+//! It inspects the inputs of the views again, and slowly, as a client sees them that accepts no
+//! requests (the base class). No client request uses it.
 
 use std::sync::Arc;
 
@@ -26,23 +25,22 @@ use crate::upstream::ListKind;
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// Whose.
+    /// Its upstream.
     pub upstream: UpstreamId,
     /// The upstream's own name for it.
     pub native: Arc<str>,
     /// The name it has, or would have.
     pub name: Arc<str>,
-    /// What became of it.
+    /// Its place on the endpoint.
     pub place: Place,
-    /// What the operator says of its calls; of one that is not selected, what the upstream's rules
-    /// say.
+    /// The operator's rules for its calls; for a tool that is not selected, the upstream's rules.
     pub terms: Arc<Terms>,
-    /// Why its input or output schema is not used.
+    /// The obstacle to using its input or output schema, if any.
     pub unchecked: Option<Unusable>,
     tool: Arc<Tool>,
 }
 
-/// What became of a tool on its way to a list.
+/// The place of a tool in a list, or the reason for its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It is on the endpoint.
@@ -60,8 +58,8 @@ impl Traced {
         &self.tool
     }
 
-    /// Where arguments, a JSON object, do not match the tool's schema or cannot be checked; nothing
-    /// where the operator wants no refusals for that.
+    /// The mismatches between arguments, a JSON object, and the tool's schema, or the obstacle to
+    /// checking them. Empty if the operator wants no refusals.
     #[must_use]
     pub fn mismatches(&self, arguments: &[u8]) -> Vec<Mismatch> {
         if let (Contract::Unchecked(why), Check::Enforce) =
@@ -83,7 +81,7 @@ impl Traced {
         }
     }
 
-    /// The secret in arguments, a JSON object, for which its calls are refused.
+    /// The first secret in arguments, a JSON object, if its calls are refused for that.
     #[must_use]
     pub fn secret(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {
         self.terms
@@ -92,7 +90,7 @@ impl Traced {
             .and_then(|secrets| secrets.in_arguments(arguments))
     }
 
-    /// `shown` is the tool on the endpoint, where it is there.
+    /// `shown` is the tool on the endpoint, if it is there.
     fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules, shown: Option<&Item>) -> Self {
         let entry = Entry::new(endpoint, tool, rules);
         let place = match (&entry, shown) {
@@ -122,7 +120,7 @@ impl Traced {
         }
     }
 
-    /// How well `name` says that this tool is meant: 0 is best; `None`: not at all.
+    /// Ranks the match of `name` with this tool: 0 is best, no value is no match.
     fn rank(&self, endpoint: &Endpoint, name: &str) -> Option<u8> {
         let (own, otherwise) = names(endpoint, &self.tool);
         match () {
@@ -137,7 +135,7 @@ impl Traced {
 
 impl Catalog {
     /// The tools that `name` could mean on an endpoint: the name they have there, would have
-    /// without an alias, have at home, or `upstream/tool`. What fits best comes first.
+    /// without an alias, have at their upstream, or `upstream/tool`. The best match comes first.
     #[must_use]
     pub fn trace(&self, endpoint: &EndpointId, name: &str) -> Vec<Traced> {
         let layout = self.layout.load();
@@ -165,8 +163,8 @@ impl Catalog {
     }
 }
 
-/// The tools that `name` would mean on an endpoint if its upstreams had them: what they really have
-/// is not looked at.
+/// The tools that `name` would mean on an endpoint if its upstreams had them. The upstreams' real
+/// lists are not read.
 #[must_use]
 pub fn supposed(
     endpoint: &Endpoint,
@@ -189,7 +187,7 @@ pub fn supposed(
             .ok()?
             .finish(id, &Contracts::default());
         let mut traced = Traced::new(endpoint, &Arc::new(tool), &Rules::new(rules.clone()), None);
-        // What else is there is not known, so nothing takes its name away.
+        // Other tools are not known, so none takes its name away.
         if traced.place == Place::Collided {
             traced.place = Place::Shown;
         }
@@ -199,7 +197,7 @@ pub fn supposed(
     upstreams.iter().filter(is_member).filter_map(one).collect()
 }
 
-/// The name at home of the tool that an endpoint would show as `name`, if it is of this upstream.
+/// The native name of the tool that an endpoint would show as `name`, if it is of this upstream.
 fn native<'a>(endpoint: &Endpoint, id: &UpstreamId, name: &'a str) -> Option<&'a str> {
     let rest = name.strip_prefix(id.as_str());
     if let Some(native) = rest.and_then(|rest| rest.strip_prefix('/')) {

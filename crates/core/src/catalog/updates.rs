@@ -1,9 +1,9 @@
-//! Who is told of updates of single resources: one table for each upstream, in which many clients
-//! of one resource are one subscription at the server.
+//! Subscriptions to single resources: one table for each upstream. All clients of one resource
+//! share one subscription at the server.
 //!
-//! A table has a task as long as anybody is in it. What a client is told waits in its [`Inbox`], a
-//! resource at most once: a slow reader costs one entry for each of its resources, whatever the
-//! server does.
+//! A table has a task as long as it has subscribers. Updates for a client wait in its [`Inbox`], a
+//! resource at most once: a slow reader costs one entry for each of its resources, however often
+//! the server sends.
 
 mod follow;
 mod inbox;
@@ -32,10 +32,10 @@ use crate::port::Sight;
 use crate::principal::Principal;
 use crate::upstream::ListKind;
 
-/// How long a client waits for the server to take its subscription.
+/// The longest wait of a client for the server to take its subscription.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The tables, by upstream. Only those in which somebody is.
+/// The tables by upstream; a table without subscribers is removed.
 #[derive(Default)]
 pub(super) struct Tables(Mutex<HashMap<UpstreamId, Arc<Table>>>);
 
@@ -57,11 +57,12 @@ struct Entry {
 }
 
 impl Catalog {
-    /// Has `inbox` told of updates of a resource that the principal sees, from the server's consent
-    /// on. Cancel safe.
+    /// Subscribes `inbox` to updates of a resource that the principal sees, from the server's
+    /// consent on. Cancel safe.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or tells of no updates.
+    ///
+    /// The server cannot be reached, refuses, or has no subscriptions.
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
         principal: &Principal,
@@ -115,7 +116,7 @@ impl Catalog {
         )
     }
 
-    /// Puts a client in its table, which is made and followed if it is not there.
+    /// Adds a client to its table; a missing table is made and followed.
     fn enter(
         self: &Arc<Self>,
         upstream: &UpstreamId,
@@ -154,7 +155,7 @@ impl Catalog {
         ))
     }
 
-    /// The name under which a subscriber is told of an updated resource, if it may be.
+    /// The subscriber's name for an updated resource, if it may be notified.
     pub(super) fn told_as(&self, subscriber: &Subscriber, native: &Arc<str>) -> Option<Arc<str>> {
         let Subscriber {
             principal,
@@ -164,7 +165,7 @@ impl Catalog {
         } = subscriber;
         let authorizer = &*self.works.ports.authorizer;
         let sees = |item: &Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
-        // Rules may be others than when it subscribed, and the endpoint may be gone.
+        // Rules may have changed since it subscribed, and the endpoint may be gone.
         let stand = self
             .endpoint(endpoint)
             .filter(|stand| members(stand).contains(&item.tool.upstream))?;
@@ -183,7 +184,7 @@ impl Catalog {
         let listed = self.view(endpoint, ListKind::Resources, crate::CapabilityClass::BASE);
         let listed = listed.and_then(|view| view.find(&exposed).item().cloned());
         let part = listed.or_else(|| self.unlisted(&item.tool.upstream, &exposed, native));
-        // A part that it may not see is told of as the whole, which it may.
+        // A part that the subscriber may not see is announced as the whole.
         Some(
             part.filter(sees)
                 .map_or_else(|| item.exposed.clone(), |_| exposed.into()),
@@ -191,7 +192,7 @@ impl Catalog {
     }
 }
 
-/// Tells whether the server consents; `None` where it has already.
+/// Receives the server's consent or refusal; absent if it consented already.
 type Consent = Option<oneshot::Receiver<Result<(), Failure>>>;
 
 impl Tables {
@@ -199,7 +200,7 @@ impl Tables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a table out if nobody is in it; says whether it did.
+    /// Removes a table that has no subscribers; true if it did.
     fn close(&self, table: &Arc<Table>) -> bool {
         let mut tables = self.lock();
         let empty = table.is_empty();

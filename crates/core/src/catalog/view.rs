@@ -1,4 +1,5 @@
-//! What one endpoint shows to one capability class: an immutable list, built off the request path.
+//! The list that one endpoint shows to one capability class: immutable, and built off the request
+//! path.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,10 @@ use crate::capability::CapabilityClass;
 use crate::fast::{FastMap, FastState};
 use crate::names::UpstreamId;
 
-/// The longest freshness weir ever promises, whatever an upstream says (fault D15).
+/// The longest freshness that weir ever promises, even if an upstream promises more (D15).
 const LONGEST_TTL: Duration = Duration::from_secs(300);
 
-/// A digest of content: the same on every replica that shows the same.
+/// A digest of content: the same on every replica that shows the same content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Version(pub [u8; 16]);
 
@@ -33,71 +34,72 @@ pub struct Item {
     pub exposed: Arc<str>,
     /// The tool.
     pub tool: Arc<Tool>,
-    /// What the operator says about its calls.
+    /// The operator's rules for its calls.
     pub terms: Arc<Terms>,
-    /// The part of its callers' class for which its server does not list it: calls of it are made
+    /// The part of its callers' class without which its server lists it: calls of it are made
     /// without that part.
     pub listed_without: CapabilityClass,
 }
 
-/// An upstream whose part of the list is not whole and fresh.
+/// An upstream with a part of the list that is not whole and fresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Which.
+    /// The upstream.
     pub upstream: UpstreamId,
-    /// `pending` (its first walk has not ended), `down` (nothing of it is shown), `stale` (its last
-    /// good items are shown) or `truncated` (a guard cut its list), or `disabled` (an operator took
+    /// `pending` (its first walk has not ended), `down` (no item of it is shown), `stale` (its last
+    /// good items are shown), `truncated` (a guard cut its list), or `disabled` (an operator took
     /// it out).
     pub reason: &'static str,
-    /// Since when.
+    /// The start of this state.
     pub since: SystemTime,
 }
 
 /// A tool that is not shown, because another one already has the name it would get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collision {
-    /// The name both would have.
+    /// The name that both would have.
     pub exposed: Arc<str>,
-    /// Whose tool has it.
+    /// The upstream of the tool that has it.
     pub kept: UpstreamId,
-    /// Whose tool is left out.
+    /// The upstream of the tool that is left out.
     pub dropped: UpstreamId,
     /// Its native name.
     pub native: Arc<str>,
 }
 
-/// A list as clients of one capability class see it on one endpoint. Items stand in config order,
+/// A list as clients of one capability class see it on one endpoint. Items are in config order,
 /// then in the order of the upstream.
 pub struct View {
     /// Digest of names and items.
     pub version: Version,
     /// The items.
     pub items: Arc<[Item]>,
-    /// The upstreams whose part is not whole and fresh, in config order.
+    /// The upstreams with a part that is not whole and fresh, in config order.
     pub missing: Vec<Missing>,
     /// Tools that could not be shown.
     pub collisions: Arc<[Collision]>,
-    /// True if everybody may keep the list: only where every upstream that contributes says so.
+    /// True if any cache may keep the list: only if every upstream that contributes permits it.
     pub public: bool,
-    /// True once every upstream's first walk has ended, whether well or badly.
+    /// True once every upstream's first walk has ended, well or badly.
     pub settled: bool,
-    /// Whether it has items of one client's session.
+    /// True if it has items of one client's session.
     pub is_of_session: bool,
     /// True if every upstream was asked for the list.
     pub(super) is_asked_for: bool,
     pub(super) body: Arc<Body>,
     pub(super) freshness: Freshness,
-    /// When waiting for first walks ends, while some have not.
+    /// The end of waiting for first walks, while some have not ended.
     pub(super) wait_until: Option<Instant>,
     /// True once a cursor into this view was handed out.
     pub(super) promised: AtomicBool,
-    /// See [`Self::content`]; made when somebody asks.
+    /// See [`Self::content`]; computed on its first use.
     pub(super) content: OnceLock<Version>,
-    /// What the server of a transparent endpoint has said of changes, to whoever sees all of it.
+    /// The change notifications of a transparent endpoint's server, for clients that see all of its
+    /// list.
     pub(super) said: Option<Said>,
 }
 
-/// How often a server has said that a list changed, to clients of a class.
+/// The number of `list_changed` notifications of a server to clients of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) class: CapabilityClass,
@@ -105,29 +107,28 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Whether the server has said so since `before`. What it says to clients of another class is
-    /// no news.
+    /// True if the server sent one since `before`. Those to clients of another class do not count.
     pub(super) fn is_news_after(said: Option<Self>, before: Option<Self>) -> bool {
         said.zip(before)
             .is_some_and(|(now, before)| now.class == before.class && now.times > before.times)
     }
 }
 
-/// What a name stands for.
+/// The result of looking a name up.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// The name as the endpoint shows it.
     Exposed(&'a Item),
-    /// An upstream's own name, which exactly one tool has.
+    /// An upstream's own name, of exactly one tool.
     Native(&'a Item),
-    /// An upstream's own name, which several tools have.
+    /// An upstream's own name, of several tools.
     Ambiguous,
-    /// Nothing.
+    /// No item has the name.
     Unknown,
 }
 
 impl<'a> Found<'a> {
-    /// The item, where there is exactly one.
+    /// The item, if there is exactly one.
     #[must_use]
     pub fn item(self) -> Option<&'a Item> {
         match self {
@@ -151,21 +152,20 @@ impl View {
         }
     }
 
-    /// Whether some item has this name on the endpoint.
+    /// True if an item has this name on the endpoint.
     pub(super) fn has_exposed(&self, name: &str) -> bool {
         self.body.exposed.contains_key(name)
     }
 
-    /// Whether some item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have
+    /// True if an item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have
     /// one.
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
         self.body.mirrored
     }
 
-    /// For how many milliseconds from now a client may keep the list: the smallest of what is left
-    /// of the upstreams' own promises and of weir's, and 0 where anything is pending, down or
-    /// stale.
+    /// The milliseconds from now that a client may keep the list: the smallest of the remaining
+    /// promises of the upstreams and of weir, and 0 if an upstream is pending, down or stale.
     #[must_use]
     pub fn ttl_ms(&self) -> u64 {
         self.freshness
@@ -196,7 +196,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// `exposed` holds the place of every item by its name.
+    /// `exposed` holds the position of every item by its name.
     pub(super) fn index(exposed: FastMap<Arc<str>, u32>, items: &[Item]) -> Self {
         let mut native: FastMap<Arc<str>, Option<u32>> =
             FastMap::with_capacity_and_hasher(items.len(), FastState::default());
@@ -215,7 +215,7 @@ impl Body {
     }
 }
 
-/// How long what is shown may be kept.
+/// The time that a list may be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Freshness {
     /// The earliest end of an upstream's own promise.
@@ -225,7 +225,7 @@ pub(super) struct Freshness {
 }
 
 impl Freshness {
-    /// Nothing limits it yet.
+    /// Not limited yet.
     pub(super) const OPEN: Self = Self {
         until: None,
         promise: LONGEST_TTL,
@@ -257,7 +257,7 @@ impl Freshness {
 }
 
 impl View {
-    /// What an endpoint that does not exist shows.
+    /// The list of an endpoint that does not exist.
     pub(super) fn empty() -> Self {
         Self {
             version: Version::default(),
@@ -277,8 +277,8 @@ impl View {
         }
     }
 
-    /// A digest of what clients see, whatever view shows it: a part that has all the items of the
-    /// whole has its digest.
+    /// A digest of the content that clients see, equal for equal content: a part that has all items
+    /// of the whole has its digest.
     pub(super) fn content(&self) -> Version {
         *self.content.get_or_init(|| content(&self.items))
     }

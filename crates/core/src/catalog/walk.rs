@@ -1,5 +1,4 @@
-//! One walk over all pages of an upstream's list, behind guards against lists without end (fault
-//! B18).
+//! One walk over all pages of an upstream's list, behind guards against lists without end (B18).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,20 +10,20 @@ use crate::endpoint::WalkLimits;
 use crate::failure::{Failure, FailureKind};
 use crate::upstream::{ListKind, Watch};
 
-/// Bytes of one walk, whatever the number of items: what the largest honest federation needs, many
-/// times over.
+/// Bytes of one walk, for any number of items: many times the need of the largest honest
+/// federation.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What a walk brought.
+/// The result of a walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Walked {
     /// The items' bytes, in the upstream's order.
     pub(super) items: Vec<Bytes>,
     /// The guard that cut it.
     pub(super) truncated: Option<&'static str>,
-    /// The smallest promise of its pages; `None` if the server's revision has no hints.
+    /// The smallest promise of its pages; absent if the server's revision has no hints.
     pub(super) ttl: Option<Duration>,
-    /// True if every page may be shown to everybody.
+    /// True if every page may be shown to all clients.
     pub(super) public: bool,
     /// True unless the server has no such list.
     pub(super) is_known: bool,
@@ -85,7 +84,7 @@ fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
 }
 
 impl Walked {
-    /// What a list brings that a server does not offer.
+    /// The result for a list that a server does not offer.
     pub(super) fn nothing() -> Self {
         Self {
             items: Vec::new(),
@@ -97,9 +96,10 @@ impl Walked {
     }
 }
 
-/// A server that does not know the method contributes nothing; that is not a fault.
+/// A server that does not know the method has an empty list; that is not a fault.
 ///
 /// # Errors
+///
 /// Any other failure.
 pub(super) fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
     match walked {

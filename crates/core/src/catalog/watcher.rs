@@ -1,8 +1,8 @@
-//! The actor that follows one upstream's list in one capability class: open a watch, walk, wait for
-//! a change, walk again; when the watch is lost, open another.
+//! The background task that follows one upstream's list in one capability class. It opens a watch,
+//! walks, waits for a change, and walks again. When the watch is lost, it opens another.
 //!
-//! It alone writes its feed. Whatever the upstream does, the feed keeps the last good items until
-//! they are too old.
+//! It alone writes its feed. Whichever way the upstream fails, the feed keeps the last good items
+//! until they are too old.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -26,18 +26,18 @@ use crate::failure::{Failure, FailureKind};
 use crate::telemetry::{instruments, unix_seconds};
 use crate::upstream::{About, Kinds, ListKind, Watch};
 
-/// The actor. It ends when its future is dropped.
+/// The task's state. It ends when its future is dropped.
 pub(super) struct Watcher {
     works: Arc<Works>,
     source: Arc<Source>,
     feed: Arc<Feed>,
     pace: Pace,
     backoff: Backoff,
-    /// When the last good items go, while the upstream cannot be asked.
+    /// The time to drop the last good items, while the upstream cannot be asked.
     expiry: Option<Instant>,
-    /// The lists that the upstream said had changed, until they were walked.
+    /// The lists that the upstream announced as changed, until they were walked.
     said: Kinds,
-    /// The tools of the config that were not listed, and were told of.
+    /// The tools of the config that were not listed, as last logged.
     absent: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Walks one list. Gives it, and how many of its items are defined otherwise than before.
+    /// Walks one list. Returns it, and the number of redefined items.
     async fn list(
         &mut self,
         watch: &mut dyn Watch,
@@ -226,13 +226,13 @@ impl Watcher {
         Ok((listing, ingested.redefined))
     }
 
-    /// Waits for a reason to walk again: the upstream says so, of the list that is given, or it is
-    /// time to look.
+    /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
+    /// operator asks, or it is time to look.
     async fn cause(&self, watch: &mut dyn Watch) -> Result<Kinds, Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
         let snapshot = self.feed.snapshot();
-        // A list that the server has without declaring it is one of which it does not tell.
+        // A list that the server has without declaring it has no change notifications.
         let offers: Kinds = ListKind::ALL
             .into_iter()
             .filter(|kind| snapshot.list(*kind).offers)
@@ -269,7 +269,7 @@ impl Watcher {
         }
     }
 
-    /// Runs `work` and, while it runs, lets items go whose time is over.
+    /// Runs `work`, and drops expired items while it runs.
     async fn expiring<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         if let Some(expiry) = self.expiry {
@@ -348,8 +348,8 @@ impl Watcher {
         }
     }
 
-    /// Says, once, which tools of the config the server does not list: what is written for them has
-    /// no effect.
+    /// Logs, once, the tools of the config that the server does not list: their rules have no
+    /// effect.
     fn warn_of_absent(&mut self, tools: &Listing) {
         if self.feed.class != crate::CapabilityClass::BASE || tools.truncated.is_some() {
             return;
@@ -390,8 +390,8 @@ impl Watcher {
     }
 }
 
-/// Whether two causes are the same but for numbers: times, ports and process ids are another in
-/// each attempt.
+/// True if two causes differ in numbers only: times, ports and process ids change with each
+/// attempt.
 fn is_same_cause(one: &str, other: &str) -> bool {
     let without_numbers = |text: &'_ str| {
         text.chars()
@@ -401,5 +401,5 @@ fn is_same_cause(one: &str, other: &str) -> bool {
     without_numbers(one) == without_numbers(other)
 }
 
-/// A hint longer than this changes nothing, and would overflow the clock (fault D15).
+/// A hint longer than this has no effect, and would overflow the clock (D15).
 const LONGEST_HINT: Duration = Duration::from_secs(3600);

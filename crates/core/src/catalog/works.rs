@@ -1,4 +1,4 @@
-//! What every part of the catalog shares, and the owner of all its tasks.
+//! The context that all parts of the catalog share, and the owner of all its tasks.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use super::closed::ClosedOnes;
 use super::settings::{CatalogPorts, CatalogSettings};
 use crate::schema::Contracts;
 
-/// Shared by the catalog, its watchers and its keeper.
+/// Shared by the catalog, its watchers and its background task.
 #[derive(Debug)]
 pub(super) struct Works {
     pub(super) settings: CatalogSettings,
@@ -20,7 +20,7 @@ pub(super) struct Works {
     pub(super) contracts: Contracts,
     /// Upstreams that an operator took out.
     pub(super) closed: ClosedOnes,
-    /// Rung when a feed has something new.
+    /// Notified when a feed has a new snapshot.
     pub(super) bell: Arc<Notify>,
     /// Owns every task; the shutdown awaits them.
     pub(super) tasks: TaskTracker,

@@ -1,9 +1,9 @@
 //! Exposed tool names: a pure, injective function of (upstream, native name) that no other upstream
 //! changes.
 //!
-//! `u__t` where that fits; else a slug of it, cut, and `_` with 8 base32 characters of SHA-256(u,
-//! t). Source: server/tools ("aggregators should disambiguate by a server identifier"); names as
-//! large language model hosts accept them.
+//! `u__t` if that fits; else a slug of it, cut, and `_` with 8 base32 characters of SHA-256(u, t).
+//! Source: specification, server/tools ("aggregators should disambiguate by a server identifier");
+//! names as large language model hosts accept them.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::UpstreamId;
 /// The characters an exposed name may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Alphabet {
-    /// `A-Z a-z 0-9 _ -`: what every host accepts.
+    /// `A-Z a-z 0-9 _ -`: accepted by every host.
     #[default]
     Strict,
     /// The same and `.`: the widest that the tools specification recommends.
@@ -31,7 +31,7 @@ impl Alphabet {
     }
 }
 
-/// How an aggregating endpoint names the tools of its upstreams.
+/// The naming rule for the tools of an aggregating endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     separator: Box<str>,
@@ -39,7 +39,7 @@ pub struct Naming {
     alphabet: Alphabet,
 }
 
-/// Why a naming rule cannot be used.
+/// The error of a naming rule.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NamingError {
     /// The separator is empty, too long, or has a character outside the alphabet.
@@ -63,10 +63,11 @@ impl Default for Naming {
 }
 
 impl Naming {
-    /// Checks and keeps a rule.
+    /// Checks a naming rule.
     ///
     /// # Errors
-    /// [`NamingError`] says which part is wrong.
+    ///
+    /// [`NamingError`] names the bad part.
     pub fn new(separator: &str, maximum: usize, alphabet: Alphabet) -> Result<Self, NamingError> {
         if separator.is_empty()
             || separator.len() > 4
@@ -84,11 +85,11 @@ impl Naming {
         })
     }
 
-    /// The name under which tool `native` of `upstream` is shown.
+    /// The exposed name of tool `native` of `upstream`.
     ///
-    /// Deterministic on every replica, and untouched by what other upstreams offer. Two different
-    /// pairs get the same name only if 40 bits of their SHA-256 agree, or a native name is made to
-    /// look like another's cut form: the catalog detects and reports that.
+    /// Deterministic on every replica, and independent of other upstreams' tools. Two different
+    /// pairs get the same name only if 40 bits of their SHA-256 agree, or if a native name is made
+    /// to look like another's cut form: the catalog detects and reports that.
     #[must_use]
     pub fn expose(&self, upstream: &UpstreamId, native: &str) -> String {
         let plain = format!("{upstream}{}{native}", self.separator);
@@ -118,13 +119,13 @@ impl Naming {
         name
     }
 
-    /// True if `name` could stand bare on an endpoint with `prefix: none`.
+    /// True if `name` may be used without a prefix on an endpoint with `prefix: none`.
     #[must_use]
     pub fn accepts_bare(&self, name: &str) -> bool {
         !name.is_empty() && name.len() <= self.maximum && name.bytes().all(|b| self.alphabet.has(b))
     }
 
-    /// The bare name where it is legal, else the exposed one.
+    /// The bare name if it is legal, else the exposed one.
     #[must_use]
     pub fn bare<'a>(&self, upstream: &UpstreamId, native: &'a str) -> Cow<'a, str> {
         if self.accepts_bare(native) {

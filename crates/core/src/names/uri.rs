@@ -1,15 +1,15 @@
 //! Exposed resource URIs: `x:y` of upstream `u` is `u+x:y`, and `ui://p` is `ui://u/p`, so that a
-//! URI says whose it is.
+//! URI names its upstream.
 //!
-//! An upstream id is a URI scheme's beginning by its own rules (RFC 3986, 3.1: a letter, then
-//! letters, digits, `+`, `-`, `.`), so the exposed text is a URI with a scheme of its own, and the
+//! An upstream id is the beginning of a URI scheme by its own rules (RFC 3986, 3.1: a letter, then
+//! letters, digits, `+`, `-`, `.`). So the exposed text is a URI with a scheme of its own, and the
 //! native one can be read off again. Templates (RFC 6570) are treated alike.
 
 use super::UpstreamId;
 
 const APPS: &str = "ui://";
 
-/// The URI, or URI template, under which `native` of `upstream` is shown.
+/// The exposed URI, or URI template, of `native` of `upstream`.
 #[must_use]
 pub fn expose(upstream: &UpstreamId, native: &str) -> String {
     match native.strip_prefix(APPS) {
@@ -19,7 +19,7 @@ pub fn expose(upstream: &UpstreamId, native: &str) -> String {
     }
 }
 
-/// The upstream's part of an exposed URI, and its native one; `None` where it has no such form.
+/// Splits an exposed URI into upstream and native URI; no value if it has no such form.
 #[must_use]
 pub fn native(exposed: &str) -> Option<(UpstreamId, String)> {
     if let Some(rest) = exposed.strip_prefix(APPS) {
@@ -32,9 +32,9 @@ pub fn native(exposed: &str) -> Option<(UpstreamId, String)> {
     Some((UpstreamId::new(id).ok()?, native.to_owned()))
 }
 
-/// Whether a URI could come from a URI template: literal parts in order, with something between. It
-/// may say yes to too much: the upstream decides. Takes time in proportion to both lengths at most,
-/// without going back (faults B22).
+/// True if a URI could come from a URI template: literal parts in order, with any text between. It
+/// may be true too often: the upstream decides. Takes time in proportion to both lengths at most,
+/// without backtracking (B22).
 #[must_use]
 pub fn fits(template: &str, uri: &str) -> bool {
     let mut rest = uri;
@@ -53,7 +53,7 @@ pub fn fits(template: &str, uri: &str) -> bool {
         if open {
             continue;
         }
-        // The first place is as good as any: what follows is looked for behind it.
+        // The first position is as good as any: the following parts are looked for behind it.
         let Some(at) = rest.find(literal) else {
             return false;
         };

@@ -15,7 +15,7 @@ use crate::reply::Payload;
 struct Lot {
     calls: Mutex<HashMap<(Principal, ParkedId), Parked>>,
     named: AtomicU8,
-    /// What was said of each.
+    /// The description of each.
     told: Mutex<Vec<Stay>>,
 }
 
@@ -58,7 +58,7 @@ impl Parking for Lot {
     }
 }
 
-/// A reply whose events the test sends.
+/// A reply with the events that the test sends.
 struct Scripted(mpsc::Receiver<Event>);
 
 impl ReplySource for Scripted {

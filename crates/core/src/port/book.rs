@@ -1,5 +1,5 @@
-//! The port of the task book: what is remembered of tasks for their owners, so that they can be
-//! listed, and the tasks that are weir's own.
+//! The port of the task book: it keeps tasks for their owners, so that they can be listed, and the
+//! tasks that are weir's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,26 @@ use crate::failure::Failure;
 use crate::names::EndpointId;
 use crate::principal::Principal;
 
-/// A task as it is remembered.
+/// A task as the book keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptTask {
     /// The owner's name for it.
     pub name: Arc<str>,
-    /// What was last known of it, in the words of the tasks extension, under that name.
+    /// Its last known state, in the form of the tasks extension, under that name.
     pub state: Bytes,
-    /// True where `state` is all there is to know, and its upstream is not asked any more.
+    /// True if `state` is final, and its upstream is not asked any more.
     pub settled: bool,
 }
 
 /// The task book. Bounded in tasks, of each owner and altogether, in bytes, and by the tasks' own
 /// time; the oldest go first.
 pub trait TaskBook: Send + Sync {
-    /// Remembers a task for so long; `None`: as long as there is room. One of the same name is
+    /// Keeps a task for `ttl`, or without one as long as there is room. One of the same name is
     /// replaced.
     ///
     /// # Errors
-    /// `Busy`: there is no room. Nothing changed.
+    ///
+    /// `Busy`: there is no room. No task changed.
     fn enter(
         &self,
         owner: (&Principal, &EndpointId),
@@ -39,7 +40,7 @@ pub trait TaskBook: Send + Sync {
     /// A task by its name.
     fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask>;
 
-    /// Forgets a task.
+    /// Removes a task.
     fn forget(&self, owner: (&Principal, &EndpointId), name: &str);
 
     /// The next tasks after a number, oldest first, at most `most`, each with its own number.

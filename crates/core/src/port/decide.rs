@@ -1,4 +1,4 @@
-//! The ports that decide: who are you, may you, how often, and what is kept of it.
+//! The deciding ports: authentication, authorization, limits, and the audit of their decisions.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::{Identity, Principal};
 
-/// What a request shows of its sender, before anything is believed.
+/// The evidence of a request's sender, before any of it is verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// The text behind `Bearer `, if there was exactly one `Authorization` header. A secret: never
@@ -30,7 +30,7 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// A request from `peer` to `endpoint` that shows nothing.
+    /// A request from `peer` to `endpoint` without credentials.
     #[must_use]
     pub fn none(peer: IpAddr, endpoint: &'a EndpointId) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl<'a> Secret<'a> {
         Self(text)
     }
 
-    /// The text, for the one who has to check it.
+    /// The text, for the code that verifies it.
     #[must_use]
     pub fn expose(&self) -> &'a str {
         self.0
@@ -67,34 +67,36 @@ impl fmt::Debug for Secret<'_> {
     }
 }
 
-/// Who are you.
+/// Authenticates senders.
 pub trait Verifier: Send + Sync {
-    /// Checks the evidence. Cancel safe.
+    /// Verifies the evidence. Cancel safe.
     ///
     /// # Errors
-    /// `Unauthenticated`, or `Unavailable` where the check itself cannot be made. Never a default
+    ///
+    /// `Unauthenticated`, or `Unavailable` if the check itself cannot be made. Never a default
     /// identity.
     fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>>;
 }
 
-/// May you.
+/// Authorizes principals.
 pub trait Authorizer: Send + Sync {
-    /// Whether the principal may use an endpoint at all.
+    /// Decides if the principal may use an endpoint at all.
     ///
     /// # Errors
+    ///
     /// `InsufficientScope`, or `Denied`.
     fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
 
-    /// Names those who see the same on an endpoint, under the rules of now: the same name, the same
-    /// answers of [`Self::may_see`], on every replica with the same rules. `None`: everything is
-    /// seen.
+    /// The name of a group of principals that see the same on an endpoint, under the present rules:
+    /// the same name, the same answers of [`Self::may_see`], on every replica with the same rules.
+    /// `None` if the principal sees everything.
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience>;
 
-    /// Whether the principal sees a tool of an endpoint. Whoever may not see a tool may not call
-    /// it.
+    /// Decides if the principal sees a tool of an endpoint. A principal that may not see a tool may
+    /// not call it.
     fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight;
 
-    /// Whether the principal sees all that an upstream has or may have on an endpoint, and may call
+    /// True if the principal sees all that an upstream has or may have on an endpoint, and may call
     /// all of it with any arguments. Scopes of single tools do not count here.
     fn shows_all(
         &self,
@@ -105,9 +107,10 @@ pub trait Authorizer: Send + Sync {
         self.audience(principal, endpoint).is_none()
     }
 
-    /// Whether the principal may make this call of a tool that it sees.
+    /// Decides if the principal may make this call of a tool that it sees.
     ///
     /// # Errors
+    ///
     /// `Denied`; its message goes to the client. Any failure to decide denies too.
     fn may_call(&self, principal: &Principal, call: &Call, item: &Item)
     -> Result<Verdict, Failure>;
@@ -122,39 +125,42 @@ pub struct Audience(pub [u8; 16]);
 pub enum Sight {
     /// It is listed and may be asked for.
     Seen,
-    /// It is not there.
+    /// It does not exist for the principal.
     Hidden,
-    /// It is not listed; a call of it is answered by which scopes it takes: all of them, also those
-    /// that are there.
+    /// It is not listed; a call of it is answered with the scopes that it takes: all of them, also
+    /// those that the principal has.
     Scopes(Arc<[Arc<str>]>),
 }
 
-/// A permission, and what gave it.
+/// A permission, with the rules that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The rules that decided, by their ids. Empty: there are none.
+    /// The ids of the rules that decided. Empty if there are no rules.
     pub rules: Arc<[Arc<str>]>,
 }
 
-/// How often. Every failure is of the kind `Limit` or `Busy`, and says which limit and when to come
-/// again.
+/// Limits rates and calls in flight. Every failure is of the kind `Limit` or `Busy`, and has the
+/// limit and the time to come again.
 pub trait Limiter: Send + Sync {
-    /// Takes a request of an address, before anything is known of its sender.
+    /// Counts a request of an address, before its sender is known.
     ///
     /// # Errors
+    ///
     /// `Limit`.
     fn arrive(&self, peer: IpAddr) -> Result<(), Failure>;
 
-    /// Takes a request of a principal, before its body is read.
+    /// Counts a request of a principal, before its body is read.
     ///
     /// # Errors
+    ///
     /// `Limit`.
     fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
 
-    /// Takes what a call costs, and a place among those in flight. Cancel safe: a place not yet
+    /// Takes the cost of a call, and a permit among those in flight. Cancel safe: a permit not yet
     /// given is not taken.
     ///
     /// # Errors
+    ///
     /// `Limit` or `Busy`.
     fn call<'a>(
         &'a self,
@@ -164,7 +170,7 @@ pub trait Limiter: Send + Sync {
     ) -> Result<Entry<'a>, Failure>;
 }
 
-/// A call's place, at once or after a bounded wait.
+/// The permit of a call, at once or after a bounded wait.
 pub enum Entry<'a> {
     /// It may go.
     Now(Permit),
@@ -181,12 +187,12 @@ impl fmt::Debug for Entry<'_> {
     }
 }
 
-/// What a call holds while it is in flight; given back by dropping it.
+/// The permit that a call holds while it is in flight; given back by dropping it.
 #[derive(Default)]
 pub struct Permit(Option<Box<dyn Any + Send + Sync>>);
 
 impl Permit {
-    /// Nothing needs to be given back.
+    /// A permit without a resource to give back.
     #[must_use]
     pub fn free() -> Self {
         Self(None)
@@ -209,10 +215,10 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What was decided, and how it ended: one record each. Calls never wait for it.
+/// Records decisions and ends of calls, one record each. Calls never wait for it.
 pub trait Audit: Send + Sync {
-    /// Records that a sender was refused, or, where it is the first time that these credentials are
-    /// seen, let in.
+    /// Records that a sender was refused, or that it was let in with credentials that are seen for
+    /// the first time.
     fn entered(&self, entrance: &Entrance<'_>);
 
     /// Records the decision on a call. A call that was allowed has its record when it ends, see
@@ -223,19 +229,19 @@ pub trait Audit: Send + Sync {
     /// made.
     fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure>;
 
-    /// Records how a call ended.
+    /// Records the end of a call.
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended);
 
-    /// Records what an operator did: a reload, an admin action.
+    /// Records an operator's action: a reload, an admin action.
     fn operated(&self, action: &Action<'_>);
 }
 
-/// A sender at the door.
+/// An attempt of a sender to enter an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrance<'a> {
-    /// Where it came from.
+    /// The address it came from.
     pub peer: IpAddr,
-    /// What it wanted to reach.
+    /// The endpoint it wanted.
     pub endpoint: &'a EndpointId,
     /// weir's id of the request.
     pub request: &'a str,
@@ -248,18 +254,18 @@ pub struct Entrance<'a> {
 pub struct Rejection<'a> {
     /// The reason: one of a small, fixed set of words.
     pub reason: &'static str,
-    /// The principal, where the sender was refused after its identity was known.
+    /// The principal, if the sender was refused after it was authenticated.
     pub principal: Option<&'a Principal>,
 }
 
-/// A call by somebody, of a tool where one was found.
+/// A principal's call, with its tool if one was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// Whose call.
+    /// The principal.
     pub principal: &'a Principal,
     /// The call.
     pub call: &'a Call,
-    /// The tool, where the principal sees one of that name.
+    /// The tool, if the principal sees one of that name.
     pub item: Option<&'a Item>,
 }
 
@@ -272,44 +278,44 @@ pub enum Decision<'a> {
     Refused(&'a Failure),
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// One of a small, fixed set of words.
     pub outcome: &'static str,
     /// From the decision to the end.
     pub took: Duration,
-    /// Bytes of results that went back, where they were counted.
+    /// Bytes of results that went back, if they were counted.
     pub bytes: u64,
     /// The changes of its content, and the findings for which it was refused.
     pub changes: Changes,
-    /// The protocol revision that it was carried in to its server, where it was sent.
+    /// The protocol revision in which it was sent to its server; absent if it was not sent.
     pub revision: Option<&'static str>,
-    /// What allowed it.
+    /// The rules that allowed it.
     pub verdict: Verdict,
 }
 
-/// The changes of a call's content, and the findings for which a call was refused.
+/// The changes of a call's content, and the findings that led to a refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Hidden characters that were removed from what it ended with.
+    /// Hidden characters that were removed from its end.
     pub cleaned: u64,
-    /// Secrets that were masked in what it ended with; 1 where it was refused for one, in its
-    /// arguments or in its end.
+    /// Secrets that were masked in its end; 1 if it was refused for one, in its arguments or in its
+    /// end.
     pub secrets: u64,
     /// Bytes of text that were cut from a result that was too large.
     pub cut: u64,
 }
 
-/// What an operator did.
+/// An operator's action.
 #[derive(Clone, Copy, Debug)]
 pub struct Action<'a> {
-    /// Who: a principal's name, or `config` for the file.
+    /// The actor: a principal's name, or `config` for the file.
     pub who: &'a str,
-    /// What: `reload`, `start`, or the name of an admin action.
+    /// The action: `reload`, `start`, or the name of an admin action.
     pub what: &'a str,
-    /// To what, and how it went; for people.
+    /// Its target and outcome, for people.
     pub detail: &'a str,
-    /// Whether it took effect.
+    /// True if it took effect.
     pub done: bool,
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Fut;
 use crate::failure::Failure;
 
-/// What a document that is posted is.
+/// The encoding of a posted document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// JSON.
@@ -18,12 +18,12 @@ pub enum Form {
     Grpc,
 }
 
-/// What a posted document is answered with.
+/// The response to a posted document.
 #[derive(Clone, Debug)]
 pub struct Posted {
     /// The status of the answer.
     pub status: u16,
-    /// gRPC's own, where it was said.
+    /// gRPC's own, if there was one.
     pub code: Option<u16>,
     /// The body.
     pub body: Bytes,
@@ -31,12 +31,13 @@ pub struct Posted {
 
 /// Posts documents to one URL of the operator's, such as a collector's.
 pub trait Post: Send + Sync {
-    /// Posts a document, and reads at most 64 KiB of the answer, whatever its status. Dropping the
+    /// Posts a document, and reads at most 64 KiB of the response, with any status. Dropping the
     /// future ends the request.
     ///
     /// # Errors
-    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came. The document may
-    /// have arrived.
+    ///
+    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole response came. The document
+    /// may have arrived.
     fn post(
         &self,
         form: Form,

@@ -1,8 +1,8 @@
-//! How a server's questions and log messages change on their way to a client.
+//! Changes a server's questions and log messages on their way to a client.
 //!
-//! The client sees one server, weir. So a question for a person, and a log message, say which
-//! server behind it speaks, where there are several, and a sampling request may not have other
-//! servers' contexts added: to the client, "this server" is all of them.
+//! The client sees one server, weir. So a question for a person, and a log message, name the server
+//! behind it, if there are several. A sampling request may not have other servers' contexts added:
+//! to the client, "this server" is all of them.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::endpoint::{Endpoint, Mode};
 use crate::names::UpstreamId;
 use crate::telemetry::instruments;
 
-/// What is done to the questions and log messages of one call.
+/// The changes to the questions and log messages of one call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dress {
-    /// Who asks, where the client cannot tell.
+    /// The upstream to name, if the endpoint has several.
     asker: Option<Arc<str>>,
 }
 
@@ -33,7 +33,7 @@ impl Dress {
         }
     }
 
-    /// The `params` of one question. What is malformed passes: the client says so.
+    /// The `params` of one question. Malformed ones pass: the client rejects them.
     pub(super) fn question(&self, method: Method, params: &Bytes) -> Bytes {
         note_deprecated(method, params);
         let edits = match (method, &self.asker) {
@@ -55,7 +55,7 @@ impl Dress {
         edits.or_same(params)
     }
 
-    /// The `params` of a log message: its logger is one of this server's. What is malformed passes.
+    /// The `params` of a log message: its logger is one of this server's. Malformed ones pass.
     pub(super) fn log(&self, params: &Bytes) -> Bytes {
         let Some(asker) = &self.asker else {
             return params.clone();
@@ -100,7 +100,7 @@ impl Dress {
     }
 }
 
-/// Counts what 2026-07-28 has deprecated (R286).
+/// Counts requests that 2026-07-28 has deprecated (R286).
 fn note_deprecated(method: Method, params: &Bytes) {
     let count = |feature| {
         instruments()

@@ -1,5 +1,5 @@
-//! Holding arguments and structured results against the tool's schemas, as far as the operator
-//! wants it.
+//! Validation of arguments and structured results by the tool's schemas, as the operator configured
+//! it.
 
 use std::sync::Arc;
 
@@ -17,15 +17,16 @@ use crate::schema::{
 };
 use crate::telemetry::instruments;
 
-/// A result longer than this is not held against its schema, unless the operator enforces it.
+/// A result longer than this is not validated, unless the operator enforces it.
 const MOST_BUFFERED: usize = 4 << 20;
 
-/// Checks the arguments of a call before anybody hears of it. Absent ones are an empty object.
+/// Checks the arguments of a call before it is sent. Absent ones are an empty object.
 ///
 /// # Errors
-/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they
-/// are no object, or cannot be checked; `BadAnswer` where the schema cannot be used and the
-/// operator wrote `enforce`.
+///
+/// `BadArguments` if they do not match and the operator enforces it; `InvalidParams` if they are no
+/// object, or cannot be checked; `BadAnswer` if the schema cannot be used and the operator wrote
+/// `enforce`.
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     let given = call
         .params
@@ -73,7 +74,8 @@ pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     Err(refusal)
 }
 
-/// A call of a tool whose arguments or results have to be checked and cannot be, whatever they are.
+/// Refuses a call of a tool whose arguments or results have to be checked and cannot be, for any
+/// values.
 fn unusable(item: &Item, side: Side, why: Unusable) -> Failure {
     let (label, values) = match side {
         Side::Input => ("input", "arguments"),
@@ -86,7 +88,7 @@ fn unusable(item: &Item, side: Side, why: Unusable) -> Failure {
     Failure::new(FailureKind::BadAnswer, text).at(&item.tool.upstream)
 }
 
-/// The schema of a tool that something is held against.
+/// The side of a tool with the schema.
 #[derive(Clone, Copy)]
 enum Side {
     Input,
@@ -96,14 +98,14 @@ enum Side {
 /// The check of a tool's results.
 pub(super) struct Results {
     tool: Arc<Tool>,
-    /// Where it cannot be used, no result passes: its calls are refused, but a task of one may be
-    /// older than that.
+    /// If it cannot be used, no result passes: the tool's calls are refused, but a task of one may
+    /// be older than that.
     schema: Result<Arc<Schema>, Unusable>,
     enforce: bool,
 }
 
 impl Results {
-    /// `None` where there is nothing to check.
+    /// The check for an item; absent if its results are not checked.
     pub(super) fn of(item: &Item) -> Option<Self> {
         let mode = item.terms.validation.output;
         let schema = match (&item.tool.output, mode) {
@@ -119,7 +121,7 @@ impl Results {
         })
     }
 
-    /// True where no result passes unchecked.
+    /// True if no result passes unchecked.
     pub(super) fn is_enforced(&self) -> bool {
         self.enforce
     }
@@ -203,7 +205,7 @@ impl Results {
     }
 }
 
-/// Whether a result says that the tool failed.
+/// True if a result reports that the tool failed.
 pub(super) fn is_error(result: &[u8]) -> bool {
     scan::find(result, "isError").is_some_and(|at| scan::trim(&result[at]) == b"true")
 }

@@ -38,7 +38,7 @@ impl Removed {
                 .map_or(0, |streamed| streamed.load(Ordering::Relaxed))
     }
 
-    /// That from a result that is whole.
+    /// The number from a whole result.
     pub(super) const fn of_whole(&self) -> u64 {
         self.whole
     }
@@ -50,8 +50,8 @@ impl Removed {
         }
     }
 
-    /// A whole result with the number removed from it, for its client. That of a streamed one comes
-    /// with its source ([`PayloadSource::removed`]).
+    /// A whole result with the number removed from it, for its client. The number of a streamed one
+    /// comes with its source ([`PayloadSource::removed`]).
     pub(super) fn told(whole: u64, end: End) -> End {
         match end {
             End::Complete(Payload::Whole(result)) if whole > 0 => End::Complete(Payload::Cleaned {
@@ -63,10 +63,11 @@ impl Removed {
     }
 }
 
-/// A result that is kept or shown inside of a task's state: without the members of one hop, and
-/// with the number of what was removed.
+/// A result to be kept or shown inside of a task's state: without the members of one hop, and with
+/// the number of removed characters.
 ///
 /// # Errors
+///
 /// `BadAnswer`: it is malformed.
 pub(super) fn bare(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
     let edits = Edits::new()
@@ -87,7 +88,7 @@ pub(super) fn bare(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
     })
 }
 
-/// What [`bare`] wrote into a result.
+/// The number of removed characters that [`bare`] wrote into a result.
 pub(super) fn removed_from(bare: &[u8]) -> u64 {
     let said = scan::find(bare, "_meta").map(|at| &bare[at]);
     let removed = said.and_then(|said| {
@@ -116,7 +117,7 @@ pub(super) fn document(method: Method) -> Option<Document> {
 #[derive(Debug)]
 pub(super) struct Cleaning {
     upstream: UpstreamId,
-    /// The kind of its result; `None` where results are not cleaned.
+    /// The kind of its result; absent if results are not cleaned.
     result: Option<Document>,
 }
 
@@ -202,7 +203,7 @@ impl Cleaning {
 /// A result that is cleaned while it passes.
 struct Passing {
     inner: Box<dyn PayloadSource>,
-    /// Gone once the result has ended.
+    /// Absent once the result has ended.
     cleaner: Option<Cleaner>,
     upstream: UpstreamId,
     removed: Arc<AtomicU64>,

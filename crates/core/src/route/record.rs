@@ -34,16 +34,16 @@ pub(super) struct Record {
     began: Instant,
     bytes: u64,
     written: bool,
-    /// Where it stands among the calls that run.
+    /// Its entry among the running calls.
     live: Option<Live>,
-    /// Where it is timed.
+    /// The timings of its upstream.
     timings: Option<Arc<Timings>>,
     carried_in: CarriedIn,
-    /// What of it was changed.
+    /// The changes of its content.
     changed: Changed,
 }
 
-/// Whose call it is, of what, and what it holds until it ends.
+/// The principal, call and item of a record, and the permit that the call holds until it ends.
 pub(super) struct Begun {
     pub(super) principal: Principal,
     pub(super) call: Arc<Call>,
@@ -67,22 +67,22 @@ impl Record {
         }
     }
 
-    /// The call is timed from its beginning.
+    /// Times the call from its beginning.
     pub(super) fn timed(&mut self, timings: Arc<Timings>) {
         self.timings = Some(timings);
     }
 
-    /// Where the upstream is to note the revision that the call is carried in.
+    /// The cell to which the upstream writes the revision that the call is carried in.
     pub(super) fn carried_in(&self) -> CarriedIn {
         self.carried_in.clone()
     }
 
-    /// The call was sent.
+    /// Adds the entry of a call that was sent.
     pub(super) fn runs(&mut self, live: Live) {
         self.live = Some(live);
     }
 
-    /// Refuses the call where a secret in its arguments is not to be passed on, and notes that.
+    /// Refuses the call if a secret in its arguments must not be passed on, and notes that.
     pub(super) fn search_arguments(&mut self) -> Result<(), Failure> {
         let searched = secrets::arguments(&self.begun.item, &self.begun.call);
         self.changed.secrets = searched.is_err().into();
@@ -95,7 +95,7 @@ impl Record {
         }
     }
 
-    /// Goes along with a reply until it ends.
+    /// Wraps a reply so that its end writes the record.
     pub(super) fn on(self, reply: Reply, way: Way) -> Reply {
         let mut record = Some(self);
         reply.map(move |event| match event {
@@ -120,13 +120,13 @@ impl Record {
         })
     }
 
-    /// Logs why the call has no result: a failure of its server or of weir as a warning, a refusal
-    /// for whoever looks for it.
+    /// Logs the failure of a call: one of its server or of weir as a warning, a refusal at debug
+    /// level.
     fn log(&self, failure: &Failure) {
         let Begun { call, item, .. } = &self.begun;
         let (upstream, method) = (&item.tool.upstream, call.method_name());
         let reason = failure.reason();
-        // Where the level is off, none of it is made.
+        // Not computed unless the level is on.
         let name = || plain(&item.exposed, MOST_OF_A_NAME);
         match failure.kind() {
             FailureKind::TimedOut
@@ -142,7 +142,7 @@ impl Record {
         }
     }
 
-    /// Ends without a reply to go along with.
+    /// Ends without a reply.
     pub(super) fn end(mut self, outcome: &'static str) {
         self.write(outcome);
     }
@@ -189,7 +189,7 @@ impl Record {
             verdict,
         };
         self.audit.ended(&attempt, &ended);
-        // Its place is free from here on, not only when the client has read the last byte.
+        // Its permit is free from here on, not only when the client has read the last byte.
         *permit = Permit::free();
     }
 }
@@ -200,7 +200,7 @@ impl Drop for Record {
     }
 }
 
-/// Tells of a call that is over.
+/// Adds a call that is over to the span of its request.
 fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static str, Duration)) {
     let mut attributes = vec![
         (
@@ -230,7 +230,7 @@ fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static 
     span.asked(&call.trace, name.map(|(_, name)| name), asked);
 }
 
-/// Writes the record, or lets it go along with a result that is still arriving.
+/// Writes the record, or attaches it to a result that is still arriving.
 fn finish(end: End, record: Option<Record>) -> End {
     let Some(mut record) = record else { return end };
     if let End::Complete(Payload::Whole(bytes))

@@ -1,4 +1,4 @@
-//! Secrets in the arguments of one call, and in what its server answers.
+//! The search for secrets in the arguments of one call, and in its server's responses.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::telemetry::instruments;
 /// Refuses a call with a secret in its arguments, if the operator configured that.
 ///
 /// # Errors
-/// `BadArguments`: it names the pattern and the place, and nothing of the secret.
+///
+/// `BadArguments`: it names the pattern and the position, and no part of the secret.
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     let Some(secrets) = &item.terms.secrets else {
         return Ok(());
@@ -47,12 +48,12 @@ pub(super) struct AnswerSearch {
     tool: Arc<Tool>,
     secrets: Arc<Secrets>,
     action: SecretAction,
-    /// The kind of the call's result; `None` for data, which is not searched.
+    /// The kind of the call's result; absent for data: it is not searched.
     result: Option<Document>,
 }
 
 impl AnswerSearch {
-    /// The search for one call; `None` if answers are not searched.
+    /// The search for one call; absent if responses are not searched.
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let secrets = item.terms.secrets.as_ref()?;
         let action = secrets.answers?;
@@ -70,7 +71,7 @@ impl AnswerSearch {
         self.result.is_some()
     }
 
-    /// The end without secrets, and how many were found.
+    /// The end without secrets, and the number of those found.
     pub(super) fn end(&self, end: End) -> (End, u64) {
         match (end, self.result) {
             (End::Complete(Payload::Whole(result)), Some(document)) => {

@@ -1,4 +1,4 @@
-//! The bound of what an upstream's results may have: larger ones are refused, or lose text.
+//! The bound of an upstream's results: larger ones are refused, or lose text.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct SizeCheck {
 }
 
 impl SizeCheck {
-    /// The bound of one call; `None` if its result may have any size.
+    /// The bound of one call; absent if its result may have any size.
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let is_bounded = call.method == Method::ResourcesRead || document(call.method).is_some();
         let limit = item.terms.results.filter(|_| is_bounded)?;
@@ -32,7 +32,7 @@ impl SizeCheck {
         })
     }
 
-    /// The end within the bound, and how many bytes of text were cut.
+    /// The end within the bound, and the bytes of text that were cut.
     pub(super) fn end(&self, end: End) -> (End, u64) {
         let result = match end {
             End::Complete(Payload::Whole(result)) if result.len() > self.limit.bytes => result,

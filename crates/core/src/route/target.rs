@@ -1,4 +1,4 @@
-//! What a call is about: a name or a URI, by its method.
+//! The target of a call: a name or a URI, by its method.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,11 @@ use crate::call::Call;
 use crate::failure::{Failure, FailureKind};
 use crate::upstream::ListKind;
 
-/// In which list, and under which name there.
+/// The list that the target is in, and its name there.
 ///
 /// # Errors
-/// `MethodNotFound` for a method that is about nothing in a list; `InvalidParams` where the name is
+///
+/// `MethodNotFound` for a method without a target in a list; `InvalidParams` if the name is
 /// missing.
 pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
@@ -38,8 +39,8 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     Ok((kind, name.ok_or_else(|| Failure::invalid_params(missing))?))
 }
 
-/// `ref` of a completion: a prompt by its name, or a template by its own text
-/// (server/utilities/completion).
+/// `ref` of a completion: a prompt by its name, or a template by its own text (specification,
+/// server/utilities/completion).
 fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let bad = |text: &'static str| Failure::invalid_params(text);
     let raw = call.params.raw();
@@ -63,8 +64,8 @@ fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     }
 }
 
-/// The one answer to a name that nothing has, or that the sender may not see: there is no telling
-/// them apart.
+/// The one answer to an unknown name, or to the name of an item that the sender may not see: a
+/// client cannot distinguish them.
 pub(super) fn unknown(kind: ListKind, name: &str) -> Failure {
     Failure::not_there(kind, name)
 }

@@ -1,8 +1,7 @@
-//! Tasks: how a call that became one gets its name, and how one is asked after, answered and
-//! cancelled.
+//! Tasks: names for calls that became tasks, and the requests that read, answer and cancel one.
 //!
-//! These are no calls of tools: they are not decided and audited anew. They are bound to who made
-//! the call, by the name.
+//! These requests are no calls of tools: they are not decided and audited anew. The name binds a
+//! task to the caller.
 
 mod naming;
 mod result;
@@ -44,12 +43,14 @@ const PAGE: usize = 50;
 const AT_ONCE: usize = 8;
 
 impl Router {
-    /// Asks after a task (`tasks/get`), answers what it asks (`tasks/update`), or cancels it
-    /// (`tasks/cancel`). Gives the result in the words of the tasks extension, under the client's
-    /// name for the task. Cancel safe.
+    /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
+    /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
+    /// client's name for the task. Cancel safe.
     ///
     /// # Errors
-    /// `InvalidParams` for a task that is not there or not the sender's; else the upstream's.
+    ///
+    /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
+    /// failure.
     pub async fn task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
@@ -64,7 +65,7 @@ impl Router {
             .find(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
         match desk.book.find((principal, &asked.endpoint), &name) {
-            // There is nothing to answer or to cancel any more.
+            // The task is over: an answer or a cancellation has no effect.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
             _ if home.own => return Err(unknown()),
@@ -81,7 +82,7 @@ impl Router {
         let state = whole(upstream.call(outbound).await)
             .await
             .map_err(|failure| match failure.kind() {
-                // The upstream names it by its own id, which is nobody's business.
+                // The upstream names it by its own id, and no client may see that.
                 FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
                 _ => failure,
             })?;
@@ -91,8 +92,9 @@ impl Router {
         }
     }
 
-    /// Has the server of a task tell of it, to whoever may ask after it. `None` where it tells
-    /// nothing, or nothing more: the task is asked after then. Cancel safe.
+    /// Subscribes to the status notifications of a task, for a caller that may read the task. No
+    /// value if its server sends none, or none any more: the task has to be polled then. Cancel
+    /// safe.
     pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<Rings> {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
@@ -113,8 +115,8 @@ impl Router {
         upstream.follow(outbound).await
     }
 
-    /// What whoever asks after a task of a disabled upstream hears. Those of one that is drained
-    /// may end.
+    /// The failure of requests about a task of a disabled upstream. Tasks of a drained upstream may
+    /// end.
     fn shut(&self, home: &TaskHome) -> Option<Failure> {
         let disabled = self
             .catalog
@@ -127,7 +129,7 @@ impl Router {
         }
     }
 
-    /// How a task is asked after; `None` where its sender may not, or not any more.
+    /// The route to a task's upstream; no value if its sender may not use the task (any more).
     fn whereabouts(&self, call: &Authenticated<Arc<Call>>, home: TaskHome) -> Option<Whereabouts> {
         let (principal, asked) = (call.principal(), call.inner());
         let mut own = Call {
@@ -158,10 +160,11 @@ impl Router {
         })
     }
 
-    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, whatever its upstream
-    /// makes of that. Gives its state.
+    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, even if its upstream
+    /// ignores that. Returns its state.
     ///
     /// # Errors
+    ///
     /// As [`Self::task`]; `InvalidParams` for a task that is over.
     pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let about = |method| {
@@ -208,11 +211,12 @@ impl Router {
         Ok(state)
     }
 
-    /// A page of the sender's tasks, each with its state of now, and where the next page begins
+    /// A page of the sender's tasks, each with its present state, and the cursor of the next page
     /// (2025-11-25, `tasks/list`).
     ///
     /// # Errors
-    /// `MethodNotFound` where senders cannot be told apart; a bad cursor.
+    ///
+    /// `MethodNotFound` if senders are anonymous; a bad cursor.
     pub async fn tasks(
         &self,
         call: Authenticated<Arc<Call>>,
@@ -250,7 +254,7 @@ impl Router {
         Ok((states.filter_map(std::future::ready).collect().await, next))
     }
 
-    /// The state of a task that is remembered; `None` where its upstream has it no more.
+    /// The state of a kept task; no value if its upstream does not have it any more.
     async fn newest(&self, call: &Authenticated<Arc<Call>>, kept: KeptTask) -> Option<Bytes> {
         if kept.settled {
             return Some(kept.state);
@@ -270,12 +274,12 @@ impl Router {
                 }
                 None
             }
-            // It may well be there, and cannot be asked after now.
+            // It may well exist, and cannot be read now.
             Err(_) => Some(kept.state),
         }
     }
 
-    /// The tool of a task; `None` where the principal may not see it, or not any more.
+    /// The tool of a task; no value if the principal may not see it (any more).
     fn of_task(&self, principal: &Principal, call: &Call, home: &TaskHome) -> Option<Item> {
         let Look { whole, seen } = self.look(principal, call, ListKind::Tools)?;
         let own = |item: &&Item| item.tool.upstream == home.upstream;
@@ -292,14 +296,15 @@ impl Router {
     }
 }
 
-/// Where a task is asked after, and the way back.
+/// The upstream of a task, the request to it, and the changes of its reply.
 struct Whereabouts {
     upstream: Arc<dyn Upstream>,
     outbound: Outbound,
     way: Way,
 }
 
-/// A state under the client's name, its questions and its result passed on as those of a call are.
+/// A state under the client's name, with its questions and its result changed as those of a call
+/// are.
 fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let bad = || {
         Failure::new(
@@ -332,7 +337,7 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
         .map_err(|error| bad().because(error))
 }
 
-/// The error of a task whose result cannot be passed on.
+/// The error of a task with a result that cannot be passed on.
 fn failed(failure: &Failure) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
     ObjectWriter::new(&mut out)
@@ -353,7 +358,7 @@ fn named(object: &Bytes, name: &str) -> Option<Bytes> {
         .map(|(object, _)| object)
 }
 
-/// Whether a state stays as it is.
+/// True if a state is final.
 fn is_over(state: &[u8]) -> bool {
     let status = scan::find(state, "status").and_then(|at| scan::string(&state[at]));
     matches!(
@@ -362,7 +367,7 @@ fn is_over(state: &[u8]) -> bool {
     )
 }
 
-/// A reply whose result comes whole, because it has to be kept.
+/// Returns a reply with a whole result, because the result has to be kept.
 pub(super) fn gathered(reply: Reply) -> Reply {
     Reply::live(Gathering {
         reply,
@@ -409,7 +414,7 @@ impl ReplySource for Gathering {
     }
 }
 
-/// The whole result a reply ends with.
+/// The whole result that a reply ends with.
 async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
     let too_large = || {
         Failure::new(

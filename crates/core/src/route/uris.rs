@@ -1,10 +1,10 @@
-//! URIs of an upstream in its results, as the endpoint shows them: what weir understands and a
-//! client may ask for again.
+//! Renames URIs of an upstream in its results to the endpoint's: those that weir understands and a
+//! client may request again.
 //!
-//! Looked at are `contents[].uri` of a read, and resource links and embedded resources among the
-//! content of tools and prompts. All other bytes stay as they are. A result that streams past weir
-//! is rewritten as it passes; then a block whose `type` comes after its `uri` is taken for what
-//! only such a block has.
+//! These are `contents[].uri` of a read, and resource links and embedded resources among the
+//! content of tools and prompts. All other bytes stay as they are. A result that streams through
+//! weir is rewritten as it passes; then a block whose `type` comes after its `uri` counts as one of
+//! the kinds that have URIs.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::reply::{End, Payload, PayloadSource};
 pub(super) struct Renaming(UpstreamId);
 
 impl Renaming {
-    /// `None` where the endpoint renames no URIs.
+    /// The renaming for an item; absent if the endpoint renames no URIs.
     pub(super) fn of(endpoint: &Endpoint, item: &Item) -> Option<Self> {
         match &endpoint.mode {
             Mode::Aggregate {
@@ -68,7 +68,7 @@ impl Renaming {
     }
 
     fn renamed(&self, result: Bytes) -> Bytes {
-        // Most results have none: one search settles it.
+        // Most results have no URI: one search settles it.
         if !scan::contains(&result, b"\"uri\"") {
             return result;
         }
@@ -116,13 +116,13 @@ impl Renaming {
     }
 }
 
-/// How deep a URI may stand: in a resource of a block of a list of content of a message.
+/// The deepest level of a URI: in a resource of a block of a list of content of a message.
 const DEEPEST: u32 = 6;
 
 /// A result that is renamed while it passes.
 struct Streamed {
     source: Box<dyn PayloadSource>,
-    /// Gone once the text is none that can be read on.
+    /// Absent once the text turned out invalid.
     texts: Option<Texts>,
     passing: Passing,
     waiting: VecDeque<Bytes>,
@@ -158,15 +158,15 @@ impl PayloadSource for Streamed {
     }
 }
 
-/// What is known of a result that passes.
+/// The state of a result that passes.
 struct Passing {
     upstream: UpstreamId,
-    /// The block whose `type` was read, and whether that is a kind that has URIs.
+    /// The block whose `type` was read, and true if that is a kind that has URIs.
     kind: Option<(Vec<Step>, bool)>,
 }
 
 impl Passing {
-    /// The content block at the beginning of a path, and what follows.
+    /// The content block at the beginning of a path, and the rest of the path.
     fn block(path: &[Step]) -> Option<(&[Step], &[Step])> {
         let length = match path {
             [Step::Key(name), Step::At(_), ..] if name == b"content" => 2,
@@ -246,7 +246,7 @@ fn uri_of(result: &[u8], object: Range<usize>, places: &mut Vec<Range<usize>>) {
     places.extend(within(result, &object, "uri"));
 }
 
-/// Where a member of the object at `at` has its value.
+/// The range of a member's value in the object at `at`.
 fn within(result: &[u8], at: &Range<usize>, name: &str) -> Option<Range<usize>> {
     let object = &result[at.clone()];
     let found = scan::find(object, name).filter(|_| scan::is_object(object))?;
@@ -276,7 +276,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The same result, streaming by in pieces.
+    /// The same result, streamed in pieces.
     fn streamed(text: &str, size: usize) -> String {
         struct Pieces(VecDeque<Bytes>);
         impl PayloadSource for Pieces {

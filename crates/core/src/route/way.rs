@@ -1,4 +1,4 @@
-//! The way of an end back to its client: what core sees to, whatever upstream it came from.
+//! The changes to an end and to notes on the way back to the client, for every upstream.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::failure::{Failure, FailureKind};
 use crate::port::Changes;
 use crate::reply::{End, Event, Note, NoteKind, Payload};
 
-/// The most values of one completion (server/utilities/completion).
+/// The most values of one completion (specification, server/utilities/completion).
 const MOST_VALUES: usize = 100;
 
-/// What is told where an upstream completes nothing: others of the endpoint may, so the method
-/// itself is there.
+/// The result if an upstream completes no arguments: others of the endpoint may, so the method
+/// itself exists.
 const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 
 /// The changes of an end.
@@ -50,10 +50,10 @@ impl Changed {
     }
 }
 
-/// What an end goes through.
+/// The steps that the events of one reply go through.
 #[derive(Default)]
 pub(super) struct Way {
-    /// `None` where no server answered.
+    /// Absent if no server answered.
     cleaning: Option<Cleaning>,
     secrets: Option<AnswerSearch>,
     size: Option<SizeCheck>,
@@ -63,12 +63,12 @@ pub(super) struct Way {
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
     completion: bool,
-    /// True where the endpoint has several servers: that one of them does not serve a method says
-    /// nothing of the others.
+    /// True if the endpoint has several servers: if one of them does not serve a method, the others
+    /// may.
     is_shared: bool,
-    /// Whether such a call may end with questions.
+    /// True if such a call may end with questions.
     rounds: bool,
-    /// What names the task that it may become.
+    /// The naming of the task that it may become.
     task: Option<Naming>,
 }
 
@@ -92,7 +92,7 @@ impl Way {
         }
     }
 
-    /// The call may become a task.
+    /// Sets the naming of the task that the call may become.
     pub(super) fn becomes(&mut self, naming: Naming) {
         self.task = Some(naming);
     }
@@ -101,7 +101,7 @@ impl Way {
         self.task.as_ref().is_some_and(Naming::is_wanted)
     }
 
-    /// True where a result can only be passed on when all of it is there.
+    /// True if a result can only be passed on when all of it has arrived.
     pub(super) fn wants_whole(&self) -> bool {
         self.results
             .as_ref()
@@ -110,9 +110,9 @@ impl Way {
             || self.size.is_some()
     }
 
-    /// Removes hidden characters from an end, masks or refuses secrets, and sees to its size.
-    /// Before all else that is done to it, and in this order: a hidden character in the midst of a
-    /// secret does not hide it.
+    /// Removes hidden characters from an end, masks or refuses secrets, and bounds its size. This
+    /// comes before all other steps, and in this order: a hidden character in the midst of a secret
+    /// does not hide it.
     pub(super) fn clean(&self, end: End) -> (End, Changed) {
         let (end, removed) = match &self.cleaning {
             Some(cleaning) => cleaning.end(end),
@@ -136,7 +136,7 @@ impl Way {
         )
     }
 
-    /// Passes the state of a task on, but for its result.
+    /// Passes the state of a task on, without its result.
     pub(super) fn task_state(&self, state: Bytes) -> Bytes {
         let state = match &self.cleaning {
             Some(cleaning) => cleaning.task_state(state),
@@ -177,8 +177,8 @@ impl Way {
         Event::Ask(ask)
     }
 
-    /// Passes an end on. `removed`: how many hidden characters were removed from it, if it is
-    /// whole.
+    /// Passes an end on. `removed` is the number of hidden characters that were removed from it, if
+    /// it is whole.
     pub(super) fn pass(&self, end: End, removed: u64) -> End {
         let end = match &self.results {
             Some(results) => results.check(end),
@@ -236,8 +236,8 @@ impl Way {
     }
 }
 
-/// Servers say it in two ways: with a code of its own until 2025-11-25, and with `-32602` and the
-/// URI from then on.
+/// Servers report it in two ways: with a code of its own until 2025-11-25, and with `-32602` and
+/// the URI from then on.
 fn is_not_found(failure: &Failure) -> bool {
     let FailureKind::Upstream(error) = failure.kind() else {
         return false;
@@ -251,7 +251,7 @@ fn is_not_found(failure: &Failure) -> bool {
     error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
 }
 
-/// Takes away what no client expects.
+/// Cuts a completion to the most values that clients expect.
 fn cut(result: Bytes) -> Bytes {
     let values = scan::find(&result, "completion").and_then(|at| {
         let completion = &result[at];

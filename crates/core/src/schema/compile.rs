@@ -1,5 +1,5 @@
-//! From the bytes of a schema to a validator, behind the cost bound, and shared between tools with
-//! equal schemas.
+//! Compiles the bytes of a schema to a validator, behind the cost bound, and shares it between
+//! tools with equal schemas.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ const LONGEST: usize = 256 << 10;
 /// Of one compiled pattern, and of its lazily built automaton.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// A schema that values can be held against.
+/// A compiled schema.
 pub(crate) struct Schema {
     validator: Validator,
     shape: Shape,
@@ -28,7 +28,8 @@ impl Schema {
     /// Reads and compiles. Not for the hot path.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    ///
+    /// The obstacle to using it.
     pub(crate) fn compile(bytes: &[u8]) -> Result<Self, Unusable> {
         if bytes.len() > LONGEST {
             return Err(Unusable::TooLong);
@@ -52,8 +53,8 @@ impl Schema {
         Ok(Self { validator, shape })
     }
 
-    /// Holds arguments of `length` bytes of JSON against the schema, and their properties against
-    /// the names in it.
+    /// Validates arguments of `length` bytes of JSON against the schema, and their properties
+    /// against the names in it.
     pub(crate) fn verdict_of_arguments(&self, value: &Value, length: usize) -> Verdict {
         if !self.shape.is_affordable(value, length) {
             return Verdict::Unknown;
@@ -64,13 +65,13 @@ impl Schema {
         }
     }
 
-    /// Whether the schema names the property of arguments that these steps of a JSON pointer lead
+    /// True if the schema names the property of arguments that these steps of a JSON pointer lead
     /// to.
     pub(crate) fn names(&self, steps: &[&str]) -> bool {
         self.shape.names(steps)
     }
 
-    /// Holds a value of `length` bytes of JSON against the schema.
+    /// Validates a value of `length` bytes of JSON against the schema.
     pub(crate) fn verdict(&self, value: &Value, length: usize) -> Verdict {
         if !self.shape.is_affordable(value, length) {
             return Verdict::Unknown;
@@ -104,14 +105,14 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// How patterns run: on a linear engine, and bounded.
+/// The options of patterns: a linear engine, and bounds.
 pub(super) fn patterns() -> PatternOptions<jsonschema::Regex> {
     PatternOptions::regex()
         .size_limit(PATTERN_BYTES)
         .dfa_size_limit(PATTERN_BYTES)
 }
 
-/// The dialect that `$schema` names; 2020-12 where it names none.
+/// The dialect that `$schema` names; 2020-12 if it names none.
 fn draft(schema: &Value) -> Result<Draft, Unusable> {
     let Some(name) = schema.get("$schema") else {
         return Ok(Draft::Draft202012);
@@ -134,7 +135,7 @@ fn draft(schema: &Value) -> Result<Draft, Unusable> {
     }
 }
 
-/// Nothing is ever fetched, whatever features the validator was built with.
+/// A retriever that fetches no reference, with any features of the validator.
 struct Nowhere;
 
 impl Retrieve for Nowhere {
@@ -146,22 +147,22 @@ impl Retrieve for Nowhere {
     }
 }
 
-/// Compiled schemas by their bytes. Holds none of them itself: a schema lives as long as a tool
-/// that has it.
+/// Compiled schemas by their bytes. The references are weak: a schema lives as long as a tool that
+/// has it.
 #[derive(Debug, Default)]
 pub(crate) struct Contracts(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     by_bytes: HashMap<Version, Weak<Schema>>,
-    /// When to look for dead entries next.
+    /// The number of entries that triggers the next removal of dead ones.
     sweep_at: usize,
 }
 
 const FIRST_SWEEP: usize = 1024;
 
 impl Contracts {
-    /// What the schema in `bytes` is good for.
+    /// The contract of the schema in `bytes`.
     pub(crate) fn of(&self, bytes: &[u8]) -> Contract {
         let key = Version::of(&[bytes]);
         if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {

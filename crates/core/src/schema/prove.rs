@@ -1,4 +1,4 @@
-//! What checking may cost, measured: left out by default, run by `cargo xtask prove` on a release
+//! Measures the cost of validation: left out by default, run by `cargo xtask prove` on a release
 //! build.
 
 #![allow(
@@ -31,7 +31,7 @@ impl Luck {
     }
 }
 
-/// A schema that is made to be dear, often about as dear as is still taken.
+/// A schema that is made to be costly, often close to the bound.
 fn bomb(luck: &mut Luck) -> Value {
     let group = luck.of(&["allOf", "anyOf", "oneOf"]);
     match luck.below(9) {
@@ -100,7 +100,8 @@ fn values() -> Vec<Vec<u8>> {
         .collect();
     let list: Vec<Value> = (0..4_000).map(|at| json!(at)).collect();
     let long = json!({ "k1": "a".repeat(100_000), "list": list });
-    // As many keys and values as are checked at all: the most steps that one validation may have.
+    // The most keys and values that are checked at all: the most steps that one validation may
+    // have.
     let items = json!(vec![0; MOST_TOKENS as usize - 1]);
     let members: serde_json::Map<String, Value> = (0..MOST_TOKENS / 2 - 1)
         .map(|at| (format!("k{at}"), json!("a")))
@@ -124,8 +125,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, begun.elapsed())
 }
 
-/// The dearest schema that is taken costs a call no more than a few times what the largest honest
-/// one does; and telling a bomb from a schema is cheap.
+/// The costliest accepted schema costs a call no more than a few times as much as the largest
+/// honest one, and refusing a bomb is cheap.
 #[test]
 #[ignore = "measures time"]
 fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
@@ -155,8 +156,7 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
         };
         taken += 1;
         let value = &values[luck.below(values.len())];
-        // The shortest of three: a machine that does something else meanwhile is not the schema's
-        // doing.
+        // The shortest of three: other work of the machine must not count.
         let took = (0..3)
             .map(|_| timed(|| verdict(&schema, value)))
             .min_by_key(|(_, took)| *took)

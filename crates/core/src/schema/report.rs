@@ -1,13 +1,13 @@
-//! Saying what is wrong with a value in a way that a model can act on, without repeating the value.
+//! Reports mismatches of a value in a form that a model can act on, without repeating the value.
 
 use std::fmt;
 
 use jsonschema::ValidationError;
 
-/// Places reported at once.
+/// Mismatches reported at once.
 const MOST: usize = 5;
-/// Characters of a pointer, and of what is expected there: both may hold what a client or an
-/// upstream wrote.
+/// Characters of a pointer, and of the expectation there: both may contain text of a client or an
+/// upstream.
 const POINTER: usize = 64;
 const EXPECTED: usize = 160;
 
@@ -16,7 +16,7 @@ const EXPECTED: usize = 160;
 pub struct Mismatch {
     /// A JSON pointer into the value; empty for the whole of it.
     pub pointer: String,
-    /// What is expected there.
+    /// The expectation there.
     pub expected: String,
 }
 
@@ -26,7 +26,7 @@ impl Mismatch {
         Self::at("", expected)
     }
 
-    /// About the value to which a JSON pointer leads.
+    /// About the value that a JSON pointer leads to.
     pub(super) fn at(pointer: &str, expected: &str) -> Self {
         Self {
             pointer: cut(pointer, POINTER),

@@ -1,11 +1,11 @@
-//! What a schema may cost: a graph of its subschemas, a bound on how they expand, and a budgeted
-//! count of what holding one value against it would take (fault B23).
+//! Bounds the cost of a schema: a graph of its subschemas, a bound on their expansion, and a
+//! budgeted count of the steps of validating one value (B23).
 //!
-//! The validator has no budget of its own: a schema of 2 KiB can make it work for hours. Two things
-//! multiply: references that expand in place (`allOf` twice the next, 26 times), and references
-//! that branch at every level of the value. The first is bounded when the schema is read; the
-//! second depends on the value and is counted per value, unless the product of both sizes is
-//! harmless anyway.
+//! The validator has no budget of its own: a schema of 2 KiB can make it work for hours. Two
+//! factors multiply: references that expand in place (`allOf` twice the next, 26 times), and
+//! references that branch at every level of the value. The first is bounded when the schema is
+//! read. The second depends on the value and is counted per value, unless the product of both sizes
+//! is harmless anyway.
 
 mod graph;
 mod names;
@@ -19,19 +19,19 @@ use graph::{Graph, Node, UNIQUE_STEPS};
 const MOST_NODES: usize = 5_000;
 /// Levels of JSON in a schema: 32 schemas, each with its keyword.
 const MOST_LEVELS: usize = 64;
-/// Schemas one value may be held against.
+/// Schemas that one value may be validated against.
 const MOST_EXPANSIONS: u64 = 10_000;
-/// Schemas on the way from one value to the last that it is held against.
+/// Schemas in the longest chain for one value.
 const LONGEST_CHAIN: u32 = 128;
 /// Steps of one validation: each takes about a tenth of a microsecond, so this is well under 5 ms.
 const BUDGET: u64 = 20_000;
-/// Steps of one validation for every value in the arguments, where that is more: a plain schema is
+/// Steps of one validation for every value in the arguments, if that is more: a plain schema is
 /// checked however long a list is.
 const STEPS_PER_VALUE: u64 = 16;
-/// Steps of saying what is wrong: each copies a value into an error, at about a fortieth of a
+/// Steps of reporting mismatches: each copies a value into an error, at about a fortieth of a
 /// microsecond for every value in it.
 const TOLD_BUDGET: u64 = 100_000;
-/// Steps of making and keeping an error, whatever its value.
+/// Steps of making and keeping an error, for any value.
 const TOLD_STEP: u64 = 400;
 /// Schemas and values entered at once: bounds the stack of this count and of the validator alike.
 const DEEPEST_WALK: u32 = 256;
@@ -40,9 +40,9 @@ const DEEPEST_WALK: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Shape {
     nodes: Vec<Node>,
-    /// The nodes that lead to names among those that the whole value is held against.
+    /// The nodes that lead to names among those for the whole value.
     root: Vec<usize>,
-    /// Steps for one value at most, where references neither branch nor come back: then no count is
+    /// Steps for one value at most, if references neither branch nor come back: then no count is
     /// needed.
     steps: Option<u64>,
 }
@@ -51,7 +51,8 @@ impl Shape {
     /// Reads a schema.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    ///
+    /// The obstacle to using it.
     pub(super) fn of(schema: &Value) -> Result<Self, Unusable> {
         bound(schema)?;
         let mut nodes = Graph::read(schema)?;
@@ -71,9 +72,9 @@ impl Shape {
         Ok(Self { nodes, root, steps })
     }
 
-    /// Whether a value of `length` bytes of JSON can be held against the schema within the budget.
+    /// True if a value of `length` bytes of JSON can be validated within the budget.
     pub(super) fn is_affordable(&self, value: &Value, length: usize) -> bool {
-        // Every value takes at least two bytes, but for the outermost.
+        // Every value takes at least two bytes, except for the outermost.
         let values = length as u64 / 2 + 1;
         if self
             .steps
@@ -81,7 +82,7 @@ impl Shape {
         {
             return true;
         }
-        // What a value may cost grows with it, so that a long list leads past no check.
+        // The budget grows with the value, so that a long list evades no check.
         let left = BUDGET.max(self::values(value, values).saturating_mul(STEPS_PER_VALUE));
         Count {
             nodes: &self.nodes,
@@ -91,9 +92,9 @@ impl Shape {
         .holds(0, value, 0, true)
     }
 
-    /// Whether it can be said within the budget what is wrong with a value that
-    /// [`Self::is_affordable`]. The validator stops at the first few errors, but for alternatives:
-    /// of those it gathers every error of every one first.
+    /// True if the mismatches of a value that [`Self::is_affordable`] can be reported within the
+    /// budget. The validator stops at the first few errors, except for alternatives: it gathers
+    /// every error of every alternative first.
     pub(super) fn is_tellable(&self, value: &Value) -> bool {
         !self.nodes.iter().any(|node| node.gathers)
             || Count {
@@ -145,7 +146,7 @@ fn values(value: &Value, most: u64) -> u64 {
     count
 }
 
-/// How a graph without circles unfolds into a tree.
+/// The unfolding of a graph without circles into a tree.
 struct Expansion {
     /// Steps in the tree below each node, the node's own included.
     steps: Vec<u64>,
@@ -164,6 +165,7 @@ impl Expansion {
     /// Follows the edges that `next` gives, each node once.
     ///
     /// # Errors
+    ///
     /// There is a circle.
     fn along(nodes: &[Node], next: impl Fn(&Node) -> Vec<usize>) -> Result<Self, Unusable> {
         let mut steps = vec![0u64; nodes.len()];
@@ -210,7 +212,7 @@ impl Expansion {
 struct Count<'a> {
     nodes: &'a [Node],
     left: u64,
-    /// True to count only what happens below alternatives.
+    /// True to count only the steps below alternatives.
     gathered: bool,
 }
 
@@ -242,7 +244,7 @@ impl Count<'_> {
         }
         self.left -= cost;
         let (counts, depth) = (counts || self.gathered && node.gathers, depth + 1);
-        // `unevaluated...` holds each member against everything here once more.
+        // `unevaluated...` validates each member against all schemas here once more.
         let rounds = if node.again { size + 1 } else { 1 };
         let here = (0..rounds).all(|_| {
             node.here

@@ -21,7 +21,7 @@ fn is_fit(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// `depth` definitions, each of which holds a value against the next one twice, by `keyword`.
+/// `depth` definitions, each of them twice a reference to the next one, by `keyword`.
 pub(super) fn doubling(depth: usize, keyword: &str) -> Value {
     let mut defs = serde_json::Map::new();
     for at in 0..depth {
@@ -163,8 +163,8 @@ fn b23_t11_what_is_wrong_is_told_of_a_few_alternatives_and_not_of_thousands() {
         panic!("it fits")
     };
     assert_eq!(all.len(), 5, "{all:?}");
-    // An honest schema with alternatives far from what is wrong: many values, none of them below
-    // these.
+    // An honest schema with alternatives far from the mismatch: many values, but not below the
+    // alternatives.
     let honest = json!({
         "properties": { "kind": { "anyOf": [{ "type": "string" }, { "type": "null" }] } },
         "additionalProperties": { "type": "integer" },
@@ -419,7 +419,7 @@ fn b04_properties_that_differ_from_named_ones_in_case_alone_do_not_match() {
             json!({ "only": 1, "later": { "down": { "down": { "Name": 1 } } } }),
             Some("/later/down/down/Name"),
         ),
-        // These are named themselves, in another part of the schema, or nothing names them.
+        // These are named themselves, in another part of the schema, or have no similar name.
         (
             json!({ "only": 1, "Path": 1, "both": 1, "Both": 2, "kind": 1 }),
             None,

@@ -7,15 +7,15 @@ use super::report::Mismatch;
 const NUMBER: &str = "a number is beyond the range of a double: send one that fits";
 const SURROGATE: &str = "a string has half a surrogate pair: send whole characters";
 
-/// The first number that no double holds, or the first text with half a surrogate pair; `None`
-/// where there is neither. The text was checked: it is no deeper than its limit.
+/// The first number that no double holds, or the first text with half a surrogate pair; no value
+/// without either. The text was checked: it is no deeper than its limit.
 pub(super) fn find(json: &[u8]) -> Option<Mismatch> {
     let mut pointer = String::new();
     let expected = look(scan::trim(json), &mut pointer)?;
     Some(Mismatch::at(&pointer, expected))
 }
 
-/// What is wrong with the value; `pointer` leads there then.
+/// The problem of the value; `pointer` leads to it then.
 fn look(value: &[u8], pointer: &mut String) -> Option<&'static str> {
     match value.first()? {
         // Half a pair can only be written as an escape.
@@ -41,7 +41,7 @@ fn look(value: &[u8], pointer: &mut String) -> Option<&'static str> {
     }
 }
 
-/// Looks at a part of a value; the pointer keeps leading there where something was found.
+/// Checks a part of a value; the pointer keeps leading there after a finding.
 fn within(
     pointer: &mut String,
     name: &str,

@@ -1,5 +1,5 @@
-//! What is counted of each client, so that a flood has a name. Only so many have one of their own:
-//! the first that came.
+//! The metrics of each client, so that the source of a flood has a name. A bounded number of
+//! clients have one of their own: the first that came.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct ClientMeter {
 }
 
 impl ClientMeter {
-    /// The meter of the client of this name: its own, or that of all others.
+    /// The meter of the client of this name: its own, or the one that all others share.
     #[must_use]
     pub fn of(name: &str) -> Arc<Self> {
         let name: String = name
@@ -47,7 +47,7 @@ impl ClientMeter {
         meter
     }
 
-    /// That of everybody, where nobody is asked for credentials.
+    /// The meter of all requests without credentials.
     #[must_use]
     pub fn anonymous() -> &'static Self {
         &ANONYMOUS

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The bound of one kind of log line: [`LineRate::LINES`] a second. Further lines of the same
-/// second are counted, for one line that says how many were left out.
+/// second are counted, for one line with the number left out.
 #[derive(Debug, Default)]
 pub struct LineRate(Mutex<Window>);
 
@@ -19,8 +19,8 @@ impl LineRate {
     /// Lines of one kind in a second.
     pub const LINES: u32 = 100;
 
-    /// Returns `true` where a line may be written at `now`, a time on any clock that does not go
-    /// back; counts it otherwise.
+    /// Returns `true` if a line may be written at `now`, a time on any clock that does not go back;
+    /// counts it otherwise.
     pub fn admit(&self, now: Duration) -> bool {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if window.second != now.as_secs() {
@@ -35,8 +35,8 @@ impl LineRate {
         admitted
     }
 
-    /// Returns the lines left out, once the second is over in which the last of them was; they are
-    /// counted from zero again then.
+    /// Returns the lines left out, once the second of the last of them is over; they are counted
+    /// from zero again then.
     pub fn take_left_out(&self, now: Duration) -> Option<u64> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = window.second == now.as_secs() && window.lines >= Self::LINES;
@@ -46,7 +46,7 @@ impl LineRate {
         Some(std::mem::take(&mut window.left_out))
     }
 
-    /// Returns `true` where lines were left out that are still to be taken.
+    /// Returns `true` if lines were left out that are still to be taken.
     #[must_use]
     pub fn has_left_out(&self) -> bool {
         self.0

@@ -1,6 +1,6 @@
-//! What is measured of an upstream and of what it has. The one place where names that upstreams
-//! choose become labels: only so many have series of their own, and the others are counted together
-//! as `other` (fault F16).
+//! The metrics of an upstream and of its items. This is the one place at which names that upstreams
+//! choose become labels: a bounded number have series of their own, and the others are counted
+//! together as `other` (F16).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,33 +20,33 @@ use crate::names::UpstreamId;
 use crate::trace::SpanContext;
 use crate::upstream::ListKind;
 
-/// Names with series of their own, unless the config says otherwise. With the buckets of one
+/// Names with series of their own, unless the config sets another number. With the buckets of one
 /// outcome each these are about 1,600 lines of a scrape.
 pub const NAMES: usize = 80;
-/// What names beyond are called.
+/// The label of names beyond that number.
 pub const OTHER: &str = "other";
-/// The attribute that holds a method's name.
+/// The attribute for a method's name.
 const METHOD: &str = "mcp.method.name";
 
 static MOST: AtomicUsize = AtomicUsize::new(NAMES);
-/// Who has a place: a name of an upstream, and under which attribute.
+/// The names with series of their own: upstream, attribute and name.
 type Places = HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>;
 
 static PLACES: LazyLock<Mutex<Places>> = LazyLock::new(Mutex::default);
 static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> =
     LazyLock::new(Mutex::default);
 
-/// How many names have series of their own from now on. Those that have some keep them.
+/// Sets the number of names with series of their own from now on. Names that have some keep them.
 pub fn limit_names(most: usize) {
     MOST.store(most, Ordering::Relaxed);
 }
 
-/// How many names have series of their own.
+/// The number of names with series of their own.
 pub(super) fn most_names() -> usize {
     MOST.load(Ordering::Relaxed)
 }
 
-/// The upstreams that there are: what was measured of others is not shown any more.
+/// The present upstreams: metrics of others are not shown any more.
 #[must_use]
 pub fn upstreams() -> HashSet<String> {
     let all = lock(&UPSTREAMS);
@@ -56,7 +56,7 @@ pub fn upstreams() -> HashSet<String> {
         .collect()
 }
 
-/// What is measured of one upstream. Its figures are shown as long as somebody holds this.
+/// The metrics of one upstream. They are shown as long as this is alive.
 pub struct UpstreamMeter {
     id: UpstreamId,
     label: Arc<str>,
@@ -64,24 +64,23 @@ pub struct UpstreamMeter {
     received: BoundCounter<u64>,
     /// Calls by the revision they were carried in, in the order of [`Revision::ALL`].
     calls: [OnceLock<BoundCounter<u64>>; Revision::ALL.len()],
-    /// Series of what has no name of its own, by attribute, method and outcome.
+    /// Series of items without a name of their own, by attribute, method and outcome.
     unnamed: Shelf,
     /// Methods that no revision knows, by name.
     methods: Mutex<HashMap<Arc<str>, MethodSeries>>,
 }
 
-/// The series of one method by outcome, and its place among the names that have series of their
-/// own.
+/// The series of one method by outcome, and its slot among the names that have series of their own.
 struct MethodSeries {
     by_outcome: Vec<(&'static str, Arc<Series>)>,
     _place: Option<Arc<Place>>,
 }
 
-/// Series by what tells them apart beside their names.
+/// Series by their labels besides the name.
 type Shelf = Mutex<Vec<((Option<&'static str>, Method, &'static str), Arc<Series>)>>;
 
 impl UpstreamMeter {
-    /// The meter of an upstream: the one there is, or a new one.
+    /// The meter of an upstream: the existing one, or a new one.
     #[must_use]
     pub fn of(id: &UpstreamId) -> Arc<Self> {
         let mut all = lock(&UPSTREAMS);
@@ -133,7 +132,7 @@ impl UpstreamMeter {
         counter.add(1);
     }
 
-    /// The series of what has no name of its own.
+    /// The series of items without a name of their own.
     fn series(
         &self,
         attribute: Option<&'static str>,
@@ -146,7 +145,7 @@ impl UpstreamMeter {
         })
     }
 
-    /// The series of a method that no revision knows. It takes a place with its first call that
+    /// The series of a method that no revision knows. It takes a slot with its first call that
     /// completes: calls of names that a client made up fail.
     fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<Series> {
         let mut methods = lock(&self.methods);
@@ -220,21 +219,22 @@ fn with_outcome(mut all: Vec<Label>, outcome: &'static str) -> Vec<Label> {
     all
 }
 
-/// What waits for something and what became a task did not fail.
+/// True for the outcomes of failures: a call that waits for input, or that became a task, did not
+/// fail.
 #[must_use]
 pub fn is_failed(outcome: &str) -> bool {
     !matches!(outcome, "complete" | "input_required" | "task")
 }
 
-/// What is measured of one thing that an upstream has: a tool, a prompt, its resources.
+/// The metrics of one item of an upstream: a tool, a prompt, its resources.
 pub struct ItemMeter {
     upstream: Arc<UpstreamMeter>,
     kind: ListKind,
-    /// Whether it is a method that no revision knows.
+    /// True for a method that no revision knows.
     is_method: bool,
     name: Arc<str>,
-    /// Whether its name has series of its own; decided with its first call, so that what is only
-    /// listed takes no place.
+    /// The slot of its name, if it has series of its own; taken with its first call, so that items
+    /// that are only listed take none.
     place: OnceLock<Option<Arc<Place>>>,
     /// The series of calls that completed, looked up once: to look it up costs more than to count
     /// in it.
@@ -246,7 +246,7 @@ pub struct ItemMeter {
 struct Place;
 
 impl ItemMeter {
-    /// The meter of a thing in a list, by its name as it may stand in a label.
+    /// The meter of a listed item, by its name in the form of a label.
     #[must_use]
     pub fn new(upstream: Arc<UpstreamMeter>, kind: ListKind, name: String) -> Arc<Self> {
         Arc::new(Self::unused(upstream, kind, name.into()))
@@ -300,7 +300,7 @@ impl ItemMeter {
         self.upstream.carried(revision);
     }
 
-    /// Its name as it stands in labels, and under which attribute.
+    /// Its attribute and its name, in the form of labels.
     #[must_use]
     pub fn name(&self) -> Option<(&'static str, &Arc<str>)> {
         Some((self.kind.name_attribute()?, &self.name))
@@ -322,8 +322,8 @@ impl ItemMeter {
 }
 
 impl Place {
-    /// A place among the names that have series of their own: the one that this name has, or one
-    /// that is free.
+    /// Takes a slot among the names that have series of their own: the one that this name has, or
+    /// one that is free.
     fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
         let mut places = lock(&PLACES);
         let key = (upstream.clone(), attribute, name.clone());
@@ -334,7 +334,7 @@ impl Place {
         if places.len() >= most {
             places.retain(|_, place| place.strong_count() > 0);
         }
-        // What is called `other` is one of the others.
+        // An item with the name `other` is one of the others.
         if places.len() >= most || **name == *OTHER {
             return None;
         }
@@ -431,7 +431,7 @@ mod tests {
                 Duration::from_millis(3),
                 None,
             );
-            // A list that has others every time, beside some that stay.
+            // Most items change every time, and some stay.
             if number < 1000 {
                 alive.push(meter);
             }
@@ -442,7 +442,7 @@ mod tests {
             other.counted().buckets.iter().sum::<u64>(),
             20_000 - NAMES as u64
         );
-        // What is gone leaves its place to others.
+        // A dropped item leaves its slot to others.
         alive.clear();
         assert_eq!(own(), 1, "the others' sum stays");
         let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());

@@ -1,4 +1,4 @@
-//! How long the store takes for an operation.
+//! Durations of the store's operations.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use opentelemetry::metrics::BoundHistogram;
 
 use super::instruments;
 
-/// One operation of a store, for `weir.store.duration`. A `static` beside what does it.
+/// One operation of a store, for `weir.store.duration`. A `static` beside its implementation.
 pub struct Operation {
     store: &'static str,
     name: &'static str,
@@ -16,7 +16,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The operation of this name of what keeps `store`.
+    /// The operation of this name of the store `store`.
     #[must_use]
     pub const fn new(store: &'static str, name: &'static str) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Operation {
         }
     }
 
-    /// Does it, and takes the time.
+    /// Runs `work`, and records its duration.
     pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let outcome = work();

@@ -1,5 +1,5 @@
-//! How long requests and calls take: histograms whose series go when what they are of goes, and
-//! whose buckets name a trace.
+//! Durations of requests and calls: histograms with series that are dropped with their subject, and
+//! with buckets that name a trace.
 //!
 //! They stand beside the SDK's because its series stay for ever and have no exemplars, and because
 //! a request counts in two of them: here that is two additions, and no lock unless the request is
@@ -14,12 +14,12 @@ use super::{Kind, Row};
 use crate::trace::SpanContext;
 
 /// Upper bounds of the buckets, in seconds: those that the semantic conventions for MCP advise, and
-/// below them what a local server takes.
+/// smaller ones for local servers.
 pub const BOUNDS: [f64; 17] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0,
     300.0,
 ];
-/// The last is for what is beyond all bounds.
+/// The last is for durations beyond all bounds.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
 /// Name and value of an attribute.
@@ -28,7 +28,7 @@ pub type Label = (&'static str, Arc<str>);
 /// A histogram of durations.
 #[derive(Debug)]
 pub struct Timing {
-    /// What it is.
+    /// Its row in the table of metrics.
     pub row: Row,
     all: Mutex<Vec<Weak<Series>>>,
 }
@@ -66,12 +66,12 @@ pub static CLIENT: Timing = Timing::new(Row {
 
 static UNMEASURED: AtomicBool = AtomicBool::new(false);
 
-/// Measures nothing from now on, for the whole process.
+/// Switches the recording of durations off, for the whole process.
 pub fn measure_nothing() {
     UNMEASURED.store(true, Ordering::Relaxed);
 }
 
-/// Both, for whoever exports them.
+/// Both, for the exporters.
 pub static TIMINGS: [&Timing; 2] = [&SERVER, &CLIENT];
 
 impl Timing {
@@ -82,8 +82,8 @@ impl Timing {
         }
     }
 
-    /// The series of these labels: the one there is, or a new one. It is shown as long as somebody
-    /// holds it.
+    /// The series of these labels: the existing one, or a new one. It is shown as long as it is
+    /// referenced.
     pub fn series(&self, labels: &[Label]) -> Arc<Series> {
         let mut all = lock(&self.all);
         let mut found = None;
@@ -101,7 +101,7 @@ impl Timing {
         })
     }
 
-    /// All series that somebody holds.
+    /// All series that are referenced.
     pub fn points(&self) -> Vec<Arc<Series>> {
         lock(&self.all).iter().filter_map(Weak::upgrade).collect()
     }
@@ -117,7 +117,7 @@ pub struct Series {
     since: SystemTime,
 }
 
-/// For each bucket the last that was traced.
+/// For each bucket the last one that was traced.
 type Exemplars = [Option<Exemplar>; BUCKETS];
 
 /// A trace to look at.
@@ -125,16 +125,16 @@ type Exemplars = [Option<Exemplar>; BUCKETS];
 pub struct Exemplar {
     /// The trace, and the span that was measured.
     pub span: SpanContext,
-    /// How long it took, in seconds.
+    /// Its duration in seconds.
     pub seconds: f64,
-    /// When it was over.
+    /// The time of its end.
     pub at: SystemTime,
 }
 
-/// What a series has counted.
+/// The counts of a series.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// How many fell into each bucket; not summed up.
+    /// The count of each bucket; not cumulative.
     pub buckets: [u64; BUCKETS],
     /// All durations together, in seconds.
     pub sum: f64,
@@ -153,17 +153,17 @@ impl Series {
         }
     }
 
-    /// What it is of.
+    /// Its labels.
     pub fn labels(&self) -> &[Label] {
         &self.labels
     }
 
-    /// Since when it counts.
+    /// The time at which it began to count.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// Counts one that took so long, and keeps its span where it has one.
+    /// Counts a duration, and keeps its span if it has one.
     pub fn record(&self, took: Duration, span: Option<SpanContext>) {
         if UNMEASURED.load(Ordering::Relaxed) {
             return;
@@ -185,7 +185,7 @@ impl Series {
         }
     }
 
-    /// What it has counted. Counts and sum may differ by what is being recorded.
+    /// The counts so far. They may differ from the sum by durations that are being recorded.
     pub fn counted(&self) -> Counted {
         let buckets = std::array::from_fn(|at| self.counts[at].load(Ordering::Relaxed));
         let sum = Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64();

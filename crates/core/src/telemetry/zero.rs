@@ -1,4 +1,4 @@
-//! Counters that stand at 0 before the first event. A counter that appears with its first event has
+//! Counters that start at 0 before the first event. A counter that appears with its first event has
 //! no rise that `rate()` could see, so an alert on it would miss that event.
 //!
 //! The table has counters whose labels follow from the config and from fixed sets; names of tools,
@@ -209,7 +209,7 @@ pub(crate) fn start_endpoint_at_zero(id: &EndpointId) {
         .add(0, &[KeyValue::new("endpoint", id.as_str().to_owned())]);
 }
 
-/// Adds nothing to the series of each combination of values.
+/// Adds 0 to the series of each combination of values.
 fn zero((counter, labels): &Row, own: Option<KeyValue>) {
     let mut series = vec![own.into_iter().collect::<Vec<_>>()];
     for (label, values) in *labels {

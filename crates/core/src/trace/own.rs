@@ -1,4 +1,4 @@
-//! Spans of what weir does by itself, such as reading the lists of its upstreams.
+//! Spans of weir's own work, such as reading the lists of its upstreams.
 
 use std::time::{Instant, SystemTime};
 
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::port::Random;
 
-/// A piece of weir's own work that is told of. No request caused it, so it begins a trace. Dropped
-/// before its end it is not told of.
+/// A sampled piece of weir's own work. No request caused it, so it begins a trace. If it is dropped
+/// before its end, it is not recorded.
 #[derive(Debug)]
 pub struct OwnSpan {
     context: SpanContext,
@@ -17,7 +17,7 @@ pub struct OwnSpan {
 }
 
 impl OwnSpan {
-    /// Decides whether this is told of: as for requests that nobody else decides on.
+    /// Decides if this is sampled: by the ratio, as for requests on which no client decides.
     pub fn begin(name: &'static str, random: &dyn Random) -> Option<Self> {
         let drawn = || u64::from_be_bytes(nonzero(random));
         if !is_drawn_by(drawn) || SINK.load().is_none() {
@@ -34,7 +34,8 @@ impl OwnSpan {
         })
     }
 
-    /// The span of a request to an upstream that is part of it. Over now, begun before that.
+    /// Records the span of a request to an upstream that is part of it. It is over now, and began
+    /// before that.
     pub fn asked(&self, random: &dyn Random, call: Asked<'_>) {
         let ended = SystemTime::now();
         offer(Span {
@@ -53,7 +54,7 @@ impl OwnSpan {
         });
     }
 
-    /// It is over.
+    /// Ends the span.
     pub fn end(self, outcome: &'static str, failed: bool, attributes: Vec<(&'static str, Value)>) {
         offer(Span {
             context: self.context,

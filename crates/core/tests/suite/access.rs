@@ -1,4 +1,4 @@
-//! A hint about caching opens no door, and nothing private to one principal is another's.
+//! A cache hint grants no access, and private items of one principal reach no other.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -22,7 +22,7 @@ async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
             "{who} may keep it and pass it on"
         );
     }
-    // The rules come while everybody holds a list that says nothing of them.
+    // The rules come while all clients hold a list without a trace of them.
     desk.gate.rule("guest", "denied", Rule::Denied);
     desk.gate.rule("stranger", "hidden", Rule::Hidden);
     for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
@@ -76,7 +76,7 @@ async fn r156_what_is_private_to_one_principal_reaches_no_other() {
         desk.world.page(&bob, None).await.unwrap(),
     );
     assert!(!first.public && !own.public, "nobody else may keep it");
-    // Where alice goes on is closed to bob, and open to her still.
+    // Alice's cursor is refused for bob, and still valid for her.
     let cursor = first.next_cursor.unwrap();
     let refused = desk.world.page(&bob, Some(&cursor)).await.unwrap_err();
     assert_eq!(refused.message(), Failure::bad_cursor().message());

@@ -1,4 +1,4 @@
-//! The way of a call through the router.
+//! Calls through the router.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Desk {
     }
 }
 
-/// An upstream with a tool whose arguments have a schema.
+/// An upstream with a tool that has a schema for its arguments.
 pub(crate) fn strict() -> Arc<Fake> {
     let fake = Fake::new("up", &["free"]);
     let tool = json!({ "name": "strict", "inputSchema": {

@@ -8,7 +8,7 @@ use weir_core::catalog::Change;
 
 use crate::support::{Fake, World, exposed};
 
-/// Counts announcements until there has been none for a while; gives their times.
+/// Counts announcements until a quiet time; returns their times.
 async fn collect(world: &World, quiet: Duration) -> Vec<Instant> {
     let mut changes = world.changes();
     let mut times = Vec::new();
@@ -158,7 +158,7 @@ async fn a_change_and_its_undoing_within_a_window_are_still_told() {
     fake.set_tools(&["b"]);
     fake.tell();
     changes.changed().await;
-    // Whoever lists now sees `b`, and has to hear that it is `a` again.
+    // A client that lists now sees `b`, and has to be notified that it is `a` again.
     fake.set_tools(&["a"]);
     fake.tell();
     assert_eq!(

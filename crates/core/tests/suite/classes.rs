@@ -1,4 +1,4 @@
-//! Lists that differ by what a client can be asked for.
+//! Lists that differ by the client's capabilities.
 
 use std::time::Duration;
 use weir_core::upstream::ListKind;
@@ -109,7 +109,7 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
     assert_eq!(Fake::count(&fake.opened), 16);
 }
 
-/// An upstream that lists `a` to everybody in two definitions, and one more tool to clients with
+/// An upstream that lists `a` to all clients in two definitions, and one more tool to clients with
 /// sessions and to those without. A call's result is the class that it was made with.
 fn listing_apart() -> std::sync::Arc<Fake> {
     let fake = Fake::new("both", &["a", "without"]);
@@ -128,7 +128,7 @@ fn listing_apart() -> std::sync::Arc<Fake> {
     fake
 }
 
-/// Calls a tool for a client of this class. Gives the class that it was made with.
+/// Calls a tool for a client of this class. Returns the class that it was made with.
 async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
     let call = asked(
         &endpoint(),

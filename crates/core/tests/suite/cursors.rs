@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A reading under way: what it saw, and where it goes on.
+/// A reading under way: the items so far, and the cursor.
 struct Reading {
     whole: Vec<String>,
     seen: Vec<String>,

@@ -1,4 +1,4 @@
-//! What weir promises about the age of a list.
+//! Freshness: weir's promises about the age of a list.
 
 use std::time::Duration;
 

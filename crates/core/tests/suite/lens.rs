@@ -1,4 +1,4 @@
-//! What each principal sees: lists, pages, names of calls and announcements follow one and the same
+//! Visibility per principal: lists, pages, names of calls and announcements follow one and the same
 //! part.
 
 use std::future::poll_fn;

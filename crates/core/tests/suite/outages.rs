@@ -1,4 +1,4 @@
-//! Upstreams that are slow, down or flapping cost nobody else anything.
+//! Upstreams that are slow, down or flapping do not delay clients of the others.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
     let again = Instant::now();
     world.settled().await;
     assert_eq!(again.elapsed(), Duration::ZERO);
-    // When it comes at last, clients are told.
+    // When its list comes at last, clients are notified.
     let mut changes = world.changes();
     bad.set(|script| script.hang = false);
     changes.changed().await;

@@ -1,4 +1,4 @@
-//! Hidden characters in what servers say.
+//! Hidden characters in servers' messages.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -36,8 +36,8 @@ fn answering(answer: impl Fn() -> End + Send + 'static) -> Arc<Fake> {
     fake
 }
 
-/// A desk with an aggregating and a transparent endpoint over an upstream, and what the operator
-/// says of its tool.
+/// A router with an aggregating and a transparent endpoint over an upstream, and the operator's
+/// rules for its tool.
 fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
     desk_with(
         fake,
@@ -49,7 +49,7 @@ fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
     )
 }
 
-/// The same with what the operator says of the upstream.
+/// The same with the operator's rules for the upstream.
 fn desk_with(fake: &Arc<Fake>, rules: UpstreamRules, clean: (bool, bool)) -> Desk {
     let mut world = World::empty(CatalogSettings::default());
     world.rules = rules;
@@ -251,7 +251,7 @@ fn secrets(answers: SecretAction) -> UpstreamRules {
     }
 }
 
-/// Tells a secret in a note, and ends with a result that has none.
+/// Sends a secret in a note, and ends with a result without one.
 struct Telling(bool);
 
 impl ReplySource for Telling {

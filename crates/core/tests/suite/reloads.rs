@@ -1,4 +1,4 @@
-//! Reloads and the end.
+//! Reloads and the shutdown.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What comes back through the router, and the record it leaves.
+//! Results on the way back through the router, and the record of each call.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use weir_wire::method::Method;
 use crate::calls::{Desk, asked, raw};
 use crate::support::{Fake, World, endpoint};
 
-/// A desk over one tool that promises `{ "n": integer }` and answers `result`.
+/// A router over one tool that promises `{ "n": integer }` and answers `result`.
 fn answering(output: Check, result: &'static str) -> Desk {
     answering_with(output, move || {
         End::Complete(Payload::Whole(Bytes::from_static(result.as_bytes())))
@@ -174,7 +174,7 @@ async fn every_end_leaves_one_record() {
     );
 }
 
-/// So many chunks, then the end: white space, which may stand anywhere in a result.
+/// So many chunks, then the end: white space, since it is legal at any position in a result.
 struct Chunks(usize);
 
 impl PayloadSource for Chunks {
@@ -245,7 +245,7 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     assert!(matches!(reply.next().await, Some(Event::Note(_))));
     drop(reply);
     assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
-    // Also where the client goes away before the upstream has said anything.
+    // Also if the client goes away before the upstream has sent an event.
     let hanging = Fake::new("late", &["t"]);
     let desk = Desk::of(World::of(&[&hanging]));
     desk.world.settled().await;

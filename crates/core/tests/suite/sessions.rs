@@ -1,5 +1,5 @@
-//! Lists that belong to one session: when they are read, who is shown them, and what a server that
-//! fails or hurries does to that.
+//! Lists that belong to one session: times of reading, visibility, and the effects of servers that
+//! fail or hurry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -19,7 +19,7 @@ use crate::support::{Fake, Rule, World, endpoint, id, principal, tool};
 
 /// A session at an upstream, with tools of its own.
 struct Session {
-    /// `None`: it fails.
+    /// Without a value it fails.
     tools: Mutex<Option<Vec<&'static str>>>,
     reads: AtomicUsize,
 }

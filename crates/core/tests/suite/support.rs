@@ -1,4 +1,4 @@
-//! What the tests share: scripted upstreams, and a world around one catalog.
+//! Shared parts of the tests: scripted upstreams, and a world around one catalog.
 
 mod fake;
 mod gate;

@@ -1,5 +1,5 @@
-//! What an endpoint shows of its upstreams' tools: selection, other names, other words. Everybody
-//! sees the same of it.
+//! Toolsets of an endpoint: selection, other names, other descriptions. All clients see the same of
+//! it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn with(endpoint: &Endpoint, tools: Toolset) -> Arc<Endpoint> {
     })
 }
 
-/// A world whose endpoint shows this much of the upstreams.
+/// A world with an endpoint that shows this much of the upstreams.
 async fn world(fakes: &[&Arc<Fake>], prefix: Prefix, tools: Toolset) -> World {
     let world = World::of(fakes);
     show(&world, fakes, prefix, tools);
@@ -74,7 +74,7 @@ async fn r115_what_is_not_selected_is_not_there_for_anybody() {
             )
         );
     }
-    // The other `read` is no rival any more: it is not there.
+    // The other `read` is no rival any more: it is not listed.
     assert!(matches!(
         desk.call(json!({ "name": "read" })).await,
         End::Complete(_)
@@ -184,7 +184,7 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
         ..says
     };
     assert_eq!(view.items[0].terms.hints, believed);
-    // Without the operator's word nothing is believed, unless the upstream is trusted.
+    // Without the operator's hints no annotation is believed, unless the upstream is trusted.
     world.show(&[&fake], Prefix::Always, 1000);
     assert_eq!(world.view().items[0].terms.hints, Hints::default());
     assert_eq!(value(&world.view().items[0]), said);
@@ -268,7 +268,7 @@ async fn a_change_of_the_selection_is_told_on_its_endpoint_alone() {
     };
     world.apply(vec![with(&all, narrow), alone.clone()], &[&fake]);
     assert_eq!(told().await, (true, false));
-    // Words that change nothing that is shown are no news.
+    // Descriptions that do not change the list are no news.
     let same = Toolset {
         exclude: patterns(&["*b"]),
         ..Toolset::default()

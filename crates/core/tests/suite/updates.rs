@@ -1,4 +1,5 @@
-//! Who is told of updates of single resources, and what the upstream is asked for.
+//! Updates of single resources: the clients that receive them, and the subscriptions at the
+//! upstream.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,7 +15,7 @@ use weir_wire::method::Method;
 use crate::calls::{Desk, asked_by, raw};
 use crate::support::{Fake, Rule, World, endpoint, id, transparent};
 
-/// A client that is told of resources, and what it holds.
+/// A client that receives updates, with its subscriptions.
 struct Told {
     desk: Arc<Desk>,
     who: &'static str,
@@ -42,7 +43,7 @@ impl Told {
         Ok(())
     }
 
-    /// What waits for it once everything has happened.
+    /// The updates that wait for it once all tasks have run.
     async fn told(&self) -> Vec<String> {
         self.desk.world.rest().await;
         let mut cx = Context::from_waker(Waker::noop());
@@ -54,7 +55,7 @@ impl Told {
     }
 }
 
-/// An upstream that tells of updates, behind an aggregating and a transparent endpoint.
+/// An upstream that sends updates, behind an aggregating and a transparent endpoint.
 async fn desk() -> (Arc<Fake>, Arc<Desk>) {
     let fake = Fake::new("up", &[]);
     fake.set(|script| script.subscribes = true);
@@ -157,7 +158,7 @@ async fn r205_what_a_principal_may_not_see_it_is_never_told_of() {
     );
     guest.subscribe("up+memo:1").await.unwrap();
     owner.subscribe("up+memo:1").await.unwrap();
-    // The rules are others than when it subscribed.
+    // The rules have changed since it subscribed.
     desk.gate.rule("guest", "memo:1", Rule::Hidden);
     fake.lines.update("memo:1");
     assert_eq!((guest.told().await.len(), owner.told().await.len()), (0, 1));

@@ -1,4 +1,4 @@
-//! How upstream lists come into the catalog.
+//! Walks that bring upstream lists into the catalog.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,7 +22,7 @@ impl WalkPace {
         let now = Instant::now();
         let wait = {
             let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // The time at which the whole second's walks would be paid for.
+            // The time of using up the whole second's walks.
             let paid = next.map_or(now, |next| next.max(now)) + interval;
             let wait = paid.saturating_duration_since(now + interval * A_SECOND);
             if wait > LONGEST_WAIT {

@@ -110,7 +110,7 @@ impl Catalog {
     }
 
     /// The item of a name for the client of a session; `shared` is the item of this name in the
-    /// shared list. If there is none, lists that calls may have changed are walked before the name
+    /// shared list. Without one, lists that calls may have changed are walked before the name
     /// counts as unknown, those of resources only after a notification. Cancel safe.
     pub(crate) async fn item_of_session(
         &self,
@@ -141,7 +141,7 @@ impl Catalog {
             part.added(&endpoint, whole)
                 .find(|item| *item.exposed == *name)
         };
-        // Servers have resources that no list of theirs shows, and a URI says whose it is: a read
+        // Servers have resources that no list of theirs shows, and a URI names its server: a read
         // does not depend on the list.
         let cause = if kind == ListKind::Resources {
             Cause::Changed
@@ -168,9 +168,9 @@ impl Catalog {
     }
 
     /// The lists of which a client gets a notification after its server sent one about `kinds` in
-    /// the client's session. On a transparent endpoint, if nothing of the server is hidden from the
-    /// client: all of them. Otherwise the lists are walked, and those are left that changed for the
-    /// client. Cancel safe.
+    /// the client's session. On a transparent endpoint that hides no item from the client: all of
+    /// them. Otherwise the lists are walked, and those are left that changed for the client. Cancel
+    /// safe.
     pub async fn session_news(
         &self,
         (endpoint, upstream): (&EndpointId, &UpstreamId),
@@ -231,7 +231,7 @@ impl Catalog {
             .collect()
     }
 
-    /// Subscribes to a resource that the client's own session alone lists; `None` for any other
+    /// Subscribes to a resource that the client's own session alone lists; no value for any other
     /// resource.
     pub(in crate::catalog) async fn subscribe_in_session(
         self: &Arc<Self>,
@@ -327,7 +327,7 @@ impl Served {
 }
 
 impl Part {
-    /// The session's item in place of a shared one of its upstream; `None` if the session lacks it.
+    /// The session's item in place of a shared one of its upstream; absent if the session lacks it.
     fn in_place_of(&self, endpoint: &Endpoint, shared: &Item) -> Option<Item> {
         // An item that the server lists for clients without sessions only is in no session's list.
         if shared.listed_without != CapabilityClass::BASE {

@@ -95,8 +95,8 @@ impl Catalog {
         }
     }
 
-    /// The shared list, the session's list, and whether a guard cut the latter; `None` without a
-    /// session or a shared list.
+    /// The shared list, the session's list, and the flag that a guard cut the latter; no value
+    /// without a session or a shared list.
     async fn walk_session(
         &self,
         source: &Arc<Source>,

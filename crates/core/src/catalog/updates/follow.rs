@@ -1,5 +1,5 @@
-//! The task of a table: a line to the server, opened again when it is lost, on which the server
-//! tells of exactly what clients want to be told of.
+//! The task of a table: a subscription stream to the server, opened again when it is lost, for
+//! exactly the resources that clients subscribed to.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::telemetry::instruments;
 use crate::upstream::{Updated, Updates};
 
-/// Follows until nobody is in the table, or the catalog is gone.
+/// Follows until the table has no subscribers, or the catalog is gone.
 pub(super) async fn run(
     catalog: Weak<Catalog>,
     works: Arc<Works>,
@@ -68,7 +68,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// A line to the upstream as the config now has it.
+    /// Opens a stream to the upstream as the config now has it.
     async fn open(&self) -> Result<Box<dyn Updates>, Failure> {
         let gone = || {
             Failure::new(
@@ -94,12 +94,13 @@ impl Follower {
             .unwrap_or_else(|_| Err(late().at(&self.table.upstream)))
     }
 
-    /// Tells the server what is wanted, and the clients what was updated, until nothing is wanted.
+    /// Sends the wanted subscriptions to the server, and its updates to the clients, until no
+    /// resource is wanted.
     async fn follow(&self, line: &mut dyn Updates, mut missed: bool) -> Result<(), Failure> {
         loop {
             if self.table.is_empty() {
-                // A server that is not left must not go on telling. Where it cannot be told, the
-                // line's end says it.
+                // A server whose connection stays open must not go on sending. If it cannot be
+                // reached, the end of the stream has the same effect.
                 let _told = timeout(self.works.settings.open_time, line.want(&[])).await;
                 return Ok(());
             }
@@ -115,7 +116,7 @@ impl Follower {
                     .await
                     .unwrap_or_else(|_| Err(late().at(&self.table.upstream)))?;
                 self.table.settle(&wanted, refused);
-                // What happened while there was no line, nobody knows.
+                // Updates may have been missed while there was no stream.
                 if std::mem::take(&mut missed) {
                     self.tell(&Updated::Any);
                 }

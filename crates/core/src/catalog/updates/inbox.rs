@@ -1,4 +1,4 @@
-//! What a client is still to be told: each resource once, in the order in which they were first
+//! The updates that wait for a client: each resource once, in the order in which they were first
 //! updated.
 
 use std::collections::{HashSet, VecDeque};
@@ -6,13 +6,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Resources waiting to be told of. Beyond this, parts of a resource are told of as the whole.
+/// Resources that wait for a client. Beyond this, parts of a resource are announced as the whole.
 const MOST: usize = 1024;
 /// Bytes of their names, likewise.
 const MOST_BYTES: usize = 256 << 10;
 
-/// The updates one client is still to be told of. Clones are the same inbox; one of them is polled
-/// at a time.
+/// The updates that wait for one client. Clones are the same inbox; one of them is polled at a
+/// time.
 #[derive(Clone, Default)]
 pub struct Inbox(Arc<Mutex<Waiting>>);
 
@@ -25,8 +25,8 @@ struct Waiting {
 }
 
 impl Inbox {
-    /// The next updated resource, by the client's name for it. For whoever is polled itself, such
-    /// as a response body.
+    /// The next updated resource, by the client's name for it. For a caller that is polled itself,
+    /// such as a response body.
     pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
         let mut waiting = self.lock();
         match waiting.order.pop_front() {
@@ -42,12 +42,12 @@ impl Inbox {
         }
     }
 
-    /// Tells of a resource, by the client's name for it.
+    /// Adds an updated resource, by the client's name for it.
     pub fn tell(&self, uri: Arc<str>) {
         self.put(uri.clone(), &uri);
     }
 
-    /// Puts an update in; `whole` is told instead where too much waits already.
+    /// Adds an update, or `whole` in its place if too much waits already.
     pub(in crate::catalog) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
         let mut waiting = self.lock();
         let has_room = waiting.order.len() < MOST && waiting.bytes + uri.len() <= MOST_BYTES;

@@ -1,4 +1,5 @@
-//! Who is to be told of which resource of one upstream, and what the server has consented to.
+//! The subscribers of one upstream's resources, and the subscriptions that the server has consented
+//! to.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::principal::Principal;
 use crate::telemetry::instruments;
 use crate::upstream::Unheard;
 
-/// A client that is told of one resource.
+/// A client's subscription to one resource.
 #[derive(Clone)]
 pub(in crate::catalog) struct Subscriber {
     pub(in crate::catalog) principal: Principal,
@@ -29,7 +30,7 @@ pub(in crate::catalog) struct Subscriber {
 /// The table of one upstream.
 pub(super) struct Table {
     pub(super) upstream: UpstreamId,
-    /// Rung when what is wanted of the server changed.
+    /// Notified when the wanted subscriptions changed.
     pub(super) bell: Notify,
     state: Mutex<State>,
 }
@@ -39,14 +40,14 @@ struct State {
     /// By the server's own URIs. Bounded by the clients' subscriptions.
     wanted: HashMap<Arc<str>, Wanted>,
     next: u64,
-    /// True if the server is to be told what is wanted.
+    /// True if the server does not know the wanted subscriptions yet.
     changed: bool,
 }
 
 #[derive(Default)]
 struct Wanted {
     subscribers: Vec<(u64, Subscriber)>,
-    /// True once the server consented, until its line is lost.
+    /// True once the server consented, until its stream is lost.
     held: bool,
     waiting: Vec<oneshot::Sender<Result<(), Failure>>>,
 }
@@ -60,8 +61,7 @@ impl Table {
         }
     }
 
-    /// Takes a client in; gives its number, and whether the server consents as soon as that is
-    /// known.
+    /// Adds a client. Returns its number, and the server's consent as soon as that is known.
     pub(super) fn enter(&self, subscriber: Subscriber) -> (u64, Consent) {
         let mut state = self.lock();
         state.next += 1;
@@ -102,7 +102,7 @@ impl Table {
         self.lock().wanted.is_empty()
     }
 
-    /// What the server is to tell of, where it has not been told so yet; in order.
+    /// The wanted resources, in order, if they changed since the last time.
     pub(super) fn changed(&self) -> Option<Vec<Arc<str>>> {
         let mut state = self.lock();
         if !std::mem::take(&mut state.changed) {
@@ -113,7 +113,7 @@ impl Table {
         Some(wanted)
     }
 
-    /// The server has been told: it consents to all of `wanted` but `refused`.
+    /// Records the server's consent to all of `wanted` but `refused`.
     pub(super) fn settle(&self, wanted: &[Arc<str>], mut refused: Unheard) {
         let mut state = self.lock();
         for uri in wanted {
@@ -126,7 +126,7 @@ impl Table {
             };
             own.held = refusal.is_none();
             for told in own.waiting.drain(..) {
-                // Whoever waited may have gone.
+                // The waiting client may have gone.
                 let _gone = told.send(
                     refusal
                         .as_ref()
@@ -136,8 +136,8 @@ impl Table {
         }
     }
 
-    /// The line to the server is lost, or was not had: whoever waits is told, and all is to be said
-    /// again.
+    /// The stream to the server is lost, or could not be opened: waiting clients get the failure,
+    /// and all subscriptions have to be sent again.
     pub(super) fn lost(&self, failure: &Failure) {
         let mut state = self.lock();
         state.changed = true;
@@ -149,16 +149,14 @@ impl Table {
         }
     }
 
-    /// Who is to be told of an update: the subscribers of this URI, and of what it may be a part
-    /// of.
+    /// The subscribers of an updated URI, and of the resources that it may be a part of.
     pub(super) fn told(&self, uri: &str) -> Vec<Subscriber> {
         let state = self.lock();
         let mut found: Vec<_> = wholes(uri)
             .filter_map(|whole| state.wanted.get(whole))
             .collect();
         if found.is_empty() && state.wanted.len() == 1 {
-            // A server may call parts as it likes. There is only one resource of which it was asked
-            // to tell.
+            // A server may name parts as it likes, and there is only one resource that it can mean.
             found.extend(state.wanted.values());
         }
         found
@@ -168,7 +166,7 @@ impl Table {
             .collect()
     }
 
-    /// Everybody.
+    /// All subscribers.
     pub(super) fn all(&self) -> Vec<Subscriber> {
         let state = self.lock();
         state
@@ -199,7 +197,8 @@ impl fmt::Debug for Table {
     }
 }
 
-/// A URI and what it may be a part of: its beginnings up to each boundary, with and without it.
+/// A URI and the resources that it may be a part of: its beginnings up to each boundary, with and
+/// without it.
 fn wholes(uri: &str) -> impl Iterator<Item = &str> {
     let boundaries = uri
         .char_indices()
@@ -208,7 +207,7 @@ fn wholes(uri: &str) -> impl Iterator<Item = &str> {
     std::iter::once(uri).chain(beginnings.filter(move |beginning| *beginning != uri))
 }
 
-/// The same failure for one more who waits.
+/// A copy of the failure for one more waiting client.
 fn again(failure: &Failure) -> Failure {
     let mut copy = Failure::new(failure.kind().clone(), failure.message().to_owned());
     if let Some(upstream) = failure.upstream() {

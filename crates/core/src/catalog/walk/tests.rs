@@ -8,7 +8,7 @@ use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::upstream::{About, Kinds, ListPage};
 
-/// A server whose every answer is computed from the cursor it is given.
+/// A server that computes every response from the cursor it is given.
 struct Scripted<F>(F, Vec<Option<String>>);
 
 impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scripted<F> {

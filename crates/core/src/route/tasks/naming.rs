@@ -1,4 +1,4 @@
-//! How a call becomes a task: whether it may, and under which name.
+//! Turns a call into a task: the permission for it, and the name of the task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::port::KeptTask;
 use crate::principal::Principal;
 use crate::task::{TaskDesk, TaskHome};
 
-/// The capabilities that a client lacks whose call can only become a task.
+/// The capabilities to declare for a call that can only become a task.
 const NEEDED: &[u8] = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-/// How long the result of a call is kept that was over when it was to become a task, unless its
-/// client wants less.
+/// The milliseconds of keeping the result of a call that was over before it became a task, unless
+/// its client wants less.
 const KEPT: u64 = 3_600_000;
 
-/// What names the task that a call becomes.
+/// The parts of the name of the task that a call becomes.
 pub(in super::super) struct Naming {
     desk: TaskDesk,
     principal: Principal,
     endpoint: EndpointId,
     /// The upstream's id is not known yet.
     home: TaskHome,
-    /// What its client asked for.
+    /// The client's wish for a task.
     asked: AsTask,
 }
 
@@ -89,13 +89,13 @@ impl Naming {
             .book
             .enter((&self.principal, &self.endpoint), task, ttl)
         {
-            // It works without: it is only not listed.
+            // The call works without it: the task is only not listed.
             tracing::debug!(error = %full, "a task is not remembered");
         }
         Ok(created)
     }
 
-    /// Whether what was answered at once has to be told as a task.
+    /// True if a result that came at once has to be returned as a task.
     pub(in super::super) fn is_wanted(&self) -> bool {
         matches!(self.asked, AsTask::Wanted { .. })
     }
@@ -133,10 +133,11 @@ impl Naming {
 }
 
 impl Router {
-    /// Whether a call is to be made as a task; gives what names it then, and the call as its
-    /// upstream is to hear of it.
+    /// Decides if a call is made as a task. Returns the naming of the task, and the call for its
+    /// upstream.
     ///
     /// # Errors
+    ///
     /// The tool can only be called as a task, and its client takes none; or the other way round.
     pub(in super::super) fn as_task(
         &self,

@@ -1,5 +1,5 @@
-//! Waiting for a task's result in its client's stead: its state is looked at until it is over, and
-//! what it asks is asked on the way.
+//! Waits for a task's result in its client's stead: polls its state until it is over, and asks its
+//! questions on the way.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
@@ -27,32 +27,32 @@ use crate::names::UpstreamId;
 use crate::reply::{End, Event, Note, NoteKind, Payload, Reply};
 use crate::upstream::Reports;
 
-/// How often a task is looked at: as it says, within these.
+/// The shortest interval between polls; the task's own interval is clamped to it.
 const SOONEST: Duration = Duration::from_millis(50);
 const LATEST: Duration = Duration::from_secs(5);
-/// Where it does not say.
+/// The interval for a task without one.
 const USUAL: Duration = Duration::from_millis(500);
 /// The longest wait. The task goes on, and can be waited for again.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How a task's result is told.
+/// The form of returning a task's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// To a client that knows of the task.
     AsTask,
-    /// To one that does not: as the result of its call.
+    /// To a client that knows no tasks: as the result of its call.
     AsCall,
 }
 
 impl Router {
-    /// Waits for the result of a task (2025-11-25, `tasks/result`). What the task asks comes as
+    /// Waits for the result of a task (2025-11-25, `tasks/result`). The task's questions come as
     /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
     /// task.
     pub async fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
         self.wait(call, Told::AsTask)
     }
 
-    /// Follows the task that a call became, for a client that knows of none.
+    /// Follows the task that a call became, for a client that knows no tasks.
     pub(in super::super) fn drive(
         &self,
         call: &Authenticated<Arc<Call>>,
@@ -98,7 +98,7 @@ impl Router {
         Reply::live(events)
     }
 
-    /// Who asks, where a task asks, and what it tells of the task's progress.
+    /// The upstream of a task's questions, and its progress notifications.
     fn upstream_of(
         &self,
         call: &Authenticated<Arc<Call>>,
@@ -121,7 +121,7 @@ struct Waiting {
     told: Told,
     upstream: Option<UpstreamId>,
     reports: Option<Reports>,
-    /// Keys of what was asked; none comes twice in the life of a task.
+    /// Keys of the questions so far; no key comes twice in the life of a task.
     asked: HashSet<String>,
     open: Vec<Open>,
     said: VecDeque<Event>,
@@ -160,7 +160,7 @@ impl Waiting {
                 Ok(Some(end)) => end,
                 Err(failure) => failure.into(),
             };
-            // What was reported before the end is told before it.
+            // Progress from before the end is delivered before it.
             while let Some(report) = next_report(&mut self.reports).now_or_never() {
                 self.report(report);
             }
@@ -168,8 +168,8 @@ impl Waiting {
         }
     }
 
-    /// Tells of progress: on its own call's stream under the token that is known there, else under
-    /// the one of the call that became the task.
+    /// Queues a progress notification: on its own call's stream under the token of that call, else
+    /// under the one of the call that became the task.
     fn report(&mut self, params: Bytes) {
         let kind = if self.told == Told::AsCall {
             NoteKind::Progress
@@ -179,7 +179,7 @@ impl Waiting {
         self.said.push_back(Event::Note(Note { kind, params }));
     }
 
-    /// Looks at the task; gives the end, where it is over.
+    /// Polls the task; returns the end if it is over.
     async fn look(&mut self) -> Result<Option<End>, Failure> {
         let state = self.router.task(self.about(Method::TasksGet, None)).await?;
         let interval =
@@ -230,7 +230,7 @@ impl Waiting {
         }
     }
 
-    /// Asks what the task asks and was not asked yet.
+    /// Queues the task's questions that were not asked yet.
     fn ask(&mut self, state: &Bytes) {
         let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream)
         else {
@@ -267,7 +267,7 @@ impl Waiting {
         }
     }
 
-    /// What is asked says for which task (2025-11-25, "Associating Task-Related Messages").
+    /// Adds the related task to a question (2025-11-25, "Associating Task-Related Messages").
     fn related(&self, params: Bytes) -> Bytes {
         let name = self
             .call
@@ -290,7 +290,7 @@ impl Waiting {
         word: Word,
     ) -> Result<Option<End>, Failure> {
         let answer = match (word, method) {
-            // Nobody hears of progress with answers there.
+            // Tasks have no progress notifications for questions.
             (Word::Progress(_), _) => return Ok(None),
             (Word::Answer(Ok(answer)), _) => Edits::new()
                 .remove("_meta")
@@ -299,7 +299,7 @@ impl Waiting {
             (Word::Answer(Err(_)), Method::ElicitationCreate) => {
                 Bytes::from_static(br#"{"action":"cancel"}"#)
             }
-            // Its client went away: who comes back is asked again.
+            // Its client went away: a client that comes back is asked again.
             (Word::Nothing, _) => {
                 return Err(Failure::invalid_params(
                     "The client did not answer: ask for the task's result again",
@@ -339,7 +339,7 @@ impl Waiting {
     }
 }
 
-/// The next report; pending for ever where none will come.
+/// The next progress notification; pending for ever if there will be none.
 async fn next_report(reports: &mut Option<Reports>) -> Bytes {
     if let Some(some) = reports {
         if let Some(report) = some.next().await {
@@ -350,7 +350,7 @@ async fn next_report(reports: &mut Option<Reports>) -> Bytes {
     std::future::pending().await
 }
 
-/// The next word about any of the questions.
+/// The next event of any of the questions.
 fn poll_answer(open: &mut Vec<Open>, cx: &mut Context<'_>) -> Poll<(String, Method, Word)> {
     let found =
         open.iter_mut()

@@ -1,5 +1,5 @@
-//! Reading a schema into a graph: its subschemas, and which of them a value or its parts are held
-//! against.
+//! Reads a schema into a graph: its subschemas, and the edges from a value's schemas to those of
+//! its parts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,15 +15,15 @@ pub(super) const UNIQUE_STEPS: u64 = 8;
 /// One subschema. Edges are places in the list of nodes; the root is the first.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// Own steps: its keywords, and what they list.
+    /// Own steps: its keywords, and the values that they list.
     pub(super) weight: u64,
-    /// The same value is held against these too.
+    /// Further schemas for the same value.
     pub(super) here: Vec<usize>,
     /// True if `unevaluated...` makes it look again.
     pub(super) again: bool,
-    /// True if saying what is wrong takes what is wrong with every one of its alternatives.
+    /// True if its errors need the errors of every one of its alternatives.
     pub(super) gathers: bool,
-    /// True if it holds every item against every other.
+    /// True if it compares every item with every other.
     pub(super) unique: bool,
     /// The member of this name.
     pub(super) keyed: FastMap<String, usize>,
@@ -39,15 +39,15 @@ pub(super) struct Node {
     pub(super) rest: Option<usize>,
     /// Perhaps every item.
     pub(super) items: Vec<usize>,
-    /// Members whose names match a pattern.
+    /// Schemas of members with names that match a pattern.
     pub(super) patterned: Vec<(MemberPattern, usize)>,
-    /// Members that nothing else was held against.
+    /// The schema of members that no other keyword covers.
     pub(super) unevaluated: Option<usize>,
     /// Names of members that it names without a schema for them, as `required` does.
     pub(super) named: HashSet<String, FastState>,
     /// Every name of a member that it names, by its folded form.
     pub(super) folded: FastMap<String, String>,
-    /// True if it, or what a value or its parts are held against below it, names members.
+    /// True if it, or a schema below it, names members.
     pub(super) leads_to_names: bool,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Graph<'a> {
             return Ok(());
         };
         let is_root = std::ptr::eq(schema, self.root);
-        // An id inside changes what references below it mean; nobody needs it in a tool's schema.
+        // An `$id` inside changes the meaning of references below it; no tool's schema needs one.
         if !is_root
             && (keywords.get("$id").is_some_and(Value::is_string)
                 || keywords.get("id").is_some_and(is_address))
@@ -244,7 +244,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Where a reference leads.
+    /// The node that a reference leads to.
     fn target(&mut self, reference: &'a str) -> Result<usize, Unusable> {
         let own = self
             .own_id
@@ -270,7 +270,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// In draft 4 `id` is what `$id` is later; as the name of a property it is a schema, and no text.
+/// In draft 4 `id` has the meaning of the later `$id`; as the name of a property it is a schema,
+/// and no text.
 fn is_address(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(['/', ':', '#']))
 }

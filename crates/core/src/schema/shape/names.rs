@@ -1,9 +1,9 @@
 //! The names of members in a schema, and arguments that differ from them in case alone.
 //!
 //! A server that matches names without regard to case takes `Path` for `path`, and the last of both
-//! may win: what was checked is not what it uses. So a property that equals a named one under
-//! simple case folding, and is not named itself, does not match, at every level that the schema
-//! names properties of.
+//! may win: then the server does not use the value that was checked. So a property that equals a
+//! named one under simple case folding, and is not named itself, does not match, at every level at
+//! which the schema names properties.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ use super::super::unreadable::push;
 use super::Shape;
 use super::graph::Node;
 
-/// A pattern of members' names, asked by the validator's own engine.
+/// A pattern of members' names, matched by the validator's own engine.
 pub(super) struct MemberPattern {
     text: String,
-    /// `None` until it is needed, and for a pattern that cannot be used: such a schema is not used
+    /// Absent until it is needed, and for a pattern that cannot be used: such a schema is not used
     /// either.
     validator: Option<Validator>,
 }
@@ -97,7 +97,7 @@ impl Node {
         self.keyed.contains_key(key) || self.named.contains(key)
     }
 
-    /// What the member of this name is held against.
+    /// The schemas of the member of this name.
     fn of_member(&self, key: &str) -> impl Iterator<Item = usize> {
         let keyed = self.keyed.get(key).copied();
         let patterned = self
@@ -112,7 +112,7 @@ impl Node {
         keyed.into_iter().chain(patterned).chain(others)
     }
 
-    /// What the item at this place is held against.
+    /// The schemas of the item at this position.
     fn of_item(&self, place: usize) -> impl Iterator<Item = usize> {
         self.places
             .get(place)
@@ -135,7 +135,7 @@ impl Shape {
         Some(Mismatch::at(&pointer, &text))
     }
 
-    /// Whether the schema names the member that these steps lead to.
+    /// True if the schema names the member that these steps lead to.
     pub(in super::super) fn names(&self, steps: &[&str]) -> bool {
         let Some((last, outer)) = steps.split_last() else {
             return false;
@@ -152,9 +152,8 @@ impl Shape {
         at.iter().any(|at| self.nodes[*at].is_named(last))
     }
 
-    /// The name that a member of the value, or of what is in it, differs from in case alone;
-    /// `pointer` leads to that member then. `here` are the nodes that lead to names among those
-    /// that the value is held against.
+    /// The name that a member, at any level of the value, differs from in case alone; `pointer`
+    /// leads to that member then. `here` are the value's nodes that lead to names.
     fn variant_in(&self, here: &[usize], value: &Value, pointer: &mut String) -> Option<String> {
         if here.is_empty() {
             return None;
@@ -188,8 +187,7 @@ impl Shape {
         }
     }
 
-    /// The same of a member or an item, which `step` leads to; `at` are the first nodes that it is
-    /// held against.
+    /// The same for a member or an item, at the end of `step`; `at` are its first nodes.
     fn variant_below(
         &self,
         step: &str,
@@ -222,8 +220,7 @@ fn has_parts(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// The nodes that lead to names among those that a value is held against, each once; `at` are the
-/// first of them.
+/// The nodes of a value that lead to names, each once; `at` are the first of them.
 pub(super) fn all_here(nodes: &[Node], at: Vec<usize>) -> Vec<usize> {
     let mut here: Vec<usize> = Vec::with_capacity(at.len());
     let mut met = Met::default();
@@ -238,14 +235,14 @@ pub(super) fn all_here(nodes: &[Node], at: Vec<usize>) -> Vec<usize> {
     here
 }
 
-/// The set of nodes met: looked for one by one while they are few.
+/// The set of visited nodes: searched one by one while they are few.
 #[derive(Default)]
 struct Met(std::collections::HashSet<usize>);
 
 impl Met {
     const FEW: usize = 16;
 
-    /// Adds a node that is not among `few`, which are all so far; false if it is there already.
+    /// Adds a node that is not among `few`, the list of all so far; false if it is there already.
     fn insert(&mut self, at: usize, few: &[usize]) -> bool {
         if few.len() < Self::FEW {
             return !few.contains(&at);

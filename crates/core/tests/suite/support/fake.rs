@@ -1,4 +1,4 @@
-//! An upstream that does what the test says.
+//! An upstream that follows a script.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::lines::Lines;
 
 type Answer = Box<dyn Fn(Outbound) -> Reply + Send>;
 
-/// The script, and what happened.
+/// The script, and the record of requests.
 pub(crate) struct Fake {
     id: UpstreamId,
     pub(crate) script: Mutex<Script>,
@@ -37,14 +37,14 @@ pub(crate) struct Script {
     pub(crate) tools: Vec<Bytes>,
     /// Further tools for clients of a class.
     pub(crate) for_class: Vec<(CapabilityClass, Bytes)>,
-    /// What clients with sessions are listed, where that is another list.
+    /// The list for clients with sessions, if it is another one.
     pub(crate) in_sessions: Option<Vec<Bytes>>,
     pub(crate) page: usize,
     pub(crate) pushes: bool,
     pub(crate) has_tools: bool,
-    /// It has resources, none of which it lists.
+    /// It has resources, but does not list them.
     pub(crate) has_resources: bool,
-    /// It tells of their updates.
+    /// It sends updates of them.
     pub(crate) subscribes: bool,
     pub(crate) refuse: bool,
     pub(crate) hang: bool,
@@ -109,7 +109,7 @@ impl Fake {
         self.set(|script| script.tools = names.iter().map(|name| tool(name.as_ref())).collect());
     }
 
-    /// Says that the list changed.
+    /// Announces that the list changed.
     pub(crate) fn tell(&self) {
         self.told.send_modify(|epoch| *epoch += 1);
     }

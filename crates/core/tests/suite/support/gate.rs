@@ -1,5 +1,5 @@
-//! Gates without rules, or with few: who sees, calls and waits for what is said by name. They keep
-//! the records.
+//! Gates without rules, or with few: rules by name decide on visibility, calls and waiting. They
+//! keep the records.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use weir_core::port::{
 };
 use weir_core::{Call, Failure, FailureKind, Principal};
 
-/// What somebody may not do with tools of a native name.
+/// A restriction of a principal for tools of a native name.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Hidden,
@@ -23,7 +23,7 @@ pub(crate) enum Rule {
     Queue(Arc<tokio::sync::Semaphore>),
 }
 
-/// Lets everybody in and everything through, but for its rules (principal, native name).
+/// Lets all principals in and all calls through, except for its rules (principal, native name).
 #[derive(Default)]
 pub(crate) struct Gate {
     rules: Mutex<Vec<(String, String, Rule)>>,

@@ -1,4 +1,4 @@
-//! Lines for updates of a fake upstream: what was asked for, and what it tells.
+//! Streams of updates of a fake upstream: its subscriptions, and the updates it sends.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,11 +7,11 @@ use weir_core::port::Fut;
 use weir_core::upstream::{Unheard, Updated, Updates};
 use weir_core::{Failure, FailureKind};
 
-/// The script of all lines, and what happened.
+/// The script of all streams, and the record of requests.
 pub(crate) struct Lines {
     /// URIs it does not consent to.
     pub(crate) refuses: Mutex<Vec<&'static str>>,
-    /// Each set it was asked for, by all lines.
+    /// Each set of wanted subscriptions, of all streams.
     pub(crate) asked: Mutex<Vec<Vec<String>>>,
     pub(crate) opened: Mutex<usize>,
     told: broadcast::Sender<Option<Arc<str>>>,
@@ -35,17 +35,17 @@ impl Lines {
         Box::new(Line { lines: self, told })
     }
 
-    /// Tells of an update, on every line.
+    /// Sends an update, on every stream.
     pub(crate) fn update(&self, uri: &str) {
         let _nobody = self.told.send(Some(uri.into()));
     }
 
-    /// Cuts every line.
+    /// Cuts every stream.
     pub(crate) fn cut(&self) {
         let _nobody = self.told.send(None);
     }
 
-    /// What was asked for last.
+    /// The set that was wanted last.
     pub(crate) fn wanted(&self) -> Vec<String> {
         self.asked
             .lock()

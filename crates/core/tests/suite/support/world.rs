@@ -50,7 +50,7 @@ impl Random for Plain {
     }
 }
 
-/// Takes a request for whose it says.
+/// A verifier with a fixed identity for every request.
 pub(crate) struct Says(Identity);
 
 impl Says {
@@ -210,7 +210,7 @@ impl World {
         self.catalog.page(ask).await
     }
 
-    /// Lets everything that is due happen, without moving the clock noticeably.
+    /// Lets all due tasks run, without moving the clock noticeably.
     pub(crate) async fn rest(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
