@@ -1,9 +1,9 @@
-//! What servers ask clients in the middle of a call (sampling, elicitation, roots), between the
-//! words of the revisions.
+//! The questions that servers ask clients in the middle of a call (sampling, elicitation, roots),
+//! translated between revisions.
 //!
-//! A question of a legacy server is lifted into the words of the newest revision, where it has no
-//! id and nothing of one hop; for a legacy client it is lowered into those of the client's. Answers
-//! go the other way.
+//! A question of a legacy server is lifted into the form of the newest revision, without an id and
+//! without members of a single hop. For a legacy client it is lowered into the form of the client's
+//! revision. Answers go the other way.
 //!
 //! Sources: client/sampling, client/elicitation and client/roots of each revision; SEP-1034,
 //! SEP-1330 (enums).
@@ -25,24 +25,25 @@ use weir_wire::{ErrorObject, Request, RequestId, Revision, code, meta, scan};
 pub struct Lifted {
     /// The request's id at the server.
     pub id: RequestId,
-    /// What it asks.
+    /// The question itself.
     pub question: Question,
-    /// Under which token it wants to hear of progress.
+    /// The progress token that the server gave.
     pub token: Option<Bytes>,
-    /// Its own name of a URL elicitation.
+    /// The server's own name of a URL elicitation.
     pub elicitation: Option<Arc<str>>,
 }
 
-/// Why a question cannot be put.
+/// The reason for not putting a question to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unaskable {
-    /// The client did not say that it can be asked this at all.
+    /// The client did not declare this capability.
     Undeclared,
-    /// It can be asked, and not in this way: by URL, with tools.
+    /// The client declared the capability, but not this mode of it: by URL, or with tools.
     Mode,
-    /// Its revision has no words for it.
+    /// The client's revision has no form for it.
     Words,
-    /// It would send a person to a page that anybody between could read or change.
+    /// The URL is neither https nor on the user's own machine: anyone on the network path could
+    /// read or change the page.
     Place,
 }
 
@@ -67,8 +68,8 @@ impl Unaskable {
         }
     }
 
-    /// The answer in place of the client's, to a question of this method: whom a person cannot be
-    /// shown a form by is told that they closed it.
+    /// The answer in place of the client's, to a question of this method. A form that the client's
+    /// revision cannot show is answered as if the user had closed it.
     pub fn answer(self, method: Method) -> Result<Bytes, Bytes> {
         match (self, method) {
             (Self::Words, Method::ElicitationCreate) => {
@@ -88,8 +89,8 @@ pub const fn is_question(method: Method) -> bool {
     )
 }
 
-/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr; 2025-11-25,
-/// tasks).
+/// Reports if a call of this method may ask its client (2026-07-28, basic/patterns/mrtr;
+/// 2025-11-25, tasks).
 #[must_use]
 pub const fn may_have_questions(method: Method) -> bool {
     matches!(
@@ -98,16 +99,16 @@ pub const fn may_have_questions(method: Method) -> bool {
     )
 }
 
-/// Whether a server with sessions may ask its client in the middle of this call. In a method that
-/// no revision knows it may, where the client is asked by requests: one that is asked by rounds
-/// knows none for such methods.
+/// Reports if a server with sessions may ask its client in the middle of this call. In a method
+/// that no revision knows it may do so only if the client is asked by requests: a client that is
+/// asked by rounds has no rounds for such methods.
 #[must_use]
 pub fn may_ask_in(call: &Call) -> bool {
     may_have_questions(call.method)
         || call.method == OF_EXTENSION && call.asked == AskedBy::Requests
 }
 
-/// The part of a class that a revision has words for.
+/// The part of a class that a revision has a form for.
 #[must_use]
 pub fn of_revision(revision: Revision, class: CapabilityClass) -> CapabilityClass {
     use CapabilityClass as C;
@@ -124,7 +125,7 @@ pub fn of_revision(revision: Revision, class: CapabilityClass) -> CapabilityClas
     class.cut(has)
 }
 
-/// Whether a client of this class can be asked this.
+/// Checks that a client of this class can be asked this.
 ///
 /// # Errors
 /// [`Unaskable`].
@@ -173,7 +174,7 @@ pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<
     }
 }
 
-/// A legacy server's request, where it is one that clients are asked.
+/// Lifts a legacy server's request, if it is a question for clients.
 #[must_use]
 pub fn lift(request: &Request) -> Option<Lifted> {
     let method = request
@@ -206,14 +207,14 @@ pub fn lift(request: &Request) -> Option<Lifted> {
     })
 }
 
-/// What a question becomes for a legacy client.
+/// The parameters of a question to a legacy client.
 #[derive(Debug)]
 pub struct Lowering<'a> {
     /// The client's revision.
     pub revision: Revision,
     /// The request's id, unique in the client's session.
     pub id: &'a RequestId,
-    /// Whether progress is wanted; the id is the token.
+    /// True if progress is wanted; the id is the token.
     pub wants_progress: bool,
     /// weir's name of a URL elicitation.
     pub elicitation: &'a str,
@@ -222,7 +223,7 @@ pub struct Lowering<'a> {
 /// The request that asks a legacy client.
 ///
 /// # Errors
-/// [`Unaskable::Words`] where its revision cannot say it.
+/// [`Unaskable::Words`] if the client's revision has no form for it.
 pub fn lower(question: &Question, to: &Lowering<'_>) -> Result<Bytes, Unaskable> {
     let params = shape::question(to.revision, question)?;
     let mut edits = Edits::new();
@@ -241,14 +242,14 @@ pub fn lower(question: &Question, to: &Lowering<'_>) -> Result<Bytes, Unaskable>
     ))
 }
 
-/// Whether a question sends its reader to a URL.
+/// True for a question that sends the user to a URL.
 #[must_use]
 pub fn is_by_url(params: &[u8], method: Method) -> bool {
     let mode = scan::find(params, "mode").and_then(|range| scan::string(&params[range]));
     method == Method::ElicitationCreate && mode.as_deref() == Some("url")
 }
 
-/// Whether a person may be sent there: over TLS, or on their own machine.
+/// True for a URL that a user may be sent to: over TLS, or on their own machine.
 fn is_safe(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once("://") else {
         return false;
@@ -295,7 +296,7 @@ pub fn response(
     }
 }
 
-/// The answer to a question that nobody will answer any more.
+/// The error response to a question that will get no answer any more.
 #[must_use]
 pub fn unanswered(id: &RequestId) -> Bytes {
     let error = ErrorObject::new(code::INTERNAL_ERROR, "The client did not answer");
@@ -337,16 +338,16 @@ pub fn withdrawn(id: &RequestId) -> Bytes {
 /// A URL that a server wants visited before it serves a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// Why.
+    /// The reason, for the user.
     pub message: String,
-    /// Where: as the server wrote it.
+    /// The URL as the server wrote it.
     pub url: String,
-    /// The server's own name for it, by which it tells later that all is done.
+    /// The server's own name for it, used in the later notification of completion.
     pub id: Option<String>,
 }
 
-/// The URLs in the `data` of `-32042`. At most 16; what is malformed, or nothing a person may be
-/// sent to, is left out.
+/// The URLs in the `data` of `-32042`. At most 16. Malformed entries and URLs that a user may not
+/// be sent to are left out.
 #[must_use]
 pub fn visits(data: &[u8]) -> Vec<Visit> {
     let list = scan::find(data, "elicitations")
@@ -424,7 +425,7 @@ pub fn visiting(visits: &[Visit]) -> Bytes {
     out.freeze()
 }
 
-/// A legacy client's answer in the words of the newest revision, where results of questions have
+/// A legacy client's answer in the form of the newest revision. There, results of questions have
 /// neither `_meta` nor a type.
 #[must_use]
 pub fn lifted_answer(result: &Bytes) -> Bytes {

@@ -1,7 +1,7 @@
-//! Capabilities of both sides, as they are written and as classes.
+//! Capabilities of both sides, as JSON and as classes.
 //!
-//! What a client declares becomes a [`CapabilityClass`]; what weir offers is written from [`Offer`]
-//! in the words of a revision.
+//! The capabilities that a client declares become a [`CapabilityClass`]; those that weir offers are
+//! written from [`Offer`] in the form of a revision.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const EXTENSIONS: [(&str, CapabilityClass); 2] = [
     (APPS, CapabilityClass::UI),
 ];
 
-/// The class of a `ClientCapabilities` object. Whatever weir does not know is not in it.
+/// The class of a `ClientCapabilities` object. Capabilities that weir does not know are left out.
 ///
 /// `elicitation: {}` means form mode (2025-06-18); the `tasks` member of 2025-11-25 is not the
 /// tasks extension and does not count.
@@ -71,7 +71,7 @@ fn extensions(value: &[u8]) -> CapabilityClass {
         .fold(CapabilityClass::BASE, |class, (_, one)| class.with(*one))
 }
 
-/// The extensions that a `ClientCapabilities` object declares, but for those that weir understands,
+/// The extensions that a `ClientCapabilities` object declares, except those that weir understands,
 /// each with its settings.
 #[must_use]
 pub fn declared(raw: &Bytes) -> Vec<Extension> {
@@ -83,7 +83,7 @@ pub fn declared(raw: &Bytes) -> Vec<Extension> {
         .collect()
 }
 
-/// The members of an object that are objects, at most so many as anybody has use for.
+/// The members of an object that are objects, at most 32.
 pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = Extension> {
     const MOST: usize = 32;
     let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
@@ -97,35 +97,35 @@ fn has(object: &[u8], name: &str) -> bool {
     scan::find(object, name).is_some_and(|value| scan::is_object(&object[value]))
 }
 
-/// What an endpoint offers. A capability is offered only if it is kept.
+/// The capabilities that an endpoint offers. A capability is offered only if weir can serve it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Tools, and news of changed tool lists.
+    /// Tools, and notifications of changed tool lists.
     pub tools: bool,
-    /// Prompts, and news of changed lists of them.
+    /// Prompts, and notifications of changed prompt lists.
     pub prompts: bool,
-    /// Resources, and news of changed lists of them.
+    /// Resources, and notifications of changed resource lists.
     pub resources: bool,
-    /// News of updates of single resources.
+    /// Notifications of updates of single resources.
     pub subscribe: bool,
-    /// Completion of arguments; revisions before 2025-03-26 have no word for it.
+    /// Completion of arguments; written only for revisions from 2025-03-26 on.
     pub completions: bool,
-    /// Of the lists, those of which no news are told.
+    /// The lists without change notifications.
     pub silent: Kinds,
     /// Log messages with calls.
     pub logging: bool,
-    /// Calls of tools that become tasks; revisions that have no word for it are not told.
+    /// Calls of tools that become tasks; written only for revisions with tasks.
     pub tasks: bool,
-    /// Interfaces of MCP Apps; revisions that have no word for extensions are not told.
+    /// Interfaces of MCP Apps; written only for revisions with extensions.
     pub apps: bool,
-    /// Lists of tasks, where those can be told apart by their owners.
+    /// Lists of tasks, offered if tasks can be told apart by their owners.
     pub task_list: bool,
-    /// Other extensions, and what is said of each; revisions that have none are not told.
+    /// Other extensions with their settings; written only for revisions with extensions.
     pub extensions: Vec<Extension>,
 }
 
 impl Offer {
-    /// Writes a `ServerCapabilities` object in the words of a revision.
+    /// Writes a `ServerCapabilities` object in the form of a revision.
     pub fn write(&self, revision: Revision, out: &mut BytesMut) {
         let mut object = ObjectWriter::new(out);
         if self.completions && revision.has_completions_capability() {
@@ -165,7 +165,7 @@ impl Offer {
         object.end();
     }
 
-    /// The capability of a list: news of its changes, and of updates of single items.
+    /// The capability of a list: notifications of its changes, and of updates of single items.
     fn news(&self, kind: ListKind, subscribe: bool) -> &'static [u8] {
         match (self.silent.has(kind), subscribe) {
             (false, false) => br#"{"listChanged":true}"#,

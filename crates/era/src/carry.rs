@@ -1,7 +1,8 @@
-//! Which of a client's abilities weir carries to a server, and in what words the server is told.
+//! The client capabilities that weir forwards to a server, and their form towards that server.
 //!
-//! A server is told exactly what weir can pass on for this pair of eras, and never more than the
-//! client declared: what is declared and not kept makes servers ask questions that nobody answers.
+//! A server sees exactly the capabilities that weir can forward for this pair of revisions, and
+//! never more than the client declared. A capability declared in excess makes servers ask questions
+//! that get no answer.
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
@@ -13,31 +14,32 @@ use weir_wire::write::ObjectWriter;
 use crate::capabilities::declared;
 use crate::tasks;
 
-/// What is carried to a modern server: its `input_required` passes to the client and comes back.
+/// The capabilities forwarded to a modern server: its `input_required` passes to the client and
+/// comes back.
 pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
     .with(CapabilityClass::SAMPLING_TOOLS)
     .with(CapabilityClass::ELICITATION_FORM)
     .with(CapabilityClass::ELICITATION_URL)
     .with(CapabilityClass::ROOTS);
 
-/// What a modern server is told beside what it may ask: that its tasks are taken, and whether its
-/// interfaces are shown.
+/// The extensions declared to a modern server: that its tasks are accepted, and if its interfaces
+/// are shown.
 pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS.with(CapabilityClass::UI);
 
 /// The extension of MCP Apps (SEP-1865): interfaces behind `ui://` resources.
 pub const APPS: &str = "io.modelcontextprotocol/ui";
 
-/// What a client of MCP Apps shows: there is one kind of interface so far.
+/// The settings of a client of MCP Apps: there is one kind of interface so far.
 const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
 
-/// What is carried to a legacy server: its requests in the middle of a call pass to the client, as
-/// the client's revision has them.
+/// The capabilities forwarded to a legacy server: its requests in the middle of a call pass to the
+/// client, as far as the client's revision has them.
 pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 
-/// What a modern server is told about a client of `class`: the class cut to what is carried, and
-/// the `ClientCapabilities` object. `theirs` are the extensions that the server has. The client's
-/// own words (`raw`) are used where they say the ability, so that settings inside them reach the
-/// server.
+/// The capabilities of a client of `class` for a modern server: the class cut to the forwarded
+/// part, and the `ClientCapabilities` object. `theirs` are the extensions that the server has. The
+/// client's own JSON (`raw`) is used if it declares the capability, so that settings inside reach
+/// the server.
 #[must_use]
 pub fn to_modern(
     class: CapabilityClass,
@@ -45,8 +47,8 @@ pub fn to_modern(
     theirs: &[Extension],
 ) -> (CapabilityClass, Bytes) {
     let carried = class.cut(TO_MODERN.with(EXTENSIONS));
-    // Extensions that weir does not understand are between the two, where both have them, and pass
-    // by their identifiers.
+    // Extensions that weir does not understand are negotiated between client and server. They pass
+    // by their identifiers if both have them.
     let raw_extensions = raw
         .filter(|_| !theirs.is_empty())
         .map(Bytes::copy_from_slice);
@@ -79,9 +81,9 @@ pub fn to_modern(
     (carried, out.freeze())
 }
 
-/// What a client says of the ability `name`, without the ways of being asked that are not carried:
-/// those beyond its class, other servers' contexts, which weir never asks for, and news of changed
-/// roots, for which a modern server has no words.
+/// The client's JSON of the capability `name` without the modes that are not forwarded: modes
+/// beyond its class, other servers' contexts (weir never asks for them), and notifications of
+/// changed roots (a modern server has no such notification).
 fn no_more(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
     use CapabilityClass as C;
     let ways: &[(&str, bool)] = match name {
@@ -125,8 +127,8 @@ fn within<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     })
 }
 
-/// What a legacy server is told in `initialize` for clients of `class`. Where one client's session
-/// stands behind it (`tells_roots`), changes of its roots are told.
+/// The capabilities in `initialize` to a legacy server for clients of `class`. If the session
+/// belongs to one client (`tells_roots`), its roots are declared with `listChanged`.
 #[must_use]
 pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
     let mut out = BytesMut::with_capacity(96);
@@ -139,7 +141,7 @@ pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
         }
     }
     if class.has(CapabilityClass::UI) {
-        // Its tasks are another thing than the extension.
+        // Tasks of 2025-11-25 are not the tasks extension.
         object.with("extensions", |out| {
             extensions(CapabilityClass::UI, SHOWS, &[], out)
         });
@@ -150,7 +152,7 @@ pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
 
 const EMPTY: Bytes = Bytes::from_static(b"{}");
 
-/// The abilities by name: whether the class has any of it, and weir's own words for it.
+/// The capabilities by name: if the class has any part of it, and weir's own JSON for it.
 fn abilities(class: CapabilityClass) -> [(&'static str, bool, &'static [u8]); 3] {
     use CapabilityClass as C;
     let tools = class.has(C::SAMPLING_TOOLS);

@@ -1,7 +1,7 @@
-//! Judgments on what one server sent: which era it speaks, what a result is, which messages belong
-//! to a call.
+//! Classification of messages from one upstream: the revision it speaks, the type of a result, the
+//! call a message belongs to.
 //!
-//! A table, not an exchange: who asks, when, and over what, is upstream's business.
+//! Functions on single messages; the exchange itself belongs to the crate `upstream`.
 
 mod ear;
 mod probe;
@@ -18,10 +18,10 @@ pub use probe::{
 };
 pub use tongue::Tongue;
 
-/// What a modern `result` is, by its `resultType` (2026-07-28, basic, "Results").
+/// The type of a modern `result`, by its `resultType` (2026-07-28, basic, "Results").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The answer. Also where `resultType` is absent.
+    /// The answer. Also if `resultType` is absent.
     Complete,
     /// The server wants input first.
     InputRequired,
@@ -37,7 +37,7 @@ pub fn ending(result: &[u8]) -> Ending {
     ending_of(scan::find(result, "resultType").map(|range| &result[range]))
 }
 
-/// The same of the `resultType` alone, as it came.
+/// The same for the raw `resultType` alone.
 #[must_use]
 pub fn ending_of(result_type: Option<&[u8]>) -> Ending {
     let Some(text) = result_type else {
@@ -51,8 +51,8 @@ pub fn ending_of(result_type: Option<&[u8]>) -> Ending {
     }
 }
 
-/// A server's error object as the failure of a call. Its code, message and data are kept; which
-/// codes a client may see is decided where failures are rendered.
+/// A server's error object as the failure of a call. Its code, message and data are kept; the
+/// rendering of failures decides if a client may see the code.
 #[must_use]
 pub fn failure(error: &Bytes) -> Failure {
     match ErrorObject::parse(error) {
@@ -80,12 +80,12 @@ pub fn failure(error: &Bytes) -> Failure {
     }
 }
 
-/// Why a request may be sent again: each is a proof that no tool ran.
+/// The reason for sending a request again: each is a proof that no tool ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proof {
     /// The connection was not made, or the request not given to it.
     NotSent,
-    /// The server says that it did not read the request.
+    /// The server reports that it did not read the request.
     Unread,
     /// The server does not know the session.
     SessionLost,
@@ -96,7 +96,7 @@ pub enum Proof {
 }
 
 impl Proof {
-    /// A word for metrics.
+    /// The label in metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

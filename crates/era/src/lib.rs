@@ -1,7 +1,7 @@
 //! The bridge between protocol eras, sans-IO: legacy requests are lifted into canonical calls,
 //! canonical calls are lowered for legacy servers, results are rendered for the client's revision.
 //!
-//! Nothing here opens a socket or reads a clock: time, keys and randomness are arguments.
+//! This crate opens no socket and reads no clock: time, keys and randomness are arguments.
 
 pub mod asks;
 pub mod capabilities;

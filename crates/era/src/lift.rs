@@ -1,5 +1,5 @@
-//! Requests of both eras, as parts of a canonical call: what a modern client says in `_meta`, and
-//! what a legacy client said to its session.
+//! Requests of both eras as parts of a canonical call: the `_meta` of a modern client, and the
+//! session settings of a legacy client.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use weir_wire::{LogLevel, scan};
 use crate::capabilities::class_of;
 use crate::session::Session;
 
-/// What a canonical call takes from its request, beside names and ids.
+/// The parts of a canonical call that come from its request, beside names and ids.
 #[derive(Debug)]
 pub struct Lifted {
     /// The client's params.
     pub params: Params,
-    /// What it can be asked for.
+    /// The questions that the client can be asked.
     pub capabilities: Capabilities,
-    /// Under which token it wants progress, as the JSON it wrote.
+    /// The client's progress token, as the JSON it wrote.
     pub token: Option<Bytes>,
-    /// Which log messages it wants.
+    /// The lowest level of log messages that it wants.
     pub log_level: Option<LogLevel>,
     /// Its trace context.
     pub trace: Trace,
 }
 
-/// Takes a modern request whose `_meta` the door has found complete.
+/// Takes a modern request. Its `_meta` was found complete before.
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
@@ -44,7 +44,7 @@ pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
     })
 }
 
-/// Takes a legacy request of a client that can be asked what is in `class` while it runs.
+/// Takes a legacy request of a client that can be asked the questions in `class` while it runs.
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
@@ -56,8 +56,8 @@ pub fn legacy(
     let meta = params.meta()?;
     Ok(Lifted {
         token: meta.map(Meta::progress_token).transpose()?.flatten(),
-        // A client that never set a level asked for none: a modern server cannot be told "as you
-        // like".
+        // A client that never set a level gets no log messages: a modern server has no level for
+        // "as you like".
         log_level: session.and_then(|session| session.level),
         trace: trace(meta),
         capabilities: Capabilities { class, raw: None },
@@ -65,8 +65,8 @@ pub fn legacy(
     })
 }
 
-/// The trace context of `_meta`; what does not follow W3C is dropped, since tracing must not fail a
-/// call.
+/// The trace context of `_meta`. Values that do not follow W3C are dropped, since tracing must not
+/// fail a call.
 fn trace(meta: Option<&Meta>) -> Trace {
     let (parent, state) = (
         meta.and_then(Meta::traceparent),
@@ -76,15 +76,15 @@ fn trace(meta: Option<&Meta>) -> Trace {
     traced(parent.as_deref(), state.as_deref(), baggage.as_deref())
 }
 
-/// The trace context of a request's params; nothing where they are malformed, which is said
+/// The trace context of a request's params; empty if they are malformed, a failure reported
 /// elsewhere.
 #[must_use]
 pub fn trace_of(params: &Params) -> Trace {
     trace(params.meta().ok().flatten())
 }
 
-/// The trace context of headers or of `_meta`, which have the same three texts; what does not
-/// follow W3C is dropped.
+/// The trace context of headers or of `_meta` (both have the same three texts). Values that do not
+/// follow W3C are dropped.
 #[must_use]
 pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
     let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
@@ -125,7 +125,7 @@ fn is_plain(text: &str, most: usize) -> bool {
     text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~'))
 }
 
-/// Whether `value` is a JSON object with at least the two members that 2026-07-28 requires of
+/// True if `value` is a JSON object with at least the two members that 2026-07-28 requires of
 /// `_meta`.
 #[must_use]
 pub fn is_modern_meta(value: &[u8]) -> bool {

@@ -1,9 +1,9 @@
-//! A canonical call in the words of one server: the request's bytes, made by splicing the client's
+//! A canonical call in the form of one server: the request's bytes, made by splicing the client's
 //! own.
 //!
-//! Only what belongs to one hop is written anew: the name, the `_meta` keys weir owns, the state of
-//! an earlier round. Everything else, unknown members included, is the client's bytes. Where the
-//! request is sent is not known here.
+//! Only the parts of one hop are written anew: the name, the `_meta` keys weir owns, the state of
+//! an earlier round. All other members, unknown ones included, are the client's bytes. The
+//! request's destination is not known here.
 
 mod mirror;
 
@@ -17,7 +17,7 @@ use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
 pub use mirror::{Given, case_variant, disagreement, mirrored, mirrors, without_mirrors};
 
-/// What a modern request says of its sender, on every request.
+/// The identity of the sender in `_meta` of every modern request.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     /// The revision the request is in.
@@ -58,8 +58,7 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     out.freeze()
 }
 
-/// A request of a method that no revision knows: its `params` are nobody's business but for
-/// `_meta`.
+/// A request of a method that no revision knows: only the `_meta` of its `params` is changed.
 fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
     let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
     let mut object = ObjectWriter::new(&mut params);
@@ -69,8 +68,8 @@ fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> 
     weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
 }
 
-/// The same for a legacy server, which gets a `_meta` only where there is something to say in it:
-/// its schema may know none.
+/// The same for a legacy server. It gets a `_meta` only if that is not empty: its schema may have
+/// no `_meta`.
 fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
     let mut meta = BytesMut::with_capacity(256);
     let mut own = ObjectWriter::new(&mut meta);
@@ -87,7 +86,7 @@ fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
     weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
 }
 
-/// What a modern request says of itself.
+/// Writes the `_meta` of a modern request.
 fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &Sender<'_>) {
     let mut meta = ObjectWriter::new(out);
     identify(&mut meta, sender);
@@ -109,7 +108,7 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
     // Rounds of input and tasks are of other revisions: a server that never offered them must not
-    // meet them. Arguments chosen before are said with a completion from 2025-06-18 on.
+    // meet them. The context of a completion (arguments chosen before) exists from 2025-06-18 on.
     let context = if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 {
         "context"
     } else {
@@ -251,7 +250,8 @@ fn head(id: u64, method: Method, room: usize) -> BytesMut {
     out
 }
 
-/// Writes what the call is about under the server's own name for it; gives the member that says so.
+/// Writes the target of the call under the server's own name for it; returns the member that names
+/// it.
 fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static str {
     match call.method {
         Method::ResourcesRead => {
@@ -285,7 +285,7 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
     }
 }
 
-/// The members of `object` whose key is none of `except`. Those with a `known` name are written
+/// Copies the members of `object`, except those in `except`. Keys with a `known` name are written
 /// under exactly that name, all others byte for byte.
 fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str], known: &[&str]) {
     for member in scan::members(object) {
@@ -307,7 +307,7 @@ fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
 }
 
 /// The keys that every hop makes for itself. The progress token is the request's id: unique as long
-/// as it runs.
+/// as the request runs.
 fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
     if progress {
         let mut digits = [0; 20];

@@ -1,4 +1,4 @@
-//! Results, lists and notes in the words of the client's revision.
+//! Results, lists and notes in the form of the client's revision.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use weir_wire::{Revision, meta, scan};
 
 use crate::capabilities::Offer;
 
-/// What the head of every answer says of weir, made once.
+/// The identity of weir in every result, made once.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The `Implementation` object of weir itself.
     pub server_info: Bytes,
 }
 
-/// The member of a result that says whether the tool failed; [`complete`] has it observed.
+/// The member of a result that marks a tool's failure; [`complete`] has it observed.
 pub const IS_ERROR: &str = "isError";
 
-/// Writes the members of a tool's result that is an error in words.
+/// Writes the members of a tool's result that is an error in text.
 pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
     result.with("content", |out| {
         out.extend_from_slice(br#"[{"type":"text","text":"#);
@@ -34,14 +34,14 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
     result.boolean(IS_ERROR, true);
 }
 
-/// How a complete result of a method changes on its way to a client of this revision. What
-/// [`IS_ERROR`] says is observed.
+/// The edits of a complete result of a method for a client of this revision. The value of
+/// [`IS_ERROR`] is observed.
 #[must_use]
 pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     let edits = Edits::new().without_variants_of(&WITHHELD);
     if revision.is_modern() {
-        // What would say that the call goes on is never the server's: a server of an older revision
-        // has no such members.
+        // Members that would announce a continuation of the call never come from a server: older
+        // revisions have no such members.
         let edits = edits
             .observe(IS_ERROR)
             .set("resultType", &b"\"complete\""[..])
@@ -50,12 +50,12 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         if method != Method::ResourcesRead {
             return edits;
         }
-        // A server without cache hints promises nothing (server/utilities/caching).
+        // A server without cache hints promises no freshness (server/utilities/caching).
         edits
             .ensure("ttlMs", &b"0"[..])
             .ensure("cacheScope", &b"\"private\""[..])
     } else if method == OF_EXTENSION {
-        // What else it holds is between client and server.
+        // All other members are between client and server.
         edits
             .observe(IS_ERROR)
             .remove("resultType")
@@ -73,13 +73,13 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     }
 }
 
-/// The same for a result from which so many hidden characters were removed: its `_meta` says so.
+/// The same for a result that lost this number of hidden characters: its `_meta` states the number.
 #[must_use]
 pub fn cleaned(complete: Edits, removed: u64) -> Edits {
     complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
-/// What replaces the content blocks that the revision does not have by words; `None` where it has
+/// The replacement by text of content blocks that the revision does not have; no value if it has
 /// them all.
 #[must_use]
 pub fn blocks(revision: Revision) -> Option<Blocks> {
@@ -91,7 +91,7 @@ pub fn blocks(revision: Revision) -> Option<Blocks> {
     Some(Blocks::replacing(foreign, told))
 }
 
-/// A content block in words.
+/// A content block as text.
 fn told(block: &Block) -> String {
     match block.kind().as_deref() {
         Some("resource_link") => {
@@ -109,8 +109,8 @@ fn told(block: &Block) -> String {
     }
 }
 
-/// How an `input_required` result changes on its way to a modern client: its state, where it has
-/// one, becomes `sealed`.
+/// The edits of an `input_required` result for a modern client: its state, if it has one, becomes
+/// `sealed`.
 #[must_use]
 pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
     let edits = Edits::new()
@@ -199,21 +199,21 @@ fn is_object_schema(schema: &[u8]) -> bool {
         .is_some_and(|range| scan::string(&schema[range]).as_deref() == Some("object"))
 }
 
-/// What a list page says beside its items.
+/// The members of a list page beside its items.
 #[derive(Debug)]
 pub struct PageFacts<'a> {
-    /// Where the next page begins.
+    /// The cursor of the next page.
     pub next_cursor: Option<&'a str>,
     /// Freshness, in milliseconds.
     pub ttl_ms: u64,
-    /// Whether everybody may keep it.
+    /// True if shared caches may keep it.
     pub public: bool,
-    /// The upstreams whose part is not whole, as (id, reason).
+    /// The upstreams with an incomplete part, as (id, reason).
     pub missing: Vec<(String, &'static str)>,
 }
 
-/// The `result` object of a list up to where its [`items`] follow, which are its last member: a
-/// page is long, is not copied, and nothing has to be sent after it.
+/// The `result` object of a list up to its [`items`], the last member. A page is long: so it is not
+/// copied, and no bytes follow it.
 #[must_use]
 pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
@@ -281,7 +281,7 @@ pub fn initialized(
     out.freeze()
 }
 
-/// The result of `server/discover`, which a client may keep for so many milliseconds.
+/// The result of `server/discover`. A client may keep it for this number of milliseconds.
 #[must_use]
 pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>, ttl_ms: u32) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
@@ -325,7 +325,7 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
 }
 
 /// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources`
-/// and `tasks` are those of which it will tell.
+/// and `tasks` are those it will report on.
 #[must_use]
 pub fn acknowledged(
     subscription: &[u8],
@@ -366,7 +366,7 @@ pub fn acknowledged(
 }
 
 /// The members of a subscription's filter, and the lists they stand for; resources and their
-/// templates have one.
+/// templates share one.
 pub const FILTERS: [(ListKind, &str); 3] = [
     (ListKind::Tools, "toolsListChanged"),
     (ListKind::Prompts, "promptsListChanged"),
@@ -416,8 +416,8 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
     weir_wire::write::notification(method, Some(&params))
 }
 
-/// A note of a call, under the client's own progress token. `None` for what the client did not ask
-/// for.
+/// A note of a call, under the client's own progress token. No value for a note that the client did
+/// not ask for.
 #[must_use]
 pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
     let (method, params) = match note.kind {
@@ -431,14 +431,14 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
             let edits = Edits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
-        // Of a task: under the token of the call that became it, not of the request on whose stream
-        // it is told.
+        // Progress of a task: under the token of the call that became it, not of the request that
+        // carries the stream.
         NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),
         NoteKind::Other(Method::TasksStatus) => (
             Method::TasksStatus.as_str(),
             crate::tasks::lowered(&note.params),
         ),
-        // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in
+        // Other notes do not belong to a call; the catalog sends the list changes of an upstream in
         // its own time.
         NoteKind::Other(_) | NoteKind::Waiting => return None,
     };

@@ -1,5 +1,5 @@
-//! A legacy client's session: what `initialize` and `logging/setLevel` settled, and how that is
-//! kept as bytes.
+//! A legacy client's session: the settings from `initialize` and `logging/setLevel`, and their
+//! encoding as bytes.
 //!
 //! The record is all that an idle session costs. It begins with a version, so that replicas of two
 //! releases can share a store.
@@ -13,19 +13,19 @@ use weir_wire::{LogLevel, Revision};
 const VERSION: u8 = 2;
 const LENGTH: usize = 14;
 
-/// What a session knows.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The negotiated revision, always a legacy one.
     pub revision: Revision,
-    /// What the client declared at `initialize`.
+    /// The capabilities that the client declared at `initialize`.
     pub class: CapabilityClass,
     /// The level the client set, if it did.
     pub level: Option<LogLevel>,
-    /// Whether the client said `notifications/initialized`: before that it is asked nothing
+    /// True once the client sent `notifications/initialized`: before that it is asked no question
     /// (lifecycle, every revision).
     pub initialized: bool,
-    /// When it began, to the millisecond.
+    /// The time of `initialize`, to the millisecond.
     pub began: SystemTime,
 }
 
@@ -51,8 +51,8 @@ impl Session {
         out.freeze()
     }
 
-    /// Reads a record. `None` for one of another version or of no sense: such a session counts as
-    /// unknown.
+    /// Reads a record. No value for a record of another version or a malformed one: such a session
+    /// counts as unknown.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let &[VERSION, revision, level, initialized, ref rest @ ..] = bytes else {
@@ -85,7 +85,7 @@ pub fn negotiate(proposed: Option<&str>) -> Revision {
 }
 
 fn index<T: PartialEq>(all: &[T], one: T) -> u8 {
-    // Both tables are shorter than 255; a value outside them reads back as none.
+    // Both tables are shorter than 255; a value outside them reads back as absent.
     all.iter()
         .position(|each| *each == one)
         .and_then(|at| u8::try_from(at).ok())

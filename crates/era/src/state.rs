@@ -1,10 +1,10 @@
-//! The `requestState` that weir hands to a modern client: where its call goes on, sealed and bound
-//! to the call it belongs to. That is the upstream's own state, or a call that is parked on a
-//! replica, or the same call once more.
+//! The `requestState` that weir gives to a modern client: the point to resume its call at, sealed
+//! and bound to the call. It holds the upstream's own state, or the id of a call that is parked on
+//! a replica, or the order to make the same call again.
 //!
 //! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated,
 //! and bound to the principal, the method, the arguments and an expiry. The seal is opened first,
-//! with what is at hand; only for a state that weir made are the arguments read and compared with
+//! without the arguments. Only for a state that weir made are the arguments read and compared with
 //! the digest in it.
 
 mod digest;
@@ -24,21 +24,21 @@ const PARKED: u8 = b'P';
 /// The call is made again, as it was.
 const AGAIN: u8 = b'A';
 
-/// What a state says.
+/// The content of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Where the call goes on.
+    /// The point to resume the call at.
     pub resume: Resume,
-    /// The replica on which it is parked, where it is.
+    /// The replica that holds the parked call, if it is parked.
     pub owner: Option<ReplicaId>,
 }
 
-/// What a state is bound to.
+/// The call that a state is bound to.
 #[derive(Debug)]
 pub struct Binding<'a> {
-    /// Whose call it is.
+    /// The caller.
     pub principal: &'a Principal,
-    /// Where.
+    /// The endpoint of the call.
     pub endpoint: &'a EndpointId,
     /// The method.
     pub method: &'a str,
@@ -48,7 +48,7 @@ pub struct Binding<'a> {
     pub arguments: Option<&'a [u8]>,
 }
 
-/// A state that does not open here, or not any more.
+/// The error for a state that does not open here, or has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this `requestState` is not valid for this call: make the call again without it")]
 pub struct BadState;
@@ -106,7 +106,7 @@ pub fn seal(
 /// Opens a sealed state for the same call.
 ///
 /// # Errors
-/// [`BadState`], whatever the reason.
+/// [`BadState`], for every reason.
 pub fn open(
     sealer: &Sealer,
     binding: &Binding<'_>,

@@ -1,16 +1,16 @@
-//! Structured content of tools' results for clients whose revision cannot carry it.
+//! Structured content of tools' results for clients with a revision that cannot carry it.
 //!
 //! Revisions before 2025-06-18 have no `structuredContent`; in 2025-06-18 and 2025-11-25 it is an
-//! object; since 2026-07-28 any JSON value (SEP-2106). What a client cannot take is added to
-//! `content` as a text block of its JSON, unless its server did that already. Towards all others a
-//! result stays as it is.
+//! object; since 2026-07-28 any JSON value (SEP-2106). Content that a client cannot take is added
+//! to `content` as a text block of its JSON, unless its server did that already. Towards all other
+//! clients a result stays as it is.
 
 use bytes::Bytes;
 use weir_wire::splice::{Carried, LeftOut, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
-/// What stands for structured content that is too large to be held until it is known whether it was
-/// said in words.
+/// The replacement of structured content that is too large to be held until it is known if a text
+/// block repeats it.
 const LEFT_OUT: LeftOut = LeftOut {
     value: "[structured content was left out: this revision of the protocol cannot carry it, and it is too large to be repeated \
             as text]",
@@ -18,9 +18,9 @@ const LEFT_OUT: LeftOut = LeftOut {
               stands before it]",
 };
 
-/// What adds structured content to the `content` of a tool's result, as text, where a client of
-/// this revision cannot take it (R129); `None` where it takes any. What its server said in words is
-/// not said again.
+/// The edit that adds structured content to the `content` of a tool's result, as text, if a client
+/// of this revision cannot take it (R129); no value if it takes any. A text that the server added
+/// itself is not repeated.
 #[must_use]
 pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
     let carried = match (
@@ -34,8 +34,8 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
     Some(StructuredAsText::new(carried, LEFT_OUT))
 }
 
-/// The same for a whole result. `None` where nothing is to be added, which is found out without
-/// reading it twice.
+/// The same for a whole result. No value if there is no text to add, a check that does not read the
+/// result twice.
 ///
 /// # Errors
 /// The result is malformed.

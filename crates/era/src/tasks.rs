@@ -1,5 +1,4 @@
-//! Tasks between the words of 2025-11-25 and those of the tasks extension, which are the canonical
-//! ones.
+//! Tasks translated between 2025-11-25 and the tasks extension, whose form is the canonical one.
 //!
 //! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
 
@@ -14,10 +13,10 @@ use weir_wire::{ErrorObject, meta, scan, write};
 /// The extension's name.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// What a model may be told while a task runs (2025-11-25, provisional).
+/// The text for the model while a task runs (2025-11-25, provisional).
 const IMMEDIATE: &str = "io.modelcontextprotocol/model-immediate-response";
 
-/// What a state is, beside its name and its times.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It runs.
@@ -33,7 +32,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Of a state of either form; `None` where it says none that exists.
+    /// The status of a state of either form; no value if it is absent or unknown.
     #[must_use]
     pub fn of(state: &[u8]) -> Option<Self> {
         Some(
@@ -48,7 +47,7 @@ impl Status {
         )
     }
 
-    /// As it is written, in both forms.
+    /// The status as it is written, in both forms.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,15 +59,15 @@ impl Status {
         }
     }
 
-    /// Whether it stays so.
+    /// True for a status that does not change any more.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// A legacy server's answer to a call that it was to make a task of, as a `CreateTaskResult` of the
-/// extension. `None` where it is something else: such a server answered at once.
+/// A legacy server's answer to a call with a `task` parameter, as a `CreateTaskResult` of the
+/// extension. No value if it is another result: such a server answered at once.
 #[must_use]
 pub fn created(result: &Bytes) -> Option<Bytes> {
     let task = scan::find(result, "task")
@@ -84,14 +83,13 @@ pub fn created(result: &Bytes) -> Option<Bytes> {
     Some(out.freeze())
 }
 
-/// A legacy server's task, in the words of the extension; its result and what it asks are not in
-/// it.
+/// A legacy server's task in the form of the extension, without its result and its questions.
 #[must_use]
 pub fn lifted(task: &Bytes, status: Status) -> Bytes {
     written(task, status, |_| {})
 }
 
-/// The same with the result of the call. It becomes a result of the newest revision, which has a
+/// The same with the result of the call. It becomes a result of the newest revision, with a
 /// `resultType` inside of a task too: the official client of tasks rejects any other.
 #[must_use]
 pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
@@ -113,7 +111,7 @@ pub fn failed(task: &Bytes, error: &ErrorObject) -> Bytes {
     })
 }
 
-/// The same with what it asks its client, by key.
+/// The same with the questions to its client, by key.
 #[must_use]
 pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Question)>) -> Bytes {
     written(task, Status::InputRequired, |object| {
@@ -132,7 +130,7 @@ pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Qu
     })
 }
 
-/// A task of the extension, in the words of 2025-11-25: there a tool's own failure counts as the
+/// A task of the extension, in the form of 2025-11-25: there a tool's own failure counts as the
 /// task's.
 #[must_use]
 pub fn lowered(state: &Bytes) -> Bytes {
@@ -162,7 +160,7 @@ pub fn lowered(state: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// A `CreateTaskResult` in the words of 2025-11-25.
+/// A `CreateTaskResult` in the form of 2025-11-25.
 #[must_use]
 pub fn lowered_created(created: &Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(created.len() + 16);
@@ -173,15 +171,14 @@ pub fn lowered_created(created: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// How a state changes on its way to a modern client: it has the words of the extension and no
-/// others.
+/// The edits of a state for a modern client: it has the members of the extension and no others.
 #[must_use]
 pub fn rendered(about: &crate::render::About) -> Edits {
     let edits = Edits::new().set("resultType", &b"\"complete\""[..]);
     bare(edits).meta(own(about))
 }
 
-/// The same of a `CreateTaskResult`, which says nothing of what a task asks and gives.
+/// The same for a `CreateTaskResult`, without questions and result.
 #[must_use]
 pub fn rendered_created(about: &crate::render::About) -> Edits {
     let edits = Edits::new().set("resultType", &b"\"task\""[..]);
@@ -192,8 +189,8 @@ pub fn rendered_created(about: &crate::render::About) -> Edits {
         .meta(own(about))
 }
 
-/// `notifications/tasks`, on a listen stream with its subscription's id. `None` for a state that is
-/// malformed.
+/// `notifications/tasks`, on a listen stream with its subscription's id. No value for a malformed
+/// state.
 #[must_use]
 pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
     let id = Bytes::copy_from_slice(subscription);
@@ -208,7 +205,7 @@ pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
     ))
 }
 
-/// How an acknowledgment changes on its way to a modern client.
+/// The edits of an acknowledgment for a modern client.
 #[must_use]
 pub fn acknowledged(about: &crate::render::About) -> Edits {
     Edits::new()
@@ -216,8 +213,8 @@ pub fn acknowledged(about: &crate::render::About) -> Edits {
         .meta(own(about))
 }
 
-/// The same changes of a result that says of which task it is (2025-11-25, "Associating
-/// Task-Related Messages").
+/// The same edits for a result that names its task (2025-11-25, "Associating Task-Related
+/// Messages").
 #[must_use]
 pub fn of_task(edits: Edits, name: &str) -> Edits {
     edits.meta(
@@ -227,7 +224,7 @@ pub fn of_task(edits: Edits, name: &str) -> Edits {
     )
 }
 
-/// A page of a list of tasks, in the words of 2025-11-25.
+/// A page of a list of tasks, in the form of 2025-11-25.
 #[must_use]
 pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
     let mut out = BytesMut::with_capacity(64 + states.len() * 256);
@@ -249,8 +246,8 @@ pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
     out.freeze()
 }
 
-/// How long a client of 2025-11-25 wants its task to be kept, where it wants one: the `task` of its
-/// call's `params`.
+/// The lifetime that a client of 2025-11-25 wants for its task, from the `task` of its call's
+/// `params`; no value for a call without one.
 #[must_use]
 pub fn wanted(params: &[u8]) -> Option<Option<u64>> {
     let task = scan::find(params, "task")
@@ -259,13 +256,13 @@ pub fn wanted(params: &[u8]) -> Option<Option<u64>> {
     Some(duration(task, "ttl").and_then(|ttl| u64::try_from(ttl).ok()))
 }
 
-/// How often a state is to be asked for, in milliseconds, where it says so.
+/// The poll interval of a state in milliseconds, if it has one.
 #[must_use]
 pub fn interval(state: &[u8]) -> Option<u64> {
     duration(state, "pollIntervalMs").and_then(|millis| u64::try_from(millis).ok())
 }
 
-/// How long a task is kept from its beginning, in milliseconds; `None`: without end.
+/// The lifetime of a task from its creation, in milliseconds; no value: without end.
 #[must_use]
 pub fn ttl(state: &[u8]) -> Option<u64> {
     duration(state, "ttlMs").and_then(|millis| u64::try_from(millis).ok())
@@ -286,7 +283,7 @@ fn own(about: &crate::render::About) -> MetaEdits {
         .add(meta::SERVER_INFO, about.server_info.clone())
 }
 
-/// What `_meta` says that belongs to the peers.
+/// Copies the members of `_meta` that belong to the peers.
 fn kept(object: &mut ObjectWriter<'_>, result: &[u8]) {
     let about = scan::find(result, "_meta")
         .map(|at| &result[at])
@@ -343,7 +340,7 @@ fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: Status) {
     }
 }
 
-/// A positive number of milliseconds. Servers of 2025-11-25 may write fractions.
+/// A number of milliseconds, not negative. Servers of 2025-11-25 may write fractions.
 fn duration(object: &[u8], name: &str) -> Option<i64> {
     let value = &object[scan::find(object, name)?];
     scan::integer(value)

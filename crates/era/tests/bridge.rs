@@ -1,5 +1,5 @@
-//! Lower after lift keeps the meaning of a call, whatever the eras of both sides: what the client
-//! wrote arrives, value by value, and what belongs to one hop does not.
+//! Lower after lift keeps the meaning of a call, for all pairs of revisions: the client's members
+//! arrive, value by value, and members of one hop do not.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -56,7 +56,7 @@ fn object() -> impl Strategy<Value = Map<String, Value>> {
         .prop_map(|map| map.into_iter().collect())
 }
 
-/// What weir writes itself in `params`, whatever the client had there.
+/// The members that weir writes itself in `params`, in place of any that the client sent.
 const OWN: [&str; 5] = ["name", "_meta", "requestState", "inputResponses", "task"];
 
 fn params_of(
@@ -83,7 +83,7 @@ fn parse(params: &Value) -> Params {
     Params::parse(Some(&Bytes::from(params.to_string()))).unwrap()
 }
 
-/// Everything but the name and what weir owns in `_meta` is the same value.
+/// All members but the name and weir's own keys in `_meta` have the same value.
 fn same_meaning(lowered: &Bytes, sent: &Value, native: &str) -> Result<(), TestCaseError> {
     let lowered: Value = serde_json::from_slice(lowered).unwrap();
     prop_assert_eq!(&lowered["method"], "tools/call");

@@ -1,4 +1,4 @@
-//! Shapes that some revisions do not have: enums of forms, lists of content blocks.
+//! Forms and messages that some revisions do not have: enums of forms, lists of content blocks.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -54,8 +54,8 @@ fn one(mut blocks: Vec<Value>) -> Value {
     }
 }
 
-/// A form for 2025-06-18: no `mode`; a choice is `enum` with `enumNames`, and of several there is
-/// none.
+/// A form for 2025-06-18: no `mode`; a single choice is `enum` with `enumNames`, a multiple choice
+/// cannot be expressed.
 fn form(params: &Bytes) -> Result<Bytes, Unaskable> {
     let mut edits = Edits::new().remove("mode");
     let schema = scan::find(params, "requestedSchema").map(|range| &params[range]);
@@ -76,7 +76,7 @@ fn form(params: &Bytes) -> Result<Bytes, Unaskable> {
         .map_err(|_| Unaskable::Words)
 }
 
-/// Whether some field has a form that 2025-06-18 does not know.
+/// True if some field has a form that 2025-06-18 does not know.
 fn is_newer(schema: &[u8]) -> bool {
     let properties = scan::find(schema, "properties").map_or(&b"{}"[..], |range| &schema[range]);
     scan::members(properties).any(|member| {

@@ -1,7 +1,7 @@
-//! What a call makes of the messages on its own stream.
+//! Classification of the messages on a call's own stream.
 //!
-//! It lets through what belongs to this call and nothing else: another call's progress, logs nobody
-//! asked for and answers to other ids are dropped and counted by whoever reads the stream.
+//! Only messages of this call pass. Another call's progress, unwanted log messages and responses to
+//! other ids are dropped; the reader of the stream counts them.
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
@@ -16,7 +16,7 @@ use crate::asks::{self, Lifted};
 use crate::carry;
 use crate::lower;
 
-/// The listening side of one call.
+/// The message filter of one call.
 #[derive(Debug)]
 pub struct Ear {
     id: i64,
@@ -24,35 +24,35 @@ pub struct Ear {
     level: Option<LogLevel>,
     last: f64,
     sessions: bool,
-    /// What the client of the call can be asked in it.
+    /// The questions that the client of the call can be asked in it.
     class: CapabilityClass,
-    /// Whether it could be asked anything in another call.
+    /// True if the client could be asked a question in another call, but not in this one.
     elsewhere: bool,
 }
 
-/// What a message means to a call.
+/// The meaning of a message for a call.
 #[derive(Debug)]
 pub enum Heard {
-    /// Something to tell the client.
+    /// A note for the client.
     Note(Note),
     /// The answer: the result or the error object.
     Answer(Result<Bytes, Bytes>),
-    /// The server asked something; this message answers it.
+    /// The server sent a request; this message answers it.
     Reply(Bytes),
-    /// The server asks the client something.
+    /// The server asks the client a question.
     Ask(Box<Lifted>),
     /// The server no longer waits for the answer to its request of this id.
     Withdrawn(RequestId),
-    /// The server says that these lists changed.
+    /// The server reports that these lists changed.
     ListChanged(Kinds),
-    /// Nothing that concerns the call, and nothing wrong.
+    /// A valid message that does not concern the call.
     Nothing,
-    /// Against the protocol, or another's: dropped. The word is for metrics.
+    /// A message against the protocol, or of another call: dropped. The text is a label for
+    /// metrics.
     Dropped(&'static str),
 }
 
-/// The lists that a notification of this method says have changed; none where it says no such
-/// thing.
+/// The lists that a notification of this method reports as changed; empty for other methods.
 #[must_use]
 pub fn lists_of(method: Method) -> Kinds {
     match method {
@@ -66,7 +66,7 @@ pub fn lists_of(method: Method) -> Kinds {
 }
 
 impl Ear {
-    /// For a call in a session: the server may ask in between, and gets an answer.
+    /// For a call in a session: the server may send requests in between, and gets an answer.
     #[must_use]
     pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
         let (last, class) = (f64::NEG_INFINITY, CapabilityClass::BASE);
@@ -81,7 +81,7 @@ impl Ear {
         }
     }
 
-    /// For a call without a session: servers ask nothing on a stream.
+    /// For a call without a session: servers send no requests on its stream.
     #[must_use]
     pub fn modern(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
         Self {
@@ -90,8 +90,8 @@ impl Ear {
         }
     }
 
-    /// The same for a call whose client can be asked what is in `class`, and asked in this call
-    /// where that is `here`.
+    /// The same for a client that can be asked the questions in `class`; `here` is true if it can
+    /// be asked in this call.
     #[must_use]
     pub fn asking(self, class: CapabilityClass, here: bool) -> Self {
         let elsewhere = !here && class.cut(carry::TO_LEGACY) != CapabilityClass::BASE;
@@ -102,7 +102,7 @@ impl Ear {
         }
     }
 
-    /// Whether the server may ask anything in the middle of the call.
+    /// True if the server may ask a question in the middle of the call.
     #[must_use]
     pub fn may_be_asked(&self) -> bool {
         use CapabilityClass as C;
@@ -116,13 +116,13 @@ impl Ear {
         any.iter().any(|one| self.class.has(*one))
     }
 
-    /// Takes one message of the call's own stream.
+    /// Classifies one message of the call's own stream.
     pub fn hear(&mut self, message: Message) -> Heard {
         match message {
             Message::Response(response) => match &response.id {
                 Some(id) if id.as_integer() == Some(self.id) => Heard::Answer(response.outcome),
-                // What names no request answers none here: only a refusal by HTTP is about its
-                // request without naming it.
+                // A response without an id answers no request here: only a refusal by HTTP status
+                // is about its request without an id.
                 None => Heard::Dropped("no_id"),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
@@ -201,8 +201,8 @@ impl Ear {
     }
 }
 
-/// What a request of a legacy server means to a client that can be asked what is in `class`: a
-/// question, or what answers it.
+/// Classifies a request of a legacy server for a client that can be asked the questions in `class`:
+/// a question, or the response to it.
 #[must_use]
 pub fn asked(class: CapabilityClass, request: &Request) -> Heard {
     let Some(lifted) = asks::lift(request) else {
@@ -218,16 +218,16 @@ pub fn asked(class: CapabilityClass, request: &Request) -> Heard {
     }
 }
 
-/// Whose answer a cancel no longer waits for.
+/// The id of the request that a cancel notification withdraws.
 #[must_use]
 pub fn withdrawn(params: &[u8]) -> Option<RequestId> {
     let range = scan::find(params, "requestId")?;
     RequestId::from_json(&params[range]).ok()
 }
 
-/// The answer to a request of a legacy server outside of any call that may have questions: a ping
-/// is answered. What only makes sense in the middle of such a call is refused (SEP-2260), anything
-/// else is not known.
+/// The answer to a request of a legacy server outside of any call that may have questions. A ping
+/// is answered. A question is refused, since it only makes sense inside such a call (SEP-2260). Any
+/// other method is not found.
 #[must_use]
 pub fn answer_alone(request: &Request) -> Bytes {
     if request.method.known().is_some_and(asks::is_question) {
@@ -240,7 +240,7 @@ pub fn answer_alone(request: &Request) -> Bytes {
     answer(request)
 }
 
-/// The answer to a request of a legacy server: a ping is answered, nothing else is passed on.
+/// The answer to a request of a legacy server: a ping is answered, any other method is not found.
 #[must_use]
 pub fn answer(request: &Request) -> Bytes {
     if request.method.as_str() == Method::Ping.as_str() {
@@ -250,7 +250,7 @@ pub fn answer(request: &Request) -> Bytes {
     }
 }
 
-/// The resource that a notification says was updated; `None` for any other notification.
+/// The resource that a notification reports as updated; absent for any other notification.
 #[must_use]
 pub fn updated(notification: &Notification) -> Option<String> {
     let params = notification
@@ -262,14 +262,14 @@ pub fn updated(notification: &Notification) -> Option<String> {
         .map(Into::into)
 }
 
-/// The id as a message shows it. Ids count up from one: they stay below this bound for longer than
-/// a process lives.
+/// The id as a JSON integer. Ids count up from one: they stay below this bound for longer than a
+/// process lives.
 fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
-/// The request a message on a shared channel belongs to, where it says so: the answer's id, the
-/// progress token, or the id of the subscription.
+/// The request that a message on a shared channel belongs to, if it names one: by the response's
+/// id, the progress token, or the id of the subscription.
 #[must_use]
 pub fn addressee(message: &Message) -> Option<u64> {
     let number = match message {

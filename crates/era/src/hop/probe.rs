@@ -1,4 +1,5 @@
-//! Which era a server speaks, from its answer to `server/discover` (2026-07-28, basic/versioning).
+//! Detection of the revisions that a server speaks, from its answer to `server/discover`
+//! (2026-07-28, basic/versioning).
 
 use bytes::{Bytes, BytesMut};
 use weir_core::upstream::{About, Extension, Kinds, ListKind};
@@ -9,14 +10,14 @@ use crate::capabilities::named_objects;
 use crate::carry::APPS;
 use crate::tasks;
 
-/// What the answer to a probe says about a server.
+/// The outcome of a probe.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// It serves requests without a session.
     Modern(Box<Discovered>),
     /// It wants `initialize`; this revision is to be offered.
     Legacy(Revision),
-    /// It names its revisions, and weir has none of them.
+    /// It names its revisions, and weir has no revision of them.
     Foreign(Vec<String>),
 }
 
@@ -25,15 +26,15 @@ pub enum Found {
 pub struct Discovered {
     /// The revision to speak.
     pub revision: Revision,
-    /// What it says of itself; `None` where it refused the probe, with a modern error.
+    /// The server's description of itself; absent if it refused the probe with a modern error.
     pub about: Option<About>,
 }
 
-/// Reads the outcome of a probe: the result or error object of its answer; `None` for silence and
-/// for anything that is not a JSON-RPC answer to it.
+/// Reads the outcome of a probe: the result or error object of its answer, or no value for silence
+/// and for an answer that is not JSON-RPC.
 ///
-/// Only the three codes that exist for it prove a modern server. Everything else is a legacy one:
-/// those answer an unknown request before `initialize` as they like.
+/// Only the three codes that exist for it prove a modern server. Any other answer means a legacy
+/// server: those answer an unknown request before `initialize` as they like.
 #[must_use]
 pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> Found {
     match outcome {
@@ -57,7 +58,7 @@ pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> Found {
 #[must_use]
 pub fn discovered(result: &Bytes) -> Found {
     let Some(versions) = scan::find(result, "supportedVersions") else {
-        // A server that answers every method with something is not a modern one.
+        // A server that answers every method with some result is not a modern one.
         return Found::Legacy(Revision::NEWEST_LEGACY);
     };
     choose(texts(&result[versions]), || {
@@ -73,7 +74,8 @@ pub fn discovered(result: &Bytes) -> Found {
     })
 }
 
-/// Reads an `InitializeResult`: the revision, if weir has it, and what the server says of itself.
+/// Reads an `InitializeResult`: the revision, if weir has it, and the server's description of
+/// itself.
 #[must_use]
 pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
     let version =
@@ -176,13 +178,13 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
     }
 }
 
-/// Whether a modern server has the tasks extension. A legacy one does not by that (SEP-2663), and
-/// this one not by its member of old.
+/// True if a modern server has the tasks extension. The member of old does not count for a modern
+/// server, nor the extension for a legacy one (SEP-2663).
 fn has_extension(result: &[u8]) -> bool {
     within(result, &["capabilities", "extensions", tasks::EXTENSION])
 }
 
-/// The extensions of a modern server, but for those that weir understands.
+/// The extensions of a modern server, except those that weir understands.
 fn extensions(result: &Bytes) -> Vec<Extension> {
     let capabilities = scan::find(result, "capabilities")
         .map(|at| result.slice(at))
@@ -195,7 +197,7 @@ fn extensions(result: &Bytes) -> Vec<Extension> {
         .collect()
 }
 
-/// Whether there is an object at the end of this path.
+/// True if there is an object at the end of this path.
 fn within(object: &[u8], path: &[&str]) -> bool {
     match path {
         [] => scan::is_object(object),
@@ -206,7 +208,7 @@ fn within(object: &[u8], path: &[&str]) -> bool {
     }
 }
 
-/// The `ServerCapabilities` member that stands for a list.
+/// The `ServerCapabilities` member of a list.
 const fn capability_of(kind: ListKind) -> &'static str {
     match kind {
         ListKind::Tools => "tools",

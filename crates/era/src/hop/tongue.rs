@@ -1,5 +1,5 @@
-//! How one server is spoken to, once its revision is known: the only place upstream's two codecs
-//! ask which era it is.
+//! The codec of one server, once its revision is known: the only place where the codecs of
+//! `upstream` branch on the revision.
 
 use bytes::Bytes;
 use weir_core::call::Call;
@@ -13,12 +13,12 @@ use crate::asks;
 use crate::carry;
 use crate::lower::{self, Sender};
 
-/// A server's revision, and weir's way of speaking it.
+/// A server's revision, with the message forms that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tongue(Revision);
 
 impl Tongue {
-    /// For a server of this revision.
+    /// The codec for a server of this revision.
     #[must_use]
     pub const fn new(revision: Revision) -> Self {
         Self(revision)
@@ -30,7 +30,7 @@ impl Tongue {
         self.0
     }
 
-    /// The part of a client's class that is carried to this server.
+    /// The part of a client's class that is forwarded to this server.
     #[must_use]
     pub const fn carries(self) -> CapabilityClass {
         if self.0.is_modern() {
@@ -40,7 +40,7 @@ impl Tongue {
         }
     }
 
-    /// A call in this server's words, of a client that may be asked what is in `class`;
+    /// A call in this server's form, of a client that may be asked the questions in `class`;
     /// `extensions` are the server's.
     #[must_use]
     pub fn call(
@@ -59,7 +59,7 @@ impl Tongue {
         }
     }
 
-    /// Any other request in this server's words, for clients of `class`.
+    /// Any other request in this server's form, for clients of `class`.
     #[must_use]
     pub fn request(
         self,
@@ -81,7 +81,7 @@ impl Tongue {
         }
     }
 
-    /// The listening side of a request.
+    /// The message filter of a request.
     #[must_use]
     pub fn ear(self, id: u64, progress: bool, level: Option<LogLevel>) -> Ear {
         if self.0.is_modern() {
@@ -91,7 +91,7 @@ impl Tongue {
         }
     }
 
-    /// What a result is.
+    /// The type of a result.
     #[must_use]
     pub fn ending(self, result: &[u8]) -> Ending {
         if self.has_result_type() {
@@ -101,7 +101,7 @@ impl Tongue {
         }
     }
 
-    /// What a result with this `resultType` is.
+    /// The type of a result with this `resultType`.
     #[must_use]
     pub fn ending_of(self, result_type: Option<&[u8]>) -> Ending {
         if self.has_result_type() {
@@ -111,13 +111,14 @@ impl Tongue {
         }
     }
 
-    /// True if results say of which type they are.
+    /// True if results state their type.
     #[must_use]
     pub const fn has_result_type(self) -> bool {
         self.0.is_modern()
     }
 
-    /// Whether a client that declared `class` can be asked what an `input_required` result asks.
+    /// True if a client that declared `class` can be asked all the questions of an `input_required`
+    /// result.
     #[must_use]
     pub fn may_ask(self, class: CapabilityClass, result: &[u8]) -> bool {
         let Some(requests) = scan::find(result, "inputRequests") else {
@@ -134,7 +135,7 @@ impl Tongue {
         })
     }
 
-    /// Whether an `input_required` result says at all how its call goes on: by answers, or by the
+    /// True if an `input_required` result states how its call continues: by answers, or by the
     /// server's own state (2026-07-28, basic/patterns/mrtr).
     #[must_use]
     pub fn goes_on(self, result: &[u8]) -> bool {
@@ -150,10 +151,10 @@ impl Tongue {
         }
     }
 
-    /// Reads one page of a list. Cache hints count only where the revision has them.
+    /// Reads one page of a list. Cache hints count only if the revision has them.
     ///
     /// # Errors
-    /// `BadAnswer` where there is no list in it.
+    /// `BadAnswer` if there is no list in it.
     pub fn page(self, result: &Bytes, member: &str) -> Result<ListPage, Failure> {
         let Some(items) =
             scan::find(result, member).filter(|range| result[range.clone()].starts_with(b"["))

@@ -11,7 +11,7 @@ use weir_wire::write::ObjectWriter;
 use weir_wire::{fold, header, scan};
 
 const ANNOTATION: &str = "x-mcp-header";
-/// Keywords whose values are data, whatever they look like.
+/// Keywords with plain data as their value, even if it looks like a schema.
 const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
 /// Keywords whose values are schemas by name.
 const NAMES: [&str; 5] = [
@@ -27,7 +27,7 @@ const EXACT: i64 = (1 << 53) - 1;
 /// bounds the work.
 const DEEPEST: usize = 16;
 
-/// Why a tool's annotations are not valid: a conforming client drops such a tool.
+/// The error for a tool with invalid annotations: a conforming client drops such a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an x-mcp-header annotation is not valid")]
 pub struct BadMirror;
@@ -36,7 +36,7 @@ pub struct BadMirror;
 /// the path to its argument.
 ///
 /// # Errors
-/// [`BadMirror`] where an annotation breaks the rules.
+/// [`BadMirror`] if an annotation breaks the rules.
 pub fn mirrors(tool: &[u8]) -> Result<Vec<(String, Vec<String>)>, BadMirror> {
     let mut found = Vec::new();
     if let Some(schema) = scan::find(tool, "inputSchema") {
@@ -57,8 +57,8 @@ pub fn mirrors(tool: &[u8]) -> Result<Vec<(String, Vec<String>)>, BadMirror> {
 
 /// The tool object without any annotation in its input schema.
 ///
-/// A legacy server's annotation means nothing to it, but where it breaks the rules a modern client
-/// would drop the tool.
+/// A legacy server's annotation has no meaning to that server, but if it breaks the rules a modern
+/// client would drop the tool.
 #[must_use]
 pub fn without_mirrors(tool: &Bytes) -> Bytes {
     let Some(schema) = scan::find(tool, "inputSchema") else {
@@ -72,7 +72,7 @@ pub fn without_mirrors(tool: &Bytes) -> Bytes {
     edited.map_or_else(|_| tool.clone(), |(tool, _)| tool)
 }
 
-/// Writes a schema, or what holds schemas, without annotations.
+/// Writes a schema, or a value that holds schemas, without annotations.
 fn bare(value: &[u8], levels: usize, out: &mut BytesMut) {
     if levels == 0 {
         out.put_slice(value);
@@ -104,7 +104,7 @@ fn bare(value: &[u8], levels: usize, out: &mut BytesMut) {
     }
 }
 
-/// Writes an object of schemas by name: what they are called is no annotation.
+/// Writes an object of schemas by name: the names themselves are no annotations.
 fn named(value: &[u8], levels: usize, out: &mut BytesMut) {
     let mut object = ObjectWriter::new(out);
     for member in scan::members(value) {
@@ -115,8 +115,8 @@ fn named(value: &[u8], levels: usize, out: &mut BytesMut) {
     object.end();
 }
 
-/// The headers of one call: name behind `Mcp-Param-`, and the encoded value. Absent and null
-/// arguments have none.
+/// The headers of one call: the name behind `Mcp-Param-`, and the encoded value. Absent and null
+/// arguments have no header.
 #[must_use]
 pub fn mirrored(
     mirrors: &[(String, Vec<String>)],
@@ -147,8 +147,8 @@ pub fn mirrored(
 }
 
 /// The argument that differs in case alone from one that is repeated as a header, or from an object
-/// on the way to one, and that the tool's schema does not name itself. The header says one thing
-/// then, and a server without regard to case may take another.
+/// on the path to one, and that the tool's schema does not name itself. A server without regard to
+/// case may take that argument in place of the one in the header.
 #[must_use]
 pub fn case_variant(
     tool: &[u8],
@@ -176,7 +176,7 @@ pub fn case_variant(
     })
 }
 
-/// Whether the tool's schema has a property of this name in the object at this path.
+/// True if the tool's schema has a property of this name in the object at this path.
 fn is_property(tool: &[u8], path: &[String], name: &str) -> bool {
     let properties = |schema: &[u8]| scan::find(schema, "properties");
     let Some(at) = scan::find(tool, "inputSchema") else {
@@ -191,20 +191,19 @@ fn is_property(tool: &[u8], path: &[String], name: &str) -> bool {
         .is_some()
 }
 
-/// What a request has under the name of a parameter's header.
+/// The headers of a request under the name of one parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given<'a> {
     /// No such header.
     Nothing,
     /// One, with this value as it stands on the wire.
     Once(&'a [u8]),
-    /// Several: none of them counts.
+    /// Several: not one of them counts.
     Often,
 }
 
-/// The name of a header that a call should have and that is not there, or does not say what the
-/// arguments say. Absent and null arguments have none to compare, and integers are compared as
-/// numbers.
+/// The name of a header that a call should have, but that is absent or differs from the argument.
+/// Absent and null arguments are not compared, and integers are compared as numbers.
 #[must_use]
 pub fn disagreement<'a, 'h>(
     mirrors: &'a [(String, Vec<String>)],
@@ -238,7 +237,7 @@ pub fn disagreement<'a, 'h>(
         .map(|(name, _)| name.as_str())
 }
 
-/// A whole number as a header may say it: `42`, and `42.0` too.
+/// A whole number as a header may spell it: `42`, and `42.0` too.
 fn whole(text: &str) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let zeros = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
@@ -247,7 +246,7 @@ fn whole(text: &str) -> Option<i64> {
     whole.parse().ok().filter(|_| zeros && plain)
 }
 
-/// Collects what stands on chains of `properties`; an annotation anywhere else is against the
+/// Collects annotations on chains of `properties`; an annotation anywhere else is against the
 /// rules.
 fn walk(
     schema: &[u8],
@@ -257,8 +256,8 @@ fn walk(
     for member in scan::members(schema) {
         let value = &schema[member.value];
         if !member.key.eq_str("properties") {
-            // The annotation of the schema itself was read by whoever led here; at the root it has
-            // no argument.
+            // The caller has read the annotation of the schema itself; at the root it has no
+            // argument.
             let own = member.key.eq_str(ANNOTATION) && !path.is_empty();
             if !own && stray(member.key, value, DEEPEST) {
                 return Err(BadMirror);

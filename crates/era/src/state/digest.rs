@@ -1,9 +1,9 @@
 //! A digest of a JSON text by its value: white space, escapes and the order of members do not
 //! count.
 //!
-//! The text is read once and never becomes a tree: what is held at any time are the names and
-//! digests of the members of the objects that are open. A number counts in the form that serde_json
-//! gives it, which is one for each value.
+//! The text is read once and never becomes a tree: only the names and digests of the members of
+//! open objects are held at any time. A number counts in the form that serde_json gives it: one for
+//! each value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 /// Bytes of a digest.
 pub(super) const LENGTH: usize = 32;
 
-/// The digest of a checked JSON text. What serde_json does not read (a number beyond every double,
-/// half a surrogate pair) counts by its spelling.
+/// The digest of a checked JSON text. A text that serde_json does not read (a number beyond every
+/// double, half a surrogate pair) counts by its spelling.
 pub(super) fn of(json: &[u8]) -> [u8; LENGTH] {
     #[cfg(test)]
     READ.with(|read| read.set(read.get() + json.len()));
@@ -37,7 +37,7 @@ thread_local! {
     pub(super) static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds bytes with what they are and their length, so that no two values are written the same.
+/// Adds bytes with their type and their length, so that no two values are written the same.
 fn write(hash: &mut Sha256, what: u8, bytes: &[u8]) {
     hash.update([what]);
     hash.update((bytes.len() as u64).to_be_bytes());
@@ -117,7 +117,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// A member's name, borrowed where it has no escapes.
+/// A member's name, borrowed if it has no escapes.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

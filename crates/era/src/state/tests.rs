@@ -42,7 +42,8 @@ fn principal(name: &'static str) -> Principal {
     }
 }
 
-/// Seals for a call with some arguments, and opens for one with others.
+/// A fixture that seals a state for a call with some arguments, and opens it for a call with
+/// others.
 struct Desk {
     sealer: Sealer,
     principal: Principal,
