@@ -1,7 +1,7 @@
-//! Keys of machines without OAuth: `weir_<id>_<secret>`. The config has their digests; who reads it
-//! has no key.
+//! API keys of machines without OAuth: `weir_<id>_<secret>`. The config holds only their digests,
+//! so a reader of the config has no key.
 //!
-//! The secret part is 256 random bits, so a plain SHA-256 is enough: there is nothing to guess.
+//! The secret part is 256 random bits, so a plain SHA-256 is enough: it cannot be guessed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use weir_core::principal::Subject;
 use crate::settings::{ApiKey, Settings};
 use crate::token::{Reason, with_implied};
 
-/// What every key begins with.
+/// The prefix of every key.
 const BEGIN: &str = "weir_";
-/// The longest key that is looked at.
+/// The longest key that is checked, in bytes.
 const LONGEST: usize = 256;
-/// Who vouches for a key's subject. No URL, so no issuer of tokens can have this name.
+/// The issuer of a key's subject. It is not a URL, so no issuer of tokens can have this name.
 const ISSUER: &str = "api-key";
 
 /// The keys of a config.
@@ -49,17 +49,17 @@ impl ApiKeys {
         Self(keys.collect())
     }
 
-    /// Whether a text is meant as a key.
+    /// True if a text has the form of a key.
     pub(crate) fn is_meant(text: &str) -> bool {
         text.starts_with(BEGIN)
     }
 
-    /// The subject of the key with this id, and when the key ends.
+    /// The subject of the key with this id.
     pub(crate) fn named(&self, id: &str) -> Option<&Arc<Subject>> {
         self.0.get(id).map(|(_, subject)| subject)
     }
 
-    /// Whose key it is.
+    /// Checks a key and returns its subject.
     pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, Reason> {
         let id = text
             .strip_prefix(BEGIN)
@@ -68,7 +68,7 @@ impl ApiKeys {
         let id = id
             .filter(|_| text.len() <= LONGEST)
             .ok_or(Reason::Malformed)?;
-        // An unknown id takes as long as a known one, and nothing equals it.
+        // An unknown id takes as long as a known one, and no digest equals it.
         let (known, subject) = self.0.get(id).map_or((&[0; 32], None), |(key, subject)| {
             (&key.digest, Some((key, subject)))
         });

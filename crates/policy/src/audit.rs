@@ -1,9 +1,9 @@
-//! Who did what: the records of the audit, and the chain that shows if one of them was changed.
+//! The audit: records of all actions and their actors, and the hash chain that shows if one of them
+//! was changed.
 //!
-//! Everything here is pure: [`Recorder`] turns what core tells it into an [`Event`] and hands that
-//! to a [`Keeper`]; whoever keeps events renders them with a [`Chain`] and puts the bytes where
-//! they belong. Files, threads and sockets are not here. Neither is the log: see [`LogAudit`] for
-//! what happens where no audit is configured.
+//! All code here is pure. [`Recorder`] turns calls of core's audit port into an [`Event`] and hands
+//! that to a [`Keeper`]. The keeper renders events with a [`Chain`] and stores the bytes. Files,
+//! threads and sockets are not here. Without a configured audit, [`LogAudit`] writes to the log.
 
 mod arguments;
 mod canonical;

@@ -1,7 +1,7 @@
-//! Principals that an operator keeps out for a while, whatever the rules say.
+//! Principals that an operator blocks for a while, in addition to the rules.
 //!
-//! It stands before the rules and only ever adds refusals. It is no rule: rules are of the config,
-//! and this is what somebody does at three in the morning.
+//! It runs before the rules and only ever adds refusals. It is not a rule: rules belong to the
+//! config, and a block is an operator's action at run time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,15 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Audience, Authorizer, Sight, Verdict};
 use weir_core::principal::{Principal, Subject};
 
-/// An authorizer that keeps some principals out, and asks another one about all others.
+/// An authorizer that blocks some principals, and delegates all others to another one.
 pub struct Blocked {
     inner: Arc<dyn Authorizer>,
-    /// By digest. What is asked of it on every request is one load, and nearly always of an empty
-    /// map.
+    /// By digest. A request costs one load, nearly always of an empty map.
     those: ArcSwap<FastMap<[u8; 16], Arc<Subject>>>,
 }
 
 impl Blocked {
-    /// Nobody is kept out yet.
+    /// An authorizer without blocked principals.
     #[must_use]
     pub fn new(inner: Arc<dyn Authorizer>) -> Self {
         Self {
@@ -33,7 +32,7 @@ impl Blocked {
         }
     }
 
-    /// Keeps a subject out from now on; false: it was so already.
+    /// Blocks a subject from now on. Returns false if it was blocked already.
     pub fn block(&self, subject: Subject) -> bool {
         let subject = Arc::new(subject);
         let before = self.those.rcu(|those| {
@@ -44,7 +43,7 @@ impl Blocked {
         !before.contains_key(subject.digest())
     }
 
-    /// Lets it in again; false: it was not kept out.
+    /// Removes the block. Returns false if the subject was not blocked.
     pub fn unblock(&self, digest: &[u8; 16]) -> bool {
         let before = self.those.rcu(|those| {
             let mut those = FastMap::clone(those);
@@ -94,7 +93,7 @@ impl Authorizer for Blocked {
         call: &Call,
         item: &Item,
     ) -> Result<Verdict, Failure> {
-        // It may have been let in before.
+        // It may have been admitted before the block.
         match self.refusal(principal) {
             Some(refusal) => Err(refusal),
             None => self.inner.may_call(principal, call, item),

@@ -1,11 +1,11 @@
-//! The times of a certificate, for whoever looks at it before it is used.
+//! The validity of a certificate, for a check before it is used.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// The time in which a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateValidity {
     /// Its first second.
@@ -14,8 +14,8 @@ pub struct CertificateValidity {
     pub end: SystemTime,
 }
 
-/// The times of a certificate in DER; `None` for what is no certificate. A time before 1970 is
-/// 1970.
+/// The validity of a certificate in DER, unless the bytes are not a certificate. A time before 1970
+/// is 1970.
 #[must_use]
 pub fn certificate_validity(der: &[u8]) -> Option<CertificateValidity> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;

@@ -1,7 +1,7 @@
-//! Who a sender with certain claims would be: for operators who ask what somebody may do.
+//! The subject that certain claims would give: for operators that ask for the rights of a caller.
 //!
-//! Nothing is proven here, so nothing here may answer a request: [`Claimed`] serves questions
-//! alone, and says what the real check would refuse.
+//! The claims are not proven, so [`Claimed`] must not authenticate a request. It answers operators'
+//! questions alone, and reports the refusal of the real check.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,13 +17,13 @@ use crate::mtls::Certified;
 use crate::settings::{Issuer, Settings};
 use crate::token::{Claims, Reason, is_for, subject};
 
-/// A sender that somebody asks about. As a verifier it takes everybody for that one.
+/// A hypothetical caller. As a verifier it gives every request this identity.
 #[derive(Debug)]
 pub struct Claimed {
     identity: Identity,
-    /// Why real credentials that say the same would be refused; for people.
+    /// The refusal that real credentials with these claims would get; for people.
     pub refused: Option<String>,
-    /// What else is to be known; for people.
+    /// A remark; for people.
     pub note: Option<String>,
 }
 
@@ -33,12 +33,13 @@ impl Verifier for Claimed {
     }
 }
 
-/// The sender whose token has these claims, or whose API key has the id under `api_key`, or whose
-/// certificate has the name under `certificate`; no claims at all: nobody. What a token must have
-/// and is not said (`iss` where there is one issuer, `aud`) is taken for right.
+/// The caller with a token with these claims, or with the API key with the id under `api_key`, or
+/// with the certificate with the name under `certificate`; without claims the anonymous one. Claims
+/// that a token must have and that are absent (`iss` with a single issuer, `aud`) are assumed to be
+/// right.
 ///
 /// # Errors
-/// For people: no sender can be made of the claims.
+/// For people: the claims do not give a caller.
 pub fn claimed(
     settings: &Settings,
     endpoint: &EndpointId,

@@ -1,7 +1,7 @@
-//! Who are you: the one verifier, over every kind of credentials that the config takes.
+//! Authentication: the one verifier, over every kind of credentials that the config accepts.
 //!
-//! One kind at a time: what is shown is checked by its own rules, and where that fails nothing else
-//! is tried. There is no path from an error to an identity.
+//! One kind at a time: the credentials of a request are checked by the rules of their kind, and
+//! after a failure no other kind is tried. There is no path from an error to an identity.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,12 +28,12 @@ use crate::mtls::Certified;
 use crate::settings::{Issuer, Proof, Settings};
 use crate::token::{self, Claims, Parts, Reason, Times};
 
-/// How long a token is believed without another look, whatever it says.
+/// The longest time that a token is trusted without another check, for every lifetime in the token.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// Tokens that are remembered.
+/// Verified tokens that are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// What the verifier asks of the world.
+/// The ports that the verifier depends on.
 #[derive(Clone)]
 pub struct Ports {
     /// For keys and metadata of issuers.
@@ -50,43 +50,43 @@ pub struct Credentials {
     plan: ArcSwap<Plan>,
     changed: Notify,
     was_ready: AtomicBool,
-    /// Credentials of any kind that were refused.
+    /// The number of refused credentials of any kind.
     refused: AtomicU64,
 }
 
-/// Settings, and what was made of them.
+/// Settings, and the state made from them.
 struct Plan {
     settings: Settings,
     issuers: HashMap<Arc<str>, Arc<Vouching>>,
     api_keys: ApiKeys,
     certified: Option<Certified>,
-    /// Tokens that were good, by their digest. New settings begin with none.
+    /// Verified tokens, by their digest. New settings begin with an empty cache.
     verified: Cache<[u8; 32], Arc<Verified>>,
 }
 
-/// How an issuer is doing; for operators.
+/// The status of an issuer; for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerStatus {
     /// Its name, the `iss` of its tokens.
     pub issuer: Arc<str>,
-    /// Whether its tokens can be checked now.
+    /// True if its tokens can be checked now.
     pub ready: bool,
     /// Attempts in a row to get its keys that failed.
     pub failures: u32,
-    /// How long ago its keys came; `None`: never, or it is asked about each token.
+    /// The age of its keys. `None`: they never came, or it is asked about each token.
     pub keys_age: Option<Duration>,
-    /// Tokens of its that were refused since the config was applied.
+    /// Tokens of this issuer that were refused since the config was applied.
     pub refused: u64,
 }
 
-/// An issuer at work.
+/// An issuer in use.
 pub(crate) struct Vouching {
     issuer: Issuer,
     way: Way,
     refused: AtomicU64,
 }
 
-/// How an issuer's word is known to be its own.
+/// The method of checking an issuer's tokens.
 enum Way {
     Keys(Arc<Keeper>),
     Asked(Introspector),
@@ -128,7 +128,7 @@ impl Vouching {
         }
     }
 
-    /// Changes when what was said before counts no longer.
+    /// A number that changes when earlier verifications are no longer valid.
     fn generation(&self) -> u64 {
         self.keeper().map_or(0, |keeper| keeper.generation())
     }
@@ -160,33 +160,33 @@ impl Vouching {
     }
 }
 
-/// A token as it was shown.
+/// A token as it came with the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub(crate) text: &'a str,
     pub(crate) digest: &'a [u8; 32],
-    /// The address that it comes from.
+    /// The address of the client.
     pub(crate) peer: IpAddr,
 }
 
-/// A token that was good.
+/// A verified token.
 #[derive(Clone)]
 struct Verified {
     subject: Arc<Subject>,
     audiences: Arc<[Box<str>]>,
     times: Times,
     by: Arc<Vouching>,
-    /// Of the keys it was checked with.
+    /// The generation of the keys that it was checked with.
     generation: u64,
-    /// On the monotonic clock.
+    /// The end of trust, on the monotonic clock.
     until: Duration,
 }
 
-/// Why a sender is not known.
+/// The reason for an authentication failure.
 pub(crate) enum Refused {
     Missing,
     Invalid(Reason),
-    /// It cannot be found out now. The text is for the log.
+    /// The check is not possible now. The text is for the log.
     Unavailable(&'static str),
 }
 
@@ -220,7 +220,7 @@ impl Credentials {
         })
     }
 
-    /// Takes other settings. An issuer whose keys stand where they stood keeps them.
+    /// Replaces the settings. An issuer with an unchanged location of keys keeps them.
     pub fn replace(&self, settings: Settings) {
         let before = self.plan.load_full();
         if before.settings == settings {
@@ -231,7 +231,7 @@ impl Credentials {
         self.changed.notify_one();
     }
 
-    /// Whether senders can be known: the keys of every issuer have been there once (faults C17). A
+    /// True if callers can be authenticated: the keys of every issuer were fetched once (C17). A
     /// later issuer that is not reachable does not make weir unready, for the others are served.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -251,14 +251,14 @@ impl Credentials {
         ready
     }
 
-    /// Tokens, API keys and certificates that were refused since weir started. A request that shows
-    /// none counts nowhere here.
+    /// The number of tokens, API keys and certificates that were refused since weir started.
+    /// Requests without credentials are not counted.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How every issuer is doing, by name.
+    /// The status of every issuer, ordered by name.
     #[must_use]
     pub fn issuers(&self) -> Vec<IssuerStatus> {
         let plan = self.plan.load_full();
@@ -386,7 +386,7 @@ impl Plan {
             return Ok(Identity::Anonymous);
         }
         let subject = match (evidence.bearer, evidence.api_key) {
-            // Which one would count must not be a guess.
+            // It must not be a guess which one counts.
             (Some(_), Some(_)) => return Err(Reason::Malformed.into()),
             (Some(key), None) | (None, Some(key))
                 if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) =>
@@ -395,8 +395,8 @@ impl Plan {
             }
             (Some(token), None) => self.token(token.expose(), evidence, world).await?,
             (None, _) => match (&self.certified, evidence.certificate) {
-                // Only where nothing else is shown: a connection may carry requests of several
-                // senders.
+                // Only if the request has no other credentials: a connection may carry requests of
+                // several callers.
                 (Some(certified), Some(certificate)) => {
                     certified.subject(certificate, world.clock.wall())?
                 }
@@ -424,8 +424,8 @@ impl Plan {
             self.good_now(&verified, endpoint, world)?;
             return Ok(verified.subject.clone());
         }
-        // On the heap: a request whose token is known, or that needs none, does not pay for the
-        // room this takes.
+        // On the heap: a request with a known token, or without need of one, does not pay for this
+        // memory.
         let verified = Box::pin(self.verify(
             Shown {
                 text,
@@ -441,7 +441,7 @@ impl Plan {
         Ok(subject)
     }
 
-    /// What depends on the moment and on what is asked for.
+    /// The checks that depend on the time and on the endpoint.
     fn good_now(
         &self,
         verified: &Verified,
@@ -474,7 +474,7 @@ impl Plan {
         let generation = by.generation();
         let claims = by.claims(token, parts, &self.settings, world).await;
         let claims = claims.inspect_err(|refused| {
-            // That it cannot be found out now is no fault of the token.
+            // A check that is not possible now is not a fault of the token.
             if matches!(refused, Refused::Invalid(_)) {
                 by.count_refused();
             }
@@ -493,8 +493,8 @@ impl Plan {
         })
     }
 
-    /// Whose token it should be: a JWT names its issuer, any other goes to the one that is asked
-    /// about tokens.
+    /// The issuer to check a token with: a JWT names its issuer, any other goes to the
+    /// introspection issuer.
     fn issuer_of<'a>(&self, text: &'a str) -> Result<(Arc<Vouching>, Option<Parts<'a>>), Reason> {
         let asked = self
             .issuers

@@ -1,12 +1,12 @@
-//! Tokens that say nothing themselves: their issuer is asked (RFC 7662).
+//! Opaque tokens, checked by token introspection at their issuer (RFC 7662).
 //!
-//! A token is sent to its issuer alone, so at most one issuer of a config takes tokens that are not
-//! JWTs. What was said is believed for a short while; a token that was said to be over is not asked
+//! A token is sent to its issuer alone, so at most one issuer of a config accepts tokens that are
+//! not JWTs. An answer is trusted for a short while; a token reported as inactive is not asked
 //! about again at once.
 //!
-//! Questions are bounded, and the bound is shared: a network may have as many under way as are
-//! free, so that one of them has at most half and leaves room for the others. Tokens that were
-//! active have questions of their own.
+//! Requests to the issuer are bounded, and the bound is shared: a network may have as many in
+//! flight as are free, so that one network has at most half and leaves some for the others.
+//! Renewals of active tokens have slots of their own.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,21 +26,21 @@ use crate::settings::{Issuer, Password};
 use crate::strict;
 use crate::token::{Claims, Reason};
 
-/// The largest answer that is read.
+/// The largest response that is read, in bytes.
 const LARGEST: usize = 64 << 10;
-/// The time for one answer.
+/// The timeout of one request.
 const WITHIN: Duration = Duration::from_secs(5);
-/// How many tokens are asked about at once; more are told to come again.
+/// The most introspection requests in flight; further requests of clients get "unavailable".
 const AT_ONCE: usize = 128;
-/// The same for tokens that were active when they were last asked about, and how many of those are
+/// The same for tokens that were active in their last introspection, and the number of those
 /// remembered.
 const RENEWALS: usize = 64;
 const ACTIVE: usize = 10_000;
-/// Tokens that were over, and for how long nobody asks again.
+/// The number of inactive tokens remembered, and the time before they are asked about again.
 const REMEMBERED: usize = 1024;
 const OVER_FOR: Duration = Duration::from_secs(10);
 
-/// An issuer that is asked.
+/// An issuer with an introspection endpoint.
 pub(crate) struct Introspector {
     url: String,
     /// The whole `Authorization` header.
@@ -49,7 +49,7 @@ pub(crate) struct Introspector {
     renewals: Semaphore,
     /// Tokens that were active, by digest.
     active: Cache<[u8; 32], ()>,
-    /// Tokens that were over, by digest, and since when.
+    /// Tokens that were inactive, by digest, with the time of that answer.
     over: Cache<[u8; 32], Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Introspector {
         }
     }
 
-    /// What the issuer says of a token that came from `peer`. Cancel safe.
+    /// The claims of a token that came from `peer`, by the issuer's answer. Cancel safe.
     pub(crate) async fn ask(
         &self,
         Shown {
@@ -129,7 +129,7 @@ impl Introspector {
         let said = strict::object(&fetched.body).ok_or(Refused::Unavailable(
             "the issuer's answer is no JSON object",
         ))?;
-        // The very value: `"true"` or 1 is not active.
+        // Only the exact value: `"true"` or 1 is not active.
         match said.get("active") {
             Some(Value::Bool(true)) => {
                 self.active.insert(*digest, ());
@@ -147,12 +147,12 @@ impl Introspector {
     }
 }
 
-/// Questions under way, by the network that the token came from.
+/// Introspection requests in flight, by the network of the client.
 #[derive(Default)]
 struct Questions(Mutex<HashMap<SenderNetwork, usize>>);
 
 impl Questions {
-    /// Begins a question, where fewer of this network are under way than are free.
+    /// Begins a request, if fewer of this network are in flight than are free.
     fn begin(&self, network: SenderNetwork) -> Option<Question<'_>> {
         let mut under_way = self.under_way();
         let free = AT_ONCE - under_way.values().sum::<usize>();
@@ -175,7 +175,7 @@ impl Questions {
     }
 }
 
-/// A question under way.
+/// A request in flight.
 struct Question<'a> {
     questions: &'a Questions,
     network: SenderNetwork,
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// An introspector, and what it asks.
+    /// An introspector with its issuer.
     #[derive(Clone)]
     struct Desk {
         introspector: Arc<Introspector>,
@@ -277,7 +277,7 @@ mod tests {
             }
         }
 
-        /// Whether the issuer was asked about the token, whatever it said.
+        /// Returns true if the issuer was asked about the token, for either answer.
         async fn ask(&self, token: u8, network: u8) -> bool {
             let shown = Shown {
                 text: "token",
@@ -292,7 +292,7 @@ mod tests {
             )
         }
 
-        /// Has so many questions of a network wait for the issuer.
+        /// Lets this number of requests of a network wait for the issuer.
         async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<Owned> {
             let before = self.gated.asked.load(Ordering::Relaxed);
             let one = || {
@@ -324,7 +324,7 @@ mod tests {
         desk.shut();
         let news = desk.hang(2, 0, AT_ONCE / 2).await;
         assert!(!desk.ask(3, 0).await, "the network has all its questions");
-        // Each of the renewals' places is there for it, and none beyond them.
+        // All renewal slots are available to it, and not one more.
         let renewals = desk.hang(1, 0, RENEWALS).await;
         assert!(
             !desk.ask(1, 0).await,

@@ -26,7 +26,7 @@ pub(crate) struct KeySet(Vec<Key>);
 #[derive(Debug, PartialEq)]
 struct Key {
     kid: Option<String>,
-    /// What it may be used with, by its own kind; the issuer's list narrows it further.
+    /// The algorithms it may be used with, by its own kind; the issuer's list narrows them further.
     algorithms: Vec<Algorithm>,
     /// Two keys are the same if this is.
     material: Vec<Vec<u8>>,
@@ -39,9 +39,9 @@ impl PartialEq for KeySet {
 }
 
 impl KeySet {
-    /// Reads a set. Keys that cannot be used to check signatures are left out: encryption keys,
-    /// weak ones, private and symmetric ones (whoever publishes those has lost them). `None`: it is
-    /// no set, or nothing is left of it.
+    /// Reads a set. Keys that cannot check signatures are left out: encryption keys, weak ones,
+    /// private and symmetric ones (a published one is compromised). `None`: it is not a set, or no
+    /// usable key is left.
     pub(crate) fn read(text: &[u8], allowed: &[Algorithm]) -> Option<Self> {
         if text.len() > LARGEST {
             return None;
@@ -56,13 +56,13 @@ impl KeySet {
         (!usable.is_empty()).then_some(Self(usable))
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The one key that a token can be signed with. A token without a key's name needs that there
-    /// is no choice; a name that two keys have is as good as none.
+    /// The one key that a token can be signed with. A token without a key id needs a set with a
+    /// single fitting key; an id shared by two keys selects no key.
     pub(crate) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
         let fits = |key: &&Key| {
             key.algorithms.contains(&algorithm)
@@ -122,13 +122,13 @@ impl Key {
             (Algorithm::Es256 | Algorithm::Es384, [point]) => DecodingKey::from_ec_der(point),
             (Algorithm::EdDsa, [point]) => DecodingKey::from_ed_der(point),
             (_, [modulus, exponent]) => DecodingKey::from_rsa_raw_components(modulus, exponent),
-            // `read` makes no others; an empty key checks nothing.
+            // `read` makes no others; an empty key verifies no signature.
             _ => DecodingKey::from_ed_der(&[]),
         }
     }
 }
 
-/// What a key can be used with, and its numbers.
+/// The algorithms that a key can be used with, and its numbers.
 fn kind(key: &Map<String, Value>) -> Option<(&'static [Algorithm], Vec<Vec<u8>>)> {
     use Algorithm::{EdDsa, Es256, Es384, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
     let text = |name: &str| key.get(name).and_then(Value::as_str);

@@ -1,7 +1,7 @@
-//! Who are you, may you, how often: what stands behind core's deciding ports.
+//! Authentication, authorization and rate limits: the implementations of core's deciding ports.
 //!
-//! This crate decides and mints nothing: a [`weir_core::Principal`] is made by core alone, out of
-//! what a verifier found. It opens no socket; whatever it must fetch comes through a port.
+//! This crate decides and mints no principal: a [`weir_core::Principal`] is made by core alone,
+//! from the result of a verifier. It opens no socket; all fetches go through a port.
 
 mod api_key;
 pub mod audit;

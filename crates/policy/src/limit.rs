@@ -1,11 +1,11 @@
-//! How often: rates, daily quotas and places, behind core's [`Limiter`].
+//! Rates, daily quotas and concurrency limits, behind core's [`Limiter`].
 //!
-//! A request pays at three points: its address before anything is known of its sender, its
-//! principal before its body is read, and each call, once its tool is known, by what it costs. A
-//! principal's own limits come before those that all share, so that whoever is refused takes
-//! nothing from the others; what was paid before a refusal stays paid.
+//! A request pays at three points: its address before authentication, its principal before its body
+//! is read, and each call by its cost, once its tool is known. A principal's own limits come before
+//! shared ones, so that a refused caller takes no budget from the others. A charge before a refusal
+//! is not refunded.
 //!
-//! It counts for this replica alone, but for daily quotas, which go through the `Counters` port.
+//! It counts for this replica alone, except for daily quotas, counted through the `Counters` port.
 
 mod daily;
 mod places;
@@ -44,12 +44,12 @@ const ADDRESSES: usize = 1 << 16;
 /// Buckets of principals (each has one for every limit that holds for it) and of upstreams: 16 MiB
 /// at most.
 const BUCKETS: usize = 1 << 17;
-/// Whose bucket it is that all share.
+/// The owner of the buckets that all principals share.
 const EVERYBODY: [u8; 16] = [0; 16];
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 
-/// The limiter. Its limits can be replaced while it works; what has been counted against a limit
-/// that stays the same, in name and numbers, goes on counting.
+/// The limiter. Its limits can be replaced while it works; the counts of a limit that stays the
+/// same, in name and numbers, continue.
 pub struct Limits {
     rates: ArcSwap<Rates>,
     addresses: Table,
@@ -59,7 +59,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A limiter that knows the time by `clock` and counts daily quotas in `counters`.
+    /// A limiter that takes the time from `clock` and counts daily quotas in `counters`.
     #[must_use]
     pub fn new(rates: Rates, clock: Arc<dyn Clock>, counters: Arc<dyn Counters>) -> Self {
         Self::sized(rates, (ADDRESSES, BUCKETS), clock, counters)
@@ -80,19 +80,19 @@ impl Limits {
         }
     }
 
-    /// Has the decisions of every limit counted from 0. To be called once the instruments are
-    /// installed.
+    /// Initializes the decision counters of every limit with 0. To be called once the instruments
+    /// are installed.
     pub fn start_at_zero(&self) {
         self.rates.load().start_at_zero();
     }
 
-    /// Other limits from now on. Calls that wait for a place keep it, and their patience.
+    /// Replaces the limits. Calls that wait for a slot keep their position, and their maximal wait.
     pub fn replace(&self, rates: Rates) {
         rates.start_at_zero();
         self.rates.store(Arc::new(rates));
     }
 
-    /// Takes what a call costs of every rate it is under; gives the daily quotas it is under.
+    /// Charges a call to every rate that applies; returns the daily quotas that apply.
     fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
         let mut quotas = Vec::new();
         for Toll {
@@ -138,29 +138,29 @@ impl Limits {
     }
 }
 
-/// What a limiter needs to know of a call.
+/// The facts of a call that a limiter needs.
 #[derive(Clone, Copy)]
 struct Errand<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     upstream: &'a UpstreamId,
-    /// The own name of a tool, or of a method that no revision knows; `None` for a prompt or
+    /// The own name of a tool, or of a method that no revision knows; absent for a prompt or
     /// resource.
     tool: Option<&'a str>,
 }
 
-/// What a call pays of one limit.
+/// The charge of a call against one limit.
 #[derive(Clone, Copy)]
 struct Toll<'a> {
     limit: &'a Limit,
     what: What,
-    /// Whose budget.
+    /// The owner of the budget.
     of: [u8; 16],
     cost: NonZeroU32,
 }
 
 impl<'a> Toll<'a> {
-    /// All that a call pays, the principal's own first.
+    /// All charges of a call, the principal's own first.
     fn of(rates: &'a Rates, errand: &Errand<'_>) -> impl Iterator<Item = Self> {
         let Errand {
             principal,
@@ -206,7 +206,7 @@ impl<'a> Toll<'a> {
     }
 }
 
-/// Takes `cost` of a limit's rate, where it has one.
+/// Takes `cost` from a limit's rate, if it has one.
 fn pay(
     table: &Table,
     limit: &Limit,
@@ -272,7 +272,7 @@ impl Limiter for Limits {
             kind,
             ..
         } = &*item.tool;
-        // A method that no revision knows is limited by its name, as a tool is.
+        // A method that no revision knows is limited by its name, like a tool.
         let is_named = matches!(kind, ListKind::Tools) || call.extension.is_some();
         let tool = is_named.then_some(&**native);
         self.admit(Errand {
@@ -290,13 +290,13 @@ impl fmt::Debug for Limits {
     }
 }
 
-/// The network that one sender has to itself: whoever has one address of it can have the others
-/// too.
+/// The network that one client usually has to itself: a client with one address of it can have the
+/// others too.
 fn neighbourhood(address: IpAddr) -> [u8; 16] {
     let mut prefix = [0; 16];
     match address {
         IpAddr::V4(address) => {
-            // Apart from every IPv6 network: ::/8 is kept by the IETF.
+            // Distinct from every IPv6 network: ::/8 is reserved by the IETF.
             prefix[1] = 4;
             prefix[2..5].copy_from_slice(&address.octets()[..3]);
         }

@@ -1,5 +1,5 @@
-//! Client certificates as credentials. The listener has checked the chain and its times; here a
-//! certificate gets a name.
+//! Client certificates as credentials. The listener has verified the chain and its times; here a
+//! certificate gets a subject.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,12 +13,13 @@ use crate::audit::is_unseen;
 use crate::settings::{CertificateName, Certificates, Settings};
 use crate::token::{Reason, with_implied};
 
-/// Who vouches for a certificate's subject. No URL, so no issuer of tokens can have this name.
+/// The issuer of a certificate's subject. It is not a URL, so no issuer of tokens can have this
+/// name.
 const ISSUER: &str = "mtls";
 /// The longest name.
 const LONGEST: usize = 256;
 
-/// How certificates are read.
+/// The mapping of certificates to subjects.
 pub(crate) struct Certified {
     rule: CertificateName,
     groups: Arc<[Arc<str>]>,
@@ -34,8 +35,8 @@ impl Certified {
         }
     }
 
-    /// Whose certificate it is. A connection may outlive its certificate, so the end is looked at
-    /// again.
+    /// The subject of a certificate. A connection may outlive its certificate, so the expiry is
+    /// checked again.
     pub(crate) fn subject(&self, der: &[u8], now: SystemTime) -> Result<Arc<Subject>, Reason> {
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| Reason::Malformed)?;
         if !rest.is_empty() {
@@ -61,8 +62,8 @@ impl Certified {
     }
 }
 
-/// The one name of the wanted kind. Of two, another reader might believe the other; and one with
-/// characters that are not seen looks like another's.
+/// The one name of the configured kind. With two names, another reader might take the other; a name
+/// with invisible characters looks like another one.
 fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<String, Reason> {
     let names: Vec<&str> = match rule {
         CertificateName::CommonName => {

@@ -1,8 +1,7 @@
-//! No rules: everybody is the anonymous principal, sees and calls everything, as often as they
-//! like.
+//! No policy: all callers are the anonymous principal, may see and call all tools, without limits.
 //!
-//! The config allows this on loopback only, or where the operator forces it by name; nothing here
-//! second-guesses that.
+//! The config allows this on loopback only, or if the operator forces it by name; that is not
+//! checked again here.
 
 use std::net::IpAddr;
 
@@ -15,7 +14,8 @@ use weir_core::port::{
 };
 use weir_core::principal::{Identity, Principal};
 
-/// Asks nobody for credentials. A token that is sent all the same proves nothing and is ignored.
+/// A verifier without credentials. A token that is sent all the same proves no identity and is
+/// ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open;
 

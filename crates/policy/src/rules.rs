@@ -1,9 +1,9 @@
-//! The operator's rules about who sees and calls what: scopes, and policies in Cedar.
+//! The operator's authorization rules: scopes, and policies in Cedar.
 //!
-//! A list is decided by `see`, a call by `call` as well; so a tool is in a principal's list exactly
-//! if a call of it is not answered "unknown tool" (or, for want of scopes, by which scopes it
-//! takes). Whatever goes wrong on the way to an answer, a panic of the engine included, is a no.
-//! This is not a place for limits, and none for what an endpoint shows at all.
+//! A list is decided by `see`, a call by both `see` and `call`. So a tool is in a principal's list
+//! exactly if a call of it does not get "unknown tool" (or, for want of scopes, the list of scopes
+//! it takes). Every failure on the path to a decision, a panic of the engine included, denies.
+//! Limits and the selection of an endpoint's tools do not belong here.
 
 mod arguments;
 mod book;
@@ -41,14 +41,14 @@ pub use vocabulary::schema;
 use self::book::Desk;
 use self::judge::Case;
 
-/// The rules in force. A reload replaces them as a whole; a decision is by those of one moment.
+/// The rules in force. A reload replaces them as a whole; each decision uses one version of them.
 #[derive(Default)]
 pub struct Rules(ArcSwap<Book>);
 
-/// What rules know of a tool on an endpoint.
+/// The facts of a tool on an endpoint that rules can use.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// A tool, or what else it is.
+    /// Tool, prompt, resource or template.
     pub kind: ListKind,
     /// The endpoint.
     pub endpoint: &'a EndpointId,
@@ -58,24 +58,24 @@ pub struct Target<'a> {
     pub native: &'a Arc<str>,
     /// Its name on the endpoint.
     pub name: &'a Arc<str>,
-    /// What may be believed of what it does.
+    /// The trusted hints about its behaviour.
     pub hints: Hints,
     /// The scopes it takes, beside the endpoint's.
     pub scopes: &'a [Arc<str>],
-    /// The tool as the catalog has it, where it is there: what its schema names.
+    /// The tool in the catalog with its schema, if it is there.
     pub tool: Option<&'a Tool>,
 }
 
-/// What every rule says about one principal and one tool, for people.
+/// The decisions of all rules about one principal and one tool, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opinion {
     /// Scopes of the endpoint that the principal lacks.
     pub lacks_for_endpoint: Vec<Arc<str>>,
     /// Scopes of the tool that the principal lacks.
     pub lacks_for_tool: Vec<Arc<str>>,
-    /// Whether it is listed; `None`: no rule decides here.
+    /// The decision on listing it; `None`: no rule decides here.
     pub see: Option<Outcome>,
-    /// Whether a call with these arguments may be made.
+    /// The decision on a call with these arguments.
     pub call: Option<Outcome>,
 }
 
@@ -95,31 +95,31 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether the tool's schema names the argument that a JSON pointer leads to.
+    /// True if the tool's schema names the argument at this JSON pointer.
     fn names_argument(&self, pointer: &str) -> bool {
         self.tool.is_some_and(|tool| tool.names_argument(pointer))
     }
 }
 
 impl Rules {
-    /// These rules.
+    /// Enforces these rules.
     #[must_use]
     pub fn new(book: Arc<Book>) -> Self {
         Self(ArcSwap::new(book))
     }
 
-    /// Others from now on. Whoever keeps lists has to be told: `Catalog::reconsider`.
+    /// Replaces the rules. Keepers of lists must be notified: `Catalog::reconsider`.
     pub fn replace(&self, book: Arc<Book>) {
         self.0.store(book);
     }
 
-    /// Those in force.
+    /// The rules in force.
     #[must_use]
     pub fn book(&self) -> Arc<Book> {
         self.0.load_full()
     }
 
-    /// All that the rules say, also what no request would get to hear.
+    /// All decisions, also those that no client would see.
     #[must_use]
     pub fn opinion(
         &self,
@@ -164,7 +164,7 @@ impl Rules {
         )
     }
 
-    /// Whether a call may be made; `arguments` are its own bytes.
+    /// Checks if a call may be made; `arguments` are its own bytes.
     fn calls(
         &self,
         principal: &Principal,
@@ -205,8 +205,8 @@ impl Rules {
 
 type Arguments = bytes::Bytes;
 
-/// What a principal may know of a tool. `case`: none where deciding went wrong, an empty one where
-/// no rule decides.
+/// The visibility of a tool to a principal. `case`: absent after a failed decision, an inner `None`
+/// if no rule decides.
 fn sight(
     desk: &Desk,
     case: Option<&Option<Arc<Case>>>,
@@ -216,7 +216,7 @@ fn sight(
     if !case.is_some_and(|case| case.as_ref().is_none_or(|case| is_yes(&case.see, target))) {
         return Sight::Hidden;
     }
-    // Scopes last: they say that there is something.
+    // Scopes last: they reveal that the tool exists.
     if lacking(principal, target.scopes).is_empty() {
         return Sight::Seen;
     }
@@ -282,10 +282,9 @@ impl Authorizer for Rules {
 const UNDECIDED: &str = "The rules for this tool could not be applied to this call, so it was not made; ask whoever runs this service";
 const PANIC: &str = "the rule engine panicked; the log has the panic";
 
-/// An answer of the engine; `None` where it panicked. The panic is in the log, by the process's
-/// hook.
+/// A result of the engine; `None` if it panicked. The panic is in the log, by the process's hook.
 fn shielded<T>(decide: impl FnOnce() -> T) -> Option<T> {
-    // What a decision leaves behind is complete or absent: cases are kept only when they are whole.
+    // The state after a panic is complete or absent: only whole cases are cached.
     catch_unwind(AssertUnwindSafe(decide)).ok()
 }
 

@@ -1,5 +1,5 @@
-//! What the verifier can be told: who vouches for whom, already checked. No config format here: the
-//! gateway makes these values.
+//! The settings of the verifier: issuers, API keys and certificates, already checked. No config
+//! format here: the gateway makes these values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,31 +8,31 @@ use std::time::{Duration, SystemTime};
 
 use weir_core::names::EndpointId;
 
-/// How senders are known.
+/// The authentication of callers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// False: nobody is asked, everybody is the anonymous principal.
+    /// False: no credentials are asked for, and all callers are the anonymous principal.
     pub required: bool,
     /// `scheme://host[:port]` of weir as clients see it. A token for an endpoint names this and the
     /// endpoint's path as its audience.
     pub base: String,
-    /// How far the clocks of issuers may differ from this one.
+    /// The tolerated clock difference between issuers and weir.
     pub leeway: Duration,
-    /// Who issues tokens.
+    /// The accepted issuers of tokens.
     pub issuers: Vec<Issuer>,
-    /// Which scopes each scope includes, in any number of steps.
+    /// The scopes that each scope includes, in any number of steps.
     pub implied: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Keys of machines without OAuth.
     pub api_keys: Vec<ApiKey>,
-    /// How client certificates name a principal; `None`: they name nobody.
+    /// The mapping of client certificates to principals; `None`: certificates are not accepted.
     pub certificates: Option<Certificates>,
 }
 
 impl Settings {
-    /// The clocks of a well-kept service differ by less.
+    /// The default leeway: the clocks of a well-kept service differ by less.
     pub const LEEWAY: Duration = Duration::from_secs(30);
 
-    /// Nobody is asked.
+    /// Settings without authentication.
     #[must_use]
     pub fn open() -> Self {
         Self {
@@ -46,9 +46,9 @@ impl Settings {
         }
     }
 
-    /// Whether an audience is this endpoint: its URL, character by character, but for the case of
-    /// scheme and host, which RFC 3986 (6.2.2.1) does not tell apart. A slash at the end makes
-    /// another URL of any path but the root.
+    /// True if an audience is this endpoint: its URL, character by character, except for the case
+    /// of scheme and host (equivalent by RFC 3986, 6.2.2.1). A slash at the end makes another URL
+    /// of any path but the root.
     #[must_use]
     pub(crate) fn is_endpoint(&self, audience: &str, endpoint: &EndpointId) -> bool {
         let Some((base, path)) = audience.split_at_checked(self.base.len()) else {
@@ -59,31 +59,32 @@ impl Settings {
     }
 }
 
-/// Somebody whose word about senders counts.
+/// An accepted issuer of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issuer {
-    /// As it names itself, character by character.
+    /// The `iss` of its tokens, character by character.
     pub name: Arc<str>,
-    /// How its word is known to be its own.
+    /// The method of checking its tokens.
     pub proof: Proof,
     /// Audiences that stand for every endpoint of weir, beside an endpoint's own URL.
     pub audiences: Vec<Arc<str>>,
-    /// Where the groups of a subject stand: a list of names into the claims for each place.
+    /// The claims with the groups of a subject: each is a path of names into the claims.
     pub groups: Vec<Vec<String>>,
-    /// Further claims that rules look at, by name.
+    /// Further claims that rules read, by name.
     pub claims: Vec<Arc<str>>,
 }
 
-/// How an issuer's word is known to be its own.
+/// The method of checking an issuer's tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Proof {
     /// Tokens are signed with one of its keys.
     Keys {
-        /// Where its keys are.
+        /// The location of its keys.
         at: KeysAt,
-        /// The algorithms that it signs with. A token has no say in it.
+        /// The algorithms that it signs with. A token cannot choose another one.
         algorithms: Vec<Algorithm>,
-        /// Whether only tokens that call themselves access tokens count (`typ: at+jwt`, RFC 9068).
+        /// True if only tokens that declare themselves access tokens count (`typ: at+jwt`, RFC
+        /// 9068).
         strict_type: bool,
         /// The longest time from issue to expiry.
         max_lifetime: Duration,
@@ -92,23 +93,23 @@ pub enum Proof {
     Introspection {
         /// Its introspection endpoint.
         url: String,
-        /// As whom weir asks.
+        /// weir's client id there.
         client_id: String,
-        /// weir's password there.
+        /// weir's client secret there.
         client_secret: Password,
     },
 }
 
-/// Where an issuer's keys are.
+/// The location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysAt {
-    /// Where its metadata says (RFC 8414, or OpenID discovery).
+    /// The `jwks_uri` of its metadata (RFC 8414, or OpenID discovery).
     Metadata,
     /// At this URL.
     Url(String),
 }
 
-/// A signature algorithm. There are no symmetric ones here: whoever can check those can forge them.
+/// A signature algorithm. Symmetric ones are excluded: a party that can check those can forge them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -132,7 +133,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// What an issuer may use that the config says nothing of.
+    /// The algorithms of an issuer without any in the config.
     pub const DEFAULT: [Self; 4] = [Self::Rs256, Self::Ps256, Self::Es256, Self::EdDsa];
 
     /// The algorithm of a JOSE name (RFC 7518, 3.1), in its exact letters.
@@ -176,31 +177,31 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A key of a machine. What is kept is a digest; the key itself is with the machine.
+/// An API key of a machine. weir holds a digest; only the machine has the key itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     /// The part of the key that names it.
     pub id: String,
     /// SHA-256 of the whole key.
     pub digest: [u8; 32],
-    /// Whom it stands for. Several keys may stand for the same.
+    /// The subject it stands for. Several keys may have the same.
     pub subject: Arc<str>,
     /// The groups of the subject.
     pub groups: Vec<Arc<str>>,
-    /// What the key is good for.
+    /// The scopes of the key.
     pub scopes: Vec<Arc<str>>,
-    /// When it ends.
+    /// The expiry.
     pub expires: Option<SystemTime>,
 }
 
-/// How a client certificate, which the listener has verified, names a principal.
+/// The mapping of client certificates, verified by the listener, to principals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificates {
     /// The part that names the subject.
     pub subject: CertificateName,
-    /// The groups of everybody with a certificate.
+    /// The groups of all subjects with a certificate.
     pub groups: Vec<Arc<str>>,
-    /// What a certificate is good for.
+    /// The scopes of a certificate.
     pub scopes: Vec<Arc<str>>,
 }
 

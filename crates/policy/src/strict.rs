@@ -1,6 +1,6 @@
-//! JSON objects of others, read so that two readers cannot disagree: an object that has a name
-//! twice is refused, at any depth. Numbers keep their kind, so that `1.5` and `"1"` are no whole
-//! numbers later on.
+//! Strict parsing of JSON objects from outside, so that two readers cannot disagree: an object with
+//! a repeated name is refused, at any depth. Numbers keep their kind, so that `1.5` and `"1"` are
+//! no whole numbers later on.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Bearer tokens that are JWTs (RFC 7519, RFC 9068): from text to subject, each check in its place.
+//! Bearer tokens that are JWTs (RFC 7519, RFC 9068): from text to subject, each check in its order.
 //!
-//! The order: size and shape, header, issuer, key, signature, and only then what the token says.
-//! Nothing is believed, and nothing is fetched that a token names, before the signature is checked;
-//! the issuer that it claims only chooses among those of the config.
+//! The order: size and shape, header, issuer, key, signature, and only then the claims. No claim is
+//! trusted, and no URL in a token is fetched, before the signature is checked; the `iss` claim only
+//! selects among the issuers of the config.
 
 mod claims;
 mod mapping;
@@ -20,31 +20,32 @@ use crate::credentials::Refused;
 use crate::jwks::{Keeper, Lookup};
 use crate::settings::{Algorithm, Issuer, Proof};
 
-/// The longest token that is looked at.
+/// The longest token that is checked, in bytes.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// Why a token is not good: the words of the metric and of the audit. A client sees none of them.
+/// The reason for refusing a token, as labels of the metric and of the audit. A client does not see
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
-    /// It is no token, or more than one kind of credentials was shown.
+    /// It is not a token, or the request has more than one kind of credentials.
     Malformed,
     /// Its algorithm is not one that its issuer uses.
     Algorithm,
     /// It is another kind of token, or has header parameters that change its meaning.
     Type,
-    /// It is of nobody who counts here.
+    /// Its issuer is not accepted here.
     Issuer,
-    /// Nobody knows the key.
+    /// The key is unknown.
     Key,
     /// Its signature is wrong.
     Signature,
-    /// It lacks what it must say, or says it in another form.
+    /// It lacks a required claim, or has one in another form.
     Claims,
-    /// It is over.
+    /// It has expired.
     Expired,
     /// It is not valid yet, or for too long.
     NotYet,
-    /// It is for somebody else.
+    /// It is for another audience.
     Audience,
 }
 
@@ -65,7 +66,7 @@ impl Reason {
     }
 }
 
-/// Checks that the token is its issuer's own; gives what it says.
+/// Checks the signature of a token; returns its claims.
 pub(crate) async fn signed(
     parts: Parts<'_>,
     issuer: &Issuer,
@@ -107,7 +108,7 @@ pub(crate) async fn signed(
     Ok(claims)
 }
 
-/// jsonwebtoken's name of it.
+/// The algorithm in jsonwebtoken's type.
 fn joined(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
     match algorithm {
         Algorithm::Rs256 => jsonwebtoken::Algorithm::RS256,

@@ -1,5 +1,5 @@
-//! What a record says of a call's arguments: their digest, and in the clear only what the operator
-//! lists.
+//! The arguments of a call in its record: their digest, and in clear text only the values that the
+//! operator lists.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -8,19 +8,19 @@ use weir_core::fold;
 use super::canonical::{digest, members};
 use super::json::{Object, push_text};
 
-/// The most bytes of arguments in the clear; beyond that nothing of them is shown.
+/// The most bytes of arguments in clear text; larger ones are not shown at all.
 const MOST_SHOWN: usize = 4096;
-/// What stands for a value that is not shown.
+/// The replacement of a value that is not shown.
 const HIDDEN: &str = "\"***\"";
 /// The most characters of one text that is shown.
 const LONGEST: usize = 1024;
 
-/// What records say of arguments.
+/// The form of arguments in records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Their digest: SHA-256 over their canonical JSON.
     pub digest: bool,
-    /// What is shown in the clear; everything else is `***`.
+    /// The values shown in clear text; all others are `***`.
     pub show: Vec<Pointer>,
 }
 
@@ -38,8 +38,9 @@ impl Default for Shape {
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
-    /// Reads a pointer: `/a/b`, with `~1` for `/` and `~0` for `~`. The empty one, all of the
-    /// arguments, is none: what is shown has to be named. `None`: it is no pointer.
+    /// Reads a pointer: `/a/b`, with `~1` for `/` and `~0` for `~`. The empty pointer (all of the
+    /// arguments) is refused: values to show have to be named. Returns `None` for a text that is
+    /// not a pointer.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let tokens = text.strip_prefix('/')?.split('/').map(|token| {
@@ -50,10 +51,10 @@ impl Pointer {
     }
 }
 
-/// Arguments on their way into a record.
+/// Arguments before they are written into a record.
 #[derive(Debug)]
 pub(super) enum Arguments {
-    /// There are none, or nothing is said of them.
+    /// The call has no arguments, or the record leaves them out.
     Unsaid,
     /// As the client wrote them.
     Raw(Bytes),
@@ -62,8 +63,8 @@ pub(super) enum Arguments {
 }
 
 impl Arguments {
-    /// What is kept until the record is written: few bytes as they are, many as the little that is
-    /// said of them.
+    /// The form kept until the record is written: short arguments as raw bytes, long ones already
+    /// in the form of the record.
     pub(super) fn keep(raw: &[u8], shape: &Shape, most: usize) -> Self {
         if !shape.digest && shape.show.is_empty() {
             Self::Unsaid
@@ -106,7 +107,7 @@ fn written(raw: &[u8], shape: &Shape) -> String {
     out
 }
 
-/// Writes what the pointers name. `None`: it is too much, or no JSON.
+/// Writes the values that the pointers name. Returns `None` if they are too long, or not JSON.
 fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<()> {
     if out.len() > MOST_SHOWN {
         return None;
@@ -120,8 +121,8 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
     }
     let below = |name: &str| -> Vec<&[String]> {
         let through = pointers.iter().filter_map(|pointer| pointer.split_first());
-        // A server without regard to case takes `Path` for `path`: then that is what was called
-        // with.
+        // A server without regard to case takes `Path` for `path`: then that is the value it was
+        // called with.
         through
             .filter(|(token, _)| *token == "*" || fold::equal(token, name))
             .map(|(_, rest)| rest)

@@ -1,8 +1,8 @@
 //! One spelling for arguments of one value, and its digest, so that two records can be compared
-//! without showing either.
+//! without showing the arguments.
 //!
 //! The spelling is RFC 8785's: members sorted, no white space, shortest strings, numbers as
-//! ECMAScript writes them. One thing differs: a number that no double holds keeps its digits, so
+//! ECMAScript writes them. One rule differs: a number that no double holds keeps its digits, so
 //! that two large ids never have one digest.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-/// The digest of a JSON value, in hexadecimal. Bytes that are no JSON (they do not get this far)
+/// The digest of a JSON value, in hexadecimal. Bytes that are not JSON (they do not get this far)
 /// count as they stand.
 pub(super) fn digest(raw: &[u8]) -> String {
     let hash = match canonical(raw) {
@@ -28,7 +28,7 @@ fn canonical(raw: &[u8]) -> Option<String> {
     Some(out)
 }
 
-/// The members of an object as they stand. `None`: it is none.
+/// The members of an object in their order. Returns `None` for another value.
 pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
     struct Members;
     impl<'de> Visitor<'de> for Members {
@@ -51,7 +51,8 @@ pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>
         .ok()
 }
 
-/// The depth is bounded: front refuses bodies that nest deeper than its limits.
+/// Writes a value in canonical form. The depth is bounded: front refuses bodies that nest deeper
+/// than its limits.
 fn write(value: &RawValue, out: &mut String) -> Option<()> {
     match value.get().as_bytes().first()? {
         b'{' => {
@@ -81,7 +82,7 @@ fn write(value: &RawValue, out: &mut String) -> Option<()> {
         }
         b'"' => {
             let text: String = serde_json::from_str(value.get()).ok()?;
-            // serde_json writes strings as RFC 8785 3.2.2.2 wants them.
+            // serde_json writes strings as RFC 8785 3.2.2.2 demands.
             out.push_str(&serde_json::to_string(&text).ok()?);
         }
         b'-' | b'0'..=b'9' => number(value.get(), out),
@@ -94,7 +95,7 @@ fn write(value: &RawValue, out: &mut String) -> Option<()> {
 fn number(text: &str, out: &mut String) {
     let whole = text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let value: f64 = text.parse().unwrap_or(f64::NAN);
-    // Digits that a double would change say more than the double.
+    // Digits that a double would change are more exact than the double.
     let kept = value.is_finite() && (!whole || format!("{value}") == text || text == "-0");
     if !kept {
         out.push_str(text);
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn f18_numbers_are_written_as_ecmascript_does() {
-        // The table of RFC 8785, appendix B, and what stands around its borders.
+        // The table of RFC 8785, appendix B, and values next to its borders.
         for (written, expected) in [
             ("-0", "0"),
             ("0.0", "0"),

@@ -1,9 +1,9 @@
-//! The chain: each record carries a hash over itself and the hash of the one before, so that nobody
-//! changes, drops, inserts or swaps one without breaking what follows.
+//! The hash chain: each record carries a hash over itself and the hash of the record before. So no
+//! record can be changed, dropped, inserted or swapped without breaking those behind it.
 //!
 //! The hash is `SHA-256(prev || record)`: `prev` as its 64 characters, `record` the line's bytes
-//! without the member `hash`, which stands last. With a key it is HMAC-SHA256 under that key, and
-//! the record names the key.
+//! without the member `hash`, the last one. With a key it is HMAC-SHA256 under that key, and the
+//! record names the key.
 
 use std::time::SystemTime;
 
@@ -14,11 +14,11 @@ use super::event::Event;
 use super::json::Object;
 use super::key::Key;
 
-/// What stands before the hash, and how long a line's last member is with it.
+/// The text before the hash, and the length of a line's last member with it.
 pub(super) const HASH: &str = ",\"hash\":\"";
 pub(super) const TAIL: usize = HASH.len() + 64 + 2;
 
-/// The end of a chain: what the next record hangs on.
+/// The end of a chain. The next record links to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The number of the last record. The first has 1.
@@ -28,7 +28,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Before the first record.
+    /// The head before the first record.
     #[must_use]
     pub fn genesis() -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Head {
         }
     }
 
-    /// Reads what [`std::fmt::Display`] wrote: the number, a colon and the hash.
+    /// Reads the output of [`std::fmt::Display`]: the number, a colon and the hash.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (seq, hash) = text.split_once(':')?;
@@ -57,34 +57,34 @@ impl std::fmt::Display for Head {
     }
 }
 
-/// Makes records out of events, each hung on the one before.
+/// Makes records out of events, each linked to the one before.
 #[derive(Debug)]
 pub struct Chain {
     head: Head,
     key: Option<Key>,
-    /// Its name, where it is not the chain of the calls.
+    /// Its name, unless it is the chain of the calls.
     name: Option<&'static str>,
 }
 
-/// A record as it is kept.
+/// A record in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// The line, with its end.
     pub line: String,
-    /// When it happened.
+    /// The time of the event.
     pub time: SystemTime,
     /// Its number.
     pub seq: u64,
-    /// What kind of event it is.
+    /// The kind of the event.
     pub kind: &'static str,
-    /// Whether something was refused, or did not go well.
+    /// True for a refusal or a failure.
     pub trouble: bool,
-    /// The trace it belongs to.
+    /// The trace that it belongs to.
     pub trace: Option<String>,
 }
 
 impl Chain {
-    /// Goes on after `head`.
+    /// Continues a chain after `head`.
     #[must_use]
     pub fn after(head: Head, key: Option<Key>) -> Self {
         Self {
@@ -94,20 +94,20 @@ impl Chain {
         }
     }
 
-    /// The same with a name, which stands in every record.
+    /// The same with a name, written in every record.
     #[must_use]
     pub fn named(self, name: Option<&'static str>) -> Self {
         Self { name, ..self }
     }
 
-    /// Where the chain ends now.
+    /// The current end of the chain.
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Makes an event the next record. It is part of the chain from here on: it must be kept before
-    /// the next one is.
+    /// Makes an event the next record. It is part of the chain from here on: it must be stored
+    /// before the next one.
     pub fn seal(&mut self, event: &Event) -> Sealed {
         let mut line = String::with_capacity(768);
         let mut record = Object::begin(&mut line);

@@ -1,7 +1,7 @@
-//! What happened, as it travels from the request that it happened to towards its record.
+//! Audit events on their path from a request to their record.
 //!
-//! An event holds what core said by reference counts and small copies, so that a request pays
-//! little for it; it becomes text where it is kept.
+//! An event holds values of core by reference counts and small copies, so that a request pays
+//! little for it; the keeper turns it into text.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -20,10 +20,10 @@ use super::chain::Head;
 use super::json::Object;
 use super::refusal_counter::RefusalCount;
 
-/// What an operator does that logs in.
+/// The name of the action of an operator that logs in.
 pub(super) const LOGIN: &str = "login";
 
-/// Something that is to have a record.
+/// An event that gets a record.
 #[derive(Debug)]
 pub struct Event {
     pub(super) time: SystemTime,
@@ -32,7 +32,7 @@ pub struct Event {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// A sender at the door.
+    /// The authentication and admission of a request.
     Entry(Box<Entry>),
     /// A call, refused or ended.
     Call(Box<Made>),
@@ -45,7 +45,7 @@ pub(super) enum What {
         detail: String,
         done: bool,
     },
-    /// Something in the life of the record itself.
+    /// An event of the audit record itself.
     Life(Life),
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Entry {
     pub(super) endpoint: EndpointId,
     pub(super) peer: IpAddr,
     pub(super) request: Arc<str>,
-    /// The principal, where it is known.
+    /// The principal, if it is known.
     pub(super) principal: Option<Principal>,
-    /// Why it was refused.
+    /// The reason for a refusal.
     pub(super) refused: Option<&'static str>,
 }
 
@@ -66,13 +66,13 @@ pub(super) struct Made {
     pub(super) principal: Principal,
     pub(super) endpoint: EndpointId,
     pub(super) method: Cow<'static, str>,
-    /// The tool by the name it has for the client, as found or as asked for.
+    /// The tool under the name it has for the client, resolved or as requested.
     pub(super) tool: Option<Arc<str>>,
-    /// The tool by its own name, and whose it is.
+    /// The upstream of the tool, and the tool's own name there.
     pub(super) native: Option<(UpstreamId, Arc<str>)>,
     pub(super) arguments: Arguments,
     pub(super) shape: Arc<Shape>,
-    /// The client's own words about itself.
+    /// The client's own description of itself.
     pub(super) client_info: Option<Bytes>,
     pub(super) request: weir_core::call::RequestName,
     pub(super) trace: Option<Arc<str>>,
@@ -97,37 +97,37 @@ pub(super) enum Ending {
     },
 }
 
-/// What happens to the record itself; written by whoever keeps it.
+/// Events of the audit record itself, written by the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
     /// weir starts to write here. `unclean`: the record before is not a [`Life::Stopped`].
     Started {
         /// weir's version.
         version: &'static str,
-        /// Whether weir ended without saying so before.
+        /// True if the last process ended without a [`Life::Stopped`].
         unclean: bool,
     },
-    /// weir ends in order; nothing is missing before this.
+    /// weir ends in order; no record is missing before this.
     Stopped,
-    /// Another process goes on with the chain after this record, in a new file. What follows here
-    /// is a branch: the last records of a process that drains.
+    /// Another process continues the chain after this record, in a new file. Later records in this
+    /// file are a branch: the last records of a process that drains.
     Left,
-    /// The process before, from which this chain was taken over, has ended.
+    /// The process before, the owner of this chain until now, has ended.
     Predecessor {
-        /// The last record of its branch. `None`: it ended without saying so.
+        /// The last record of its branch. `None`: it ended without reporting it.
         last: Option<Head>,
     },
-    /// The config moved the record, or changed how it is kept.
+    /// The config moved the record, or changed its storage.
     Changed,
     /// Events were lost before this record, for lack of room.
     Lost {
-        /// How many.
+        /// The number of events.
         events: u64,
     },
-    /// The bytes between the record before this one and this one are what a sudden end left of
-    /// records under way.
+    /// The bytes between the record before and this one are the rest of unfinished records after a
+    /// sudden end.
     Recovered {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
         /// SHA-256 of them, in hexadecimal.
         sha256: String,
@@ -135,7 +135,7 @@ pub enum Life {
 }
 
 impl Event {
-    /// An event of the record's own life.
+    /// An event of the audit record itself.
     #[must_use]
     pub fn life(time: SystemTime, life: Life) -> Self {
         Self {
@@ -144,13 +144,13 @@ impl Event {
         }
     }
 
-    /// When it happened.
+    /// The time of the event.
     #[must_use]
     pub fn time(&self) -> SystemTime {
         self.time
     }
 
-    /// What kind of event it is: one of a small, fixed set of words.
+    /// The kind of the event: one of a small, fixed set of words.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.what {
@@ -168,7 +168,7 @@ impl Event {
         }
     }
 
-    /// Whether something was refused, or did not go well.
+    /// True for a refusal or a failure.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         match &self.what {
@@ -193,8 +193,8 @@ impl Event {
         }
     }
 
-    /// Returns `true` for a call, a sender or an operator's login that was refused: others can
-    /// cause as many of these as they like.
+    /// Returns `true` for a refused call, request or login of an operator: outsiders can cause any
+    /// number of these.
     #[must_use]
     pub fn is_denial(&self) -> bool {
         match &self.what {
@@ -209,7 +209,7 @@ impl Event {
     #[must_use]
     pub fn trace(&self) -> Option<&str> {
         match &self.what {
-            // `00-<trace>-<parent>-<flags>`, checked when it was read.
+            // `00-<trace>-<parent>-<flags>`, checked on arrival.
             What::Call(call) => call.trace.as_deref().and_then(|parent| parent.get(3..35)),
             _ => None,
         }
@@ -316,7 +316,7 @@ impl Made {
         record.text("request", self.request.as_str());
     }
 
-    /// What the client says it is, which nobody has checked.
+    /// The client's own description of itself, not verified.
     fn client_software(&self, record: &mut Object<'_>) {
         #[derive(serde::Deserialize)]
         struct Info<'a> {
@@ -340,7 +340,7 @@ impl Made {
 }
 
 impl Life {
-    /// What is to be said of bytes that are no record.
+    /// The event for bytes that are not a record.
     #[must_use]
     pub fn recovered(torn: &[u8]) -> Self {
         let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(torn));
@@ -369,8 +369,7 @@ impl Life {
     }
 }
 
-/// Who it is, for whom it acts, and through which client. Nothing stands there for the anonymous
-/// principal.
+/// Writes the principal, its actor and its client. The anonymous principal has no members.
 pub(super) fn principal(principal: &Principal, record: &mut Object<'_>) {
     let Some(subject) = principal.subject() else {
         return;

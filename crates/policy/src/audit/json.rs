@@ -1,13 +1,12 @@
-//! Writes the members of a record. One record is one line, whatever others wrote into its texts
-//! (fault F14).
+//! Writes the members of a record. One record is one line, for any text from outside in it.
 
 use std::fmt::Write as _;
 
-/// Characters of a text that a record keeps. Names and ids are shorter; what is longer is
-/// somebody's attempt at filling the disk, and is cut with a mark.
+/// Characters of a text that a record keeps. Names and ids are shorter. A longer text is an attempt
+/// to fill the disk; it is cut with a mark.
 const LONGEST: usize = 512;
 
-/// An object under way, written at the end of a string.
+/// An object being written at the end of a string.
 pub(super) struct Object<'a> {
     out: &'a mut String,
     first: bool,
@@ -93,8 +92,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A text as a JSON string of at most `longest` characters and a mark that it was cut. Nothing in
-/// it can end a line, move a terminal's cursor, or turn the direction of what stands beside it.
+/// A text as a JSON string of at most `longest` characters, with a mark if it was cut. No text can
+/// end a line, move a terminal's cursor, or reverse the direction of the text beside it.
 pub(super) fn push_text(out: &mut String, text: &str, longest: usize) {
     out.push('"');
     // Nearly every text is a name of plain letters: bytes are characters then.

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 const BLOCK: usize = 64;
 
-/// A secret of 32 bytes, and the number by which records name it.
+/// A secret of 32 bytes, and its number in records.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
     id: u8,
@@ -20,7 +20,7 @@ impl Key {
         Self { id, secret }
     }
 
-    /// The number by which records name it.
+    /// Its number in records.
     #[must_use]
     pub fn id(&self) -> u8 {
         self.id

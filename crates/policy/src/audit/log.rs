@@ -1,13 +1,13 @@
-//! Audit to the log: one line for each call, when it is refused or when it ends.
+//! The audit in the log: one line for each call, on its refusal or its end.
 //!
-//! This is what weir does where no audit is configured: the operator's trace of who called what, by
-//! the same way as the rest of the log. It is not the tamper-evident file; arguments and results
+//! This is the default without a configured audit: the operator's trace of calls and their
+//! principals, through the normal log. It is not the tamper-evident file; arguments and results
 //! never appear in it.
 
 use weir_core::failure::Failure;
 use weir_core::port::{Action, Attempt, Audit, Decision, Ended, Entrance, Rejection};
 
-/// Records nothing.
+/// An audit without records.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -23,8 +23,9 @@ impl Audit for Silent {
     fn operated(&self, _action: &Action<'_>) {}
 }
 
-/// Records through `tracing`, target `audit`: refusals, and calls that ended otherwise than well,
-/// at `info`; what went well at `debug`: a line for each costs as much as the call.
+/// Records through `tracing`, target `audit`. Refusals, and calls with an outcome other than
+/// `complete`, are at `info`. Successes are at `debug`, since a line for each costs as much as the
+/// call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogAudit;
 

@@ -1,4 +1,4 @@
-//! Core's audit port: turns what core says into events for whoever keeps them.
+//! Core's audit port: turns its calls into events for the keeper.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,33 +15,34 @@ use super::event::{Ending, Entry, Event, LOGIN, Made, What};
 use super::refusal_counter::RefusalCounter;
 use super::seen::{LetIn, Seen};
 
-/// Arguments up to this many bytes wait for their record as they are, so that their digest costs
-/// the request nothing. It bounds what a full queue holds.
+/// Arguments up to this many bytes wait for their record unchanged, so that their digest costs the
+/// request no time. It bounds the memory of a full queue.
 const SMALL: usize = 2048;
-/// What a client says of itself is a name and a version; more is not read.
+/// The most bytes of a client's description of itself (a name and a version); a longer one is not
+/// read.
 const CLIENT_INFO: usize = 1024;
-/// When a client that was refused for want of a record may come again.
+/// The `Retry-After` for a client that was refused for want of a record.
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
-/// Keeps events. Neither method blocks.
+/// Keeps events. Its methods do not block.
 pub trait Keeper: Send + Sync {
-    /// Keeps a place for the event of a call that is allowed now and ends later.
+    /// Reserves room for the event of a call that is allowed now and ends later.
     ///
     /// # Errors
-    /// There is none, and no call is to be made without.
+    /// There is no room, and the call must not be made without a record.
     fn promise(&self) -> Result<(), NotKept>;
 
-    /// Keeps the event of a call that a place was kept for. What cannot be kept is counted.
+    /// Keeps the event of a call with reserved room. An event that cannot be kept is counted.
     fn fulfil(&self, event: Event);
 
     /// Keeps an event.
     ///
     /// # Errors
-    /// It is not kept (and counted as that), and nothing is to be done without a record.
+    /// It is not kept (and counted as such), and the action must not be done without a record.
     fn keep(&self, event: Event) -> Result<(), NotKept>;
 }
 
-/// See [`Keeper`].
+/// The error of a [`Keeper`] that cannot keep an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the audit record cannot be kept")]
 pub struct NotKept;
@@ -56,7 +57,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records into `keeper`, and counts with `refusals` what is only counted.
+    /// Records into `keeper`; `refusals` counts the refusals without a record of their own.
     #[must_use]
     pub fn new(
         clock: Arc<dyn Clock>,
@@ -73,7 +74,7 @@ impl Recorder {
         }
     }
 
-    /// Says otherwise what records say of arguments, from the next call on.
+    /// Changes the form of arguments in records, from the next call on.
     pub fn reshape(&self, shape: Shape) {
         self.shape.store(Arc::new(shape));
     }
@@ -151,7 +152,7 @@ impl Audit for Recorder {
                 self.refusals.count(peer, endpoint, reason);
                 false
             }
-            // The anonymous principal has nothing to be known by.
+            // The anonymous principal has no identity to remember.
             (None, None) => false,
         };
         if !kept {
@@ -165,7 +166,7 @@ impl Audit for Recorder {
             principal,
             refused,
         };
-        // A sender at the door has done nothing yet; its calls are refused where they cannot be
+        // An admitted request has had no effect yet; its calls are refused if they cannot be
         // recorded.
         let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
     }
@@ -245,8 +246,8 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// What a modern client says of itself with the call. A copy, so that the request's whole body does
-/// not wait with it.
+/// The description that a modern client sends of itself with the call. A copy, so that the
+/// request's whole body does not wait with it.
 fn client_info(call: &weir_core::Call) -> Option<Bytes> {
     let info = call
         .params

@@ -1,6 +1,6 @@
-//! Refusals that are counted, minute by minute, so that a flood of them fills no disk: of senders
-//! without an identity by their network, endpoint and reason; of a principal, those beyond the
-//! number that have a record each.
+//! Refusals that are counted, minute by minute, so that a flood of them cannot fill the disk.
+//! Refusals without an identity are counted by network, endpoint and reason. Refusals of a
+//! principal are counted beyond the number that get a record each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,9 +24,9 @@ pub const MOST_NETWORKS: usize = 1024;
 pub const DENIALS: u32 = 600;
 /// Logins of operators that failed in a minute and have a record each. Further ones are counted.
 const LOGINS: u32 = 60;
-/// Principals that a minute tells apart; of further ones no denial has a record of its own.
+/// Principals that a minute tells apart; denials of further ones get no record of their own.
 const MOST_PRINCIPALS: usize = 16_384;
-/// Counts of minutes that are over and were not taken yet, because their file cannot be written.
+/// Counts of past minutes that were not taken yet, because their file cannot be written.
 const MOST_FINISHED: usize = 16 * MOST_NETWORKS;
 
 /// The refusals of the running minute.
@@ -43,9 +43,9 @@ struct State {
     rest: BTreeMap<&'static str, Count>,
     principals: HashMap<[u8; 16], Denials>,
     logins: u32,
-    /// Counts of minutes that are over.
+    /// Counts of past minutes.
     finished: Vec<Event>,
-    /// Counts that found no room there.
+    /// Counts without room there.
     lost: u64,
 }
 
@@ -63,7 +63,7 @@ struct Denials {
     beyond: Option<Count>,
 }
 
-/// A count as it is put on record.
+/// A count in the form of a record.
 #[derive(Debug)]
 pub(super) struct RefusalCount {
     of: Counted,
@@ -78,7 +78,7 @@ enum Counted {
 }
 
 impl RefusalCounter {
-    /// Counts nothing yet.
+    /// A counter without counts.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl RefusalCounter {
         }
     }
 
-    /// Counts a refusal of a sender without an identity.
+    /// Counts a refusal of a request without an identity.
     pub(super) fn count(&self, peer: IpAddr, endpoint: &EndpointId, reason: &'static str) {
         let (mut state, now) = self.now();
         let key = (SenderNetwork::of(peer), endpoint.clone(), reason);
@@ -106,8 +106,7 @@ impl RefusalCounter {
         }
     }
 
-    /// Returns `true` where a denial of this principal is to have a record of its own; counts it
-    /// otherwise.
+    /// Returns `true` if a denial of this principal gets a record of its own; counts it otherwise.
     pub(super) fn admit_denial(&self, principal: &Principal) -> bool {
         let (mut state, now) = self.now();
         let State {
@@ -142,8 +141,8 @@ impl RefusalCounter {
         false
     }
 
-    /// Returns `true` where a login of an operator that failed is to have a record of its own;
-    /// counts it otherwise.
+    /// Returns `true` if a failed login of an operator gets a record of its own; counts it
+    /// otherwise.
     pub(super) fn admit_login(&self) -> bool {
         let (mut state, now) = self.now();
         let admitted = state.logins < LOGINS;
@@ -159,7 +158,7 @@ impl RefusalCounter {
         admitted
     }
 
-    /// Takes the counts of all minutes that are over, and with `open` those of the running one.
+    /// Takes the counts of all past minutes, and with `open` those of the running one.
     #[must_use]
     pub fn take(&self, open: bool) -> Vec<Event> {
         let (mut state, now) = self.now();
@@ -175,7 +174,7 @@ impl RefusalCounter {
         events
     }
 
-    /// Returns the time until the running minute is over.
+    /// The time until the running minute is over.
     #[must_use]
     pub fn until_minute_ends(&self) -> Duration {
         let since = self
@@ -203,8 +202,8 @@ impl RefusalCounter {
 }
 
 impl State {
-    /// Moves the counts of the running minute to the finished ones. How many denials of a principal
-    /// had a record stays.
+    /// Moves the counts of the running minute to the finished ones. The number of recorded denials
+    /// of each principal stays.
     fn finish(&mut self) {
         let networks = std::mem::take(&mut self.networks).into_iter();
         let networks = networks.map(|((network, endpoint, reason), count)| {

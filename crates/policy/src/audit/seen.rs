@@ -1,20 +1,20 @@
-//! What has a record already, so that what repeats with every request does not get one each time.
+//! The admissions that have a record already, so that a repeated one does not get another.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
-/// A sender that is let in again within this time has a record already.
+/// A principal that is admitted again within this time has a record already.
 const WINDOW: Duration = Duration::from_secs(3600);
-/// So many are remembered; who is forgotten gets a further record.
+/// The most entries in memory; an evicted one gets a further record.
 const MOST: usize = 65_536;
 
-/// A principal, by its digest, that is let in through a client.
+/// A principal, by its digest, admitted through a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LetIn(pub(super) [u8; 16], pub(super) Option<Arc<str>>);
 
-/// Remembers what has a record.
+/// Remembers the admissions with a record.
 #[derive(Debug)]
 pub(super) struct Seen(Cache<LetIn, Duration>);
 
@@ -23,7 +23,7 @@ impl Seen {
         Self(Cache::new(MOST))
     }
 
-    /// Whether this is the first time for a while. Two at the same moment may both be.
+    /// True if this is the first admission in the window. Two at the same moment may both be first.
     pub(super) fn is_first(&self, what: LetIn, now: Duration) -> bool {
         if self
             .0

@@ -1,12 +1,13 @@
-//! Reads a chain back: is every record there, in order, as it was written? Says the first one that
-//! is not.
+//! Verifies a chain: checks that every record is there, in order and unchanged, and reports the
+//! first one that is not.
 //!
-//! It sees that something was changed, dropped, inserted or swapped. It cannot see that the end was
-//! cut off between two records, nor, without a key, that somebody wrote the whole rest anew:
-//! against these one keeps a head elsewhere ([`Inspector::expect`]).
+//! It detects a changed, dropped, inserted or swapped record. It cannot detect that the end was cut
+//! off between two records, nor, without a key, that the whole rest was written anew: against
+//! these, keep a head elsewhere ([`Inspector::expect`]).
 //!
-//! Where one process took over from another, the chain has a branch: the last records of the one
-//! that drained. Its end is named by a record of the other one, so that it cannot be cut off.
+//! If one process took over from another, the chain has a branch: the last records of the process
+//! that drained. A record of the successor names the end of the branch, so that it cannot be cut
+//! off.
 
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -25,11 +26,11 @@ pub struct Link {
     pub head: Head,
     /// The hash of the record before.
     pub prev: String,
-    /// What kind of event it is.
+    /// The kind of the event.
     pub kind: String,
-    /// The key that signed it, if one did.
+    /// The key that signed it, if it is signed.
     pub key: Option<u8>,
-    /// The chain it belongs to, where that is not the one of the calls.
+    /// The chain it belongs to, unless it is the chain of the calls.
     pub chain: Option<String>,
     record: Vec<u8>,
     bytes: Option<u64>,
@@ -52,7 +53,7 @@ struct Members {
 }
 
 impl Link {
-    /// Reads a line without its end. `None`: it has not the form of a record.
+    /// Reads a line without its end. Returns `None` if it does not have the form of a record.
     #[must_use]
     pub fn read(line: &[u8]) -> Option<Self> {
         let (record, tail) = line.split_at_checked(line.len().checked_sub(TAIL)?)?;
@@ -90,7 +91,7 @@ impl Link {
         })
     }
 
-    /// Whether its hash is its own, under the key that it names. `None`: there is no such key here.
+    /// True if its hash is right under the key that it names. `None`: that key is not given.
     #[must_use]
     pub fn holds(&self, keys: &[Key]) -> Option<bool> {
         let key = match self.key {
@@ -101,36 +102,36 @@ impl Link {
     }
 }
 
-/// What is wrong, and where.
+/// A fault in a chain, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// The line of the file, from 1.
     pub line: u64,
-    /// What is wrong with it, for people.
+    /// The fault, for people.
     pub why: String,
 }
 
-/// A place where records are missing, and a record that says so.
+/// A gap in the records that a record accounts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seam {
-    /// weir ended suddenly and left bytes of records under way.
+    /// weir ended suddenly and left bytes of unfinished records.
     Recovered {
-        /// The record that says so.
+        /// The record that reports it.
         seq: u64,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Events were lost for lack of room.
     Lost {
-        /// The record that says so.
+        /// The record that reports it.
         seq: u64,
-        /// How many.
+        /// The number of events.
         events: u64,
     },
-    /// A process took over, and the one before, whose last records follow this one in its file, has
-    /// not said how it ended. It may still be draining.
+    /// A process took over, and there is no report of the end of the one before. The last records
+    /// of that one follow this record in its file. It may still be draining.
     Open {
-        /// The record at which it was left.
+        /// The record at the take-over.
         seq: u64,
     },
 }
@@ -147,28 +148,27 @@ pub struct Inspector {
     signed: u64,
     seams: Vec<Seam>,
     line: u64,
-    /// No line of this file was taken yet.
+    /// True before the first line of this file.
     fresh: bool,
     torn: Option<Torn>,
-    /// The records that say that another process goes on after them. Where nothing came of that,
-    /// the same one went on.
+    /// The records that announce a successor. If no successor came, the same process went on.
     lefts: Vec<Head>,
     branches: Vec<Branch>,
 }
 
-/// What a process wrote after another one had taken over.
+/// The records of a process after another one took over.
 #[derive(Debug)]
 struct Branch {
-    /// The record after which the other one goes on.
+    /// The last record that the successor continues from.
     left: u64,
     /// Its last record.
     head: Option<Head>,
-    /// Whether its successor says that this is the last one.
+    /// True if the successor reports that this is the last one.
     closed: bool,
 }
 
-/// Lines that are no records where records should be: good only if a record follows that says what
-/// they are.
+/// Lines in place of records that are not records: valid only if a record follows that accounts for
+/// them.
 #[derive(Debug)]
 struct Torn {
     trouble: Trouble,
@@ -178,9 +178,9 @@ struct Torn {
 }
 
 impl Inspector {
-    /// Knows these keys. With any, the chain has to be signed from some record on to its end:
-    /// whoever has no key could have written the others, but not so that the first signed one hangs
-    /// on them.
+    /// An inspector with these keys. With any key, the chain must be signed from some record on to
+    /// its end. Earlier records could have been written without the key, but the first signed
+    /// record links to them.
     #[must_use]
     pub fn new(keys: Vec<Key>) -> Self {
         Self {
@@ -189,19 +189,19 @@ impl Inspector {
         }
     }
 
-    /// Wants to meet this record on the way.
+    /// Demands that this record is in the chain.
     #[must_use]
     pub fn expect(mut self, head: Head) -> Self {
         self.expected = Some(head);
         self
     }
 
-    /// Goes on with the first line of a further file.
+    /// Continues with the first line of a further file.
     pub fn begin_file(&mut self) {
         (self.line, self.fresh) = (0, true);
     }
 
-    /// Passes over a line of another chain.
+    /// Skips a line of another chain.
     pub fn skip_line(&mut self) {
         self.line += 1;
     }
@@ -209,7 +209,7 @@ impl Inspector {
     /// Takes the next line, without its end. `whole`: it has one.
     ///
     /// # Errors
-    /// The first trouble there is, which may lie before this line.
+    /// The first fault found. It may lie before this line.
     pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), Trouble> {
         self.line += 1;
         let link = Link::read(line).filter(|_| whole);
@@ -259,7 +259,7 @@ impl Inspector {
     /// Ends a file.
     ///
     /// # Errors
-    /// Lines that nothing explains.
+    /// Lines that no record accounts for.
     pub fn end_file(&mut self) -> Result<(), Trouble> {
         match self.torn.take() {
             Some(torn) => Err(torn.trouble),
@@ -267,10 +267,10 @@ impl Inspector {
         }
     }
 
-    /// Ends the walk.
+    /// Ends the verification.
     ///
     /// # Errors
-    /// The record that was expected was not met.
+    /// The expected record was not found.
     pub fn finish(self) -> Result<Summary, Trouble> {
         if let Some(Head { seq, .. }) = self.expected.filter(|_| !self.met) {
             let why = match self.branches.is_empty() {
@@ -314,7 +314,7 @@ impl Inspector {
         })
     }
 
-    /// Leaves a branch where a file's first record goes on at the one that was left.
+    /// Begins a branch if a file's first record continues at the one that announced a successor.
     fn turn(&mut self, link: &Link) {
         let goes_on = |left: &Head| link.head.seq == left.seq + 1 && link.prev == left.hash;
         if let Some(at) = self.lefts.iter().position(goes_on) {
@@ -328,9 +328,9 @@ impl Inspector {
         }
     }
 
-    /// Holds what a successor says of the end of the process before it against that one's branch.
+    /// Compares a successor's report of the end of its predecessor with that one's branch.
     fn close(&mut self, link: &Link) -> Result<(), String> {
-        // Where the files of that one are not here, there is nothing to hold it against.
+        // Without the files of the predecessor there is no branch to compare with.
         let Some(branch) = self.branches.last_mut() else {
             return Ok(());
         };
@@ -348,7 +348,7 @@ impl Inspector {
         ))
     }
 
-    /// Whether `link` is the record that says what the torn bytes are.
+    /// True if `link` is the record that accounts for the torn bytes.
     fn seals(&self, torn: &Torn, link: &Link) -> bool {
         let digest = HEXLOWER.encode(&torn.hash.clone().finalize());
         link.kind == "recovered"
@@ -357,7 +357,7 @@ impl Inspector {
             && self.judge(link).is_ok()
     }
 
-    /// Whether `link` is the next record.
+    /// Checks that `link` is the next record.
     fn judge(&self, link: &Link) -> Result<(), String> {
         if link.key.is_none() && self.signed > 0 {
             return Err("it is not signed, and those before it are".to_owned());
@@ -403,7 +403,7 @@ impl Inspector {
             && expected.seq == link.head.seq
         {
             let same = expected.hash == link.head.hash;
-            // A branch has the same numbers as what follows it.
+            // A branch has the same numbers as the records of the successor.
             if !same && self.lefts.is_empty() && self.branches.is_empty() {
                 let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
                 return Err(Trouble {
@@ -452,18 +452,18 @@ impl Torn {
     }
 }
 
-/// What a whole chain holds.
+/// The result for a whole chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The number of its first record: 1, unless older files are gone.
     pub first: Option<u64>,
     /// Its end.
     pub head: Option<Head>,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many of them are signed: the last ones.
+    /// The number of signed ones: the last.
     pub signed: u64,
-    /// Where records say that others are missing.
+    /// The gaps that records account for.
     pub seams: Vec<Seam>,
 }
 

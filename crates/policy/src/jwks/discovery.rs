@@ -1,4 +1,4 @@
-//! Where an issuer's keys are: by its metadata, in each of the places where it may stand.
+//! Discovery of an issuer's keys by its metadata, at each of the locations that it may have.
 //!
 //! Source: RFC 8414 section 3, OpenID Connect Discovery section 4, basic/authorization of
 //! 2025-11-25 and later.
@@ -14,7 +14,7 @@ use crate::strict;
 /// The largest metadata that is read.
 const LARGEST: usize = 64 << 10;
 
-/// Where keys are, and who said so.
+/// The location of keys, and the source of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) url: String,
@@ -24,7 +24,7 @@ pub(super) struct Place {
 /// Finds the URL of an issuer's keys.
 ///
 /// # Errors
-/// What went wrong, for the log.
+/// The failure, for the log.
 pub(super) async fn find(
     fetch: &dyn Fetch,
     issuer: &str,
@@ -38,7 +38,7 @@ pub(super) async fn find(
             authorization: None,
             limit: LARGEST,
             within,
-            // The config names the issuer, and so these.
+            // The config names the issuer, and with it these URLs.
             named_by: NamedBy::Operator,
         };
         match fetch.fetch(ask).await {
@@ -53,7 +53,7 @@ pub(super) async fn find(
     Err(why)
 }
 
-/// The URLs where metadata may stand, in the order in which they are tried.
+/// The URLs that metadata may have, in the order of trial.
 fn places(issuer: &str) -> Vec<String> {
     let Ok(url) = Url::parse(issuer) else {
         return Vec::new();
@@ -75,8 +75,8 @@ fn places(issuer: &str) -> Vec<String> {
     places
 }
 
-/// The place of the keys, of metadata that is the issuer's own: it must name itself, character by
-/// character (RFC 8414, 3.3).
+/// The location of the keys from metadata that is the issuer's own: it must name itself, character
+/// by character (RFC 8414, 3.3).
 fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     let metadata = strict::object(text).ok_or("is no JSON object")?;
     if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
@@ -96,8 +96,8 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     {
         return Err("has a `jwks_uri` that is not http or https");
     }
-    // The issuer's own server is where the operator sent us; any other only if it is public (faults
-    // C18).
+    // The issuer's own origin is named by the operator; any other is requested only if it is public
+    // (C18).
     let named_by = if keys_url.origin() == own.origin() {
         NamedBy::Operator
     } else {

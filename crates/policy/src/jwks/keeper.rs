@@ -1,8 +1,8 @@
-//! Keeps an issuer's keys fresh: one fetch at a time, ahead of their age, and at most one in a
-//! while because somebody asks for a key that is not there.
+//! The cache of an issuer's keys: one fetch at a time, ahead of their expiry, and at most one per
+//! cooldown because a request needs an unknown key.
 //!
-//! Requests never fetch: they tell the keeper's own work ([`Keeper::keep`]) and wait a bounded time
-//! for its next attempt. A client that breaks off cannot break off a fetch that others wait for.
+//! Requests never fetch: they notify the background task ([`Keeper::keep`]) and wait a bounded time
+//! for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,26 +21,27 @@ use crate::settings::{Algorithm, KeysAt};
 
 /// The time for one document.
 const FETCH_TIME: Duration = Duration::from_secs(5);
-/// How long a request waits for an attempt: metadata in three places and the keys, should all of
-/// them be slow, takes longer, and then the request is told to come again.
+/// The longest wait of a request for an attempt. Metadata at three locations and the keys, if all
+/// of them are slow, take longer: then the request gets "unavailable".
 const WAIT: Duration = Duration::from_secs(6);
-/// The shortest time between two fetches that unknown keys cause (fault C15).
+/// The shortest time between two fetches that unknown keys cause (C15).
 const COOLDOWN: Duration = Duration::from_secs(30);
-/// How many requests may wait for a fetch.
+/// The most requests that may wait for a fetch.
 const MOST_WAITING: usize = 1024;
-/// For how long keys are kept, whatever their issuer says, and where it says nothing.
+/// The bounds of the lifetime of keys, for any `max-age` of their issuer, and the default without
+/// one.
 const SHORTEST: Duration = Duration::from_secs(300);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const USUAL: Duration = Duration::from_secs(3600);
-/// How long the last good keys serve while no others can be had.
+/// The time that the last good keys are used if no others can be fetched.
 const STALE: Duration = Duration::from_secs(24 * 3600);
-/// After this long without fresh keys the log calls for help.
+/// The time without fresh keys until an error is logged.
 const ALARM: Duration = Duration::from_secs(3600);
 /// The first and the longest wait after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// What the keeper asks of the world.
+/// The ports that the keeper depends on.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) fetch: Arc<dyn Fetch>,
@@ -54,7 +55,7 @@ pub(crate) enum Lookup {
     Found(DecodingKey),
     /// The issuer has no such key.
     Unknown,
-    /// It cannot be known now.
+    /// The keys are not available now.
     Unavailable,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Keeper {
     algorithms: Vec<Algorithm>,
     world: World,
     known: ArcSwapOption<Known>,
-    /// Counts attempts that have ended, for those who wait for the next one.
+    /// Counts the attempts that have ended, for requests that wait for the next one.
     attempts: watch::Sender<u64>,
     wanted: Notify,
     fetching: AtomicBool,
@@ -73,7 +74,7 @@ pub(crate) struct Keeper {
     book: Mutex<Book>,
 }
 
-/// Keys, and since when.
+/// Keys, and the time of their fetch.
 struct Known {
     keys: KeySet,
     /// Changes when the keys do.
@@ -83,7 +84,7 @@ struct Known {
 
 #[derive(Default)]
 struct Book {
-    /// When unknown keys last caused a fetch.
+    /// The time of the last fetch that unknown keys caused.
     forced: Option<Duration>,
     /// Failures in a row.
     failures: u32,
@@ -112,17 +113,18 @@ impl Keeper {
         })
     }
 
-    /// Whether it keeps keys of this place for these algorithms.
+    /// True if it keeps keys of this location for these algorithms.
     pub(crate) fn is_of(&self, at: &KeysAt, algorithms: &[Algorithm]) -> bool {
         self.at == *at && self.algorithms == algorithms
     }
 
-    /// Whether there are keys.
+    /// True once keys were fetched.
     pub(crate) fn is_ready(&self) -> bool {
         self.known.load().is_some()
     }
 
-    /// Whether there are keys to check with, failures in a row to get them, and how old they are.
+    /// Returns if there are keys to check with, the number of failures in a row, and the age of the
+    /// keys.
     pub(crate) fn status(&self) -> (bool, u32, Option<Duration>) {
         let now = self.world.clock.monotonic();
         let age = self
@@ -133,15 +135,15 @@ impl Keeper {
         (self.fresh().is_some(), self.book().failures, age)
     }
 
-    /// Changes whenever the keys do; what was checked with other keys must be checked again.
+    /// A number that changes whenever the keys do; results with earlier keys must be checked again.
     pub(crate) fn generation(&self) -> u64 {
         self.fresh().map_or(0, |known| known.generation)
     }
 
-    /// Looks a key up; where it is not known, waits for a fetch if one is under way or may be made
+    /// Looks a key up. For an unknown key it waits for a fetch if one is in progress or may be made
     /// now. Cancel safe.
     pub(crate) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Lookup {
-        // Before the look: an attempt that ends after it is one to look again for.
+        // Subscribed before the lookup, so that an attempt that ends after it is not missed.
         let mut attempts = self.attempts.subscribe();
         let known = self.fresh();
         if let Some(key) = known
@@ -155,7 +157,7 @@ impl Keeper {
         } else {
             Lookup::Unavailable
         };
-        // No name is remembered as unknown: a key may be asked for before its issuer publishes it.
+        // No key id is remembered as unknown: a token may use a key before its issuer publishes it.
         let asked = self.fetching.load(Ordering::Acquire) || self.may_force();
         if !asked {
             return missing;
@@ -178,14 +180,14 @@ impl Keeper {
         }
     }
 
-    /// The keys, unless they are too old to be believed.
+    /// The keys, unless they are too old to be trusted.
     fn fresh(&self) -> Option<Arc<Known>> {
         let known = self.known.load_full()?;
         (self.world.clock.monotonic().saturating_sub(known.fetched) < STALE).then_some(known)
     }
 
-    /// Asks the keeper's work for a fetch, if the last one that was asked for is long ago. Time
-    /// alone decides, not what that one brought.
+    /// Requests a fetch from the background task, if the cooldown since the last request is over.
+    /// The result of the last one does not matter.
     fn may_force(&self) -> bool {
         let now = self.world.clock.monotonic();
         let mut book = self.book();
@@ -202,8 +204,8 @@ impl Keeper {
         true
     }
 
-    /// The keeper's work: fetches at once, then ahead of every expiry, after failures, and when
-    /// somebody asks. Never ends; drop it to end it.
+    /// The background task: fetches at once, then ahead of every expiry, after failures, and on
+    /// request. Never ends; drop it to end it.
     pub(crate) async fn keep(self: Arc<Self>) {
         for result in ["ok", "error"] {
             self.count_fetch(result, 0);
@@ -228,7 +230,7 @@ impl Keeper {
         instruments().jwks_fetches.add(count, &labels);
     }
 
-    /// Fetches the keys; gives the time until the next attempt.
+    /// Fetches the keys; returns the time until the next attempt.
     async fn attempt(&self) -> Duration {
         let outcome = self.fetch().await;
         let now = self.world.clock.monotonic();
@@ -237,7 +239,7 @@ impl Keeper {
                 self.count_fetch("ok", 1);
                 self.keep_keys(keys, now);
                 let age = max_age.unwrap_or(USUAL).clamp(SHORTEST, LONGEST);
-                // At 80 % of their age, so that a provider that is down for a moment is not missed.
+                // At 80 % of their lifetime, to survive a short outage of the provider.
                 self.jitter(age.mul_f64(0.8), 0.1)
             }
             Err(why) => {
@@ -358,7 +360,8 @@ impl Keeper {
         }
     }
 
-    /// `time`, shorter or longer by at most this part of it: replicas must not come all at once.
+    /// `time`, shorter or longer by at most this fraction, so that replicas do not fetch all at
+    /// once.
     fn jitter(&self, time: Duration, part: f64) -> Duration {
         let mut luck = [0];
         self.world.random.fill(&mut luck);
@@ -370,13 +373,13 @@ impl Keeper {
     }
 }
 
-/// A request that waits; there are at most so many.
+/// A request that waits; their number is bounded.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let place = Self(count);
-        // Dropped, and so counted back, where there is no place.
+        // Dropped, and so counted back, if the bound is reached.
         (count.fetch_add(1, Ordering::AcqRel) < MOST_WAITING).then_some(place)
     }
 }

@@ -1,4 +1,4 @@
-//! Daily quotas: so much in a day of UTC, counted through core's `Counters` port, so that they
+//! Daily quotas: a number of calls in a day of UTC, counted through core's `Counters` port. So they
 //! outlive a reload and, with a shared store, are one budget for all replicas.
 
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::rules::Uncounted;
 /// A day of UTC.
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// A quota that a call is under.
+/// The charge of a call against a daily quota.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     /// The limit's name.
     pub(super) name: Arc<str>,
-    /// Whose budget.
+    /// The owner of the budget.
     pub(super) of: [u8; 16],
-    /// How much a day.
+    /// The quota of a day.
     pub(super) most: u64,
-    /// How much the call takes.
+    /// The cost of the call.
     pub(super) cost: u64,
 }
 
-/// Counts.
+/// The counting of daily quotas.
 pub(super) struct Quotas {
     clock: Arc<dyn Clock>,
     counters: Arc<dyn Counters>,
@@ -38,8 +38,8 @@ impl Quotas {
         Self { clock, counters }
     }
 
-    /// Takes all of it, in order. What was taken before a refusal stays taken; beyond a quota that
-    /// is used up it does not matter.
+    /// Charges all of them, in order. A charge before a refusal is not refunded: beyond an
+    /// exhausted quota it does not matter.
     pub(super) async fn spend(&self, due: Vec<Due>, uncounted: Uncounted) -> Result<(), Failure> {
         let (day, rest) = self.today();
         for Due {
@@ -68,7 +68,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// How much of a quota is used today; `None` where it cannot be counted. Takes nothing.
+    /// The used part of today's quota; `None` if it cannot be counted. Charges no cost.
     pub(super) async fn used(&self, name: &str, of: &[u8; 16]) -> Option<u64> {
         let (day, rest) = self.today();
         self.counters
@@ -77,7 +77,7 @@ impl Quotas {
             .ok()
     }
 
-    /// Which day of UTC it is, and what is left of it.
+    /// The number of today's day of UTC, and the time left of it.
     fn today(&self) -> (u64, Duration) {
         let now = self
             .clock
@@ -89,8 +89,8 @@ impl Quotas {
     }
 }
 
-/// The day is part of the name, so a counter that lives longer than its day is no harm. A limit's
-/// name may hold any character, so it comes last.
+/// The name of a counter. The day is part of it, so a counter that lives longer than its day is no
+/// harm. A limit's name may hold any character, so it comes last.
 fn counter(day: u64, of: &[u8; 16], name: &str) -> String {
     format!("daily/{day}/{}/{name}", HEXLOWER.encode(of))
 }

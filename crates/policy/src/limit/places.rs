@@ -1,7 +1,7 @@
-//! A call's places: one among its principal's calls, one among its upstream's.
+//! The concurrency slots of a call: one among its principal's calls, one among its upstream's.
 //!
-//! The principal's comes first: a call that waits for its upstream counts as one of its
-//! principal's, so that nobody fills an upstream's queue with more than those.
+//! The principal's slot comes first: a call that waits for its upstream counts as one of its
+//! principal's, so that no principal fills an upstream's queue with more than those.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Concurrency {
     }
 }
 
-/// All places there are.
+/// All concurrency slots.
 pub(super) struct Places {
     principals: Queues<Party>,
     upstreams: Queues<UpstreamId>,
@@ -51,8 +51,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The places that a call takes: whose they are, how many are taken, how many wait, and how
-    /// many of both there may be.
+    /// The slots that a call needs: the limit's name, the number taken, the number of waiting
+    /// calls, and the caps of both.
     pub(super) fn loads(
         &self,
         principal: &Principal,
@@ -72,7 +72,7 @@ impl Places {
         own.into_iter().chain(theirs)
     }
 
-    /// Whose places are taken.
+    /// The use of slots by principals and upstreams.
     pub(super) fn crowds(&self, rules: &Concurrency) -> Vec<Crowd> {
         let own = self
             .principals
@@ -100,7 +100,7 @@ impl Places {
         own.chain(theirs).collect()
     }
 
-    /// Takes both places, at once or after a wait.
+    /// Takes both slots, at once or after a wait.
     pub(super) fn enter<'a>(
         &'a self,
         principal: &'a Principal,
@@ -108,7 +108,7 @@ impl Places {
         rules: &Concurrency,
     ) -> Result<Entry<'a>, Failure> {
         let party = *principal.digest();
-        // The anonymous principal is everybody: it has no share that it could take from others.
+        // The anonymous principal stands for all anonymous callers: it has no share of its own.
         let own = (!principal.is_anonymous()).then(|| Gate {
             upstream: None,
             caps: rules.of_principal(),
@@ -172,7 +172,7 @@ fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Per
     }
 }
 
-/// A place (none where none is needed), or else the wait for one.
+/// A slot (absent if no limit applies), or else the wait for one.
 type Settled<K> = Result<Option<Place<K>>, Waiting<K>>;
 
 fn settled<K: Name>(turn: Option<Turn<K>>, gate: Option<&Gate<'_>>) -> Result<Settled<K>, Failure> {
@@ -184,7 +184,7 @@ fn settled<K: Name>(turn: Option<Turn<K>>, gate: Option<&Gate<'_>>) -> Result<Se
     }
 }
 
-/// Waits for a place until `until`.
+/// Waits for a slot until `until`.
 async fn patience<K: Name>(
     waiting: Waiting<K>,
     gate: Option<&Gate<'_>>,
@@ -195,15 +195,15 @@ async fn patience<K: Name>(
     drop(queued);
     match place {
         Ok(Some(place)) => Ok(place),
-        // Another principal, with fewer calls waiting, took its place in a full queue.
+        // The call of a principal with fewer waiting calls took its position in a full queue.
         Ok(None) => Err(refused(gate, "full")),
         Err(_) => Err(refused(gate, "waited")),
     }
 }
 
-/// Which places these are, for refusals and metrics.
+/// The owner of the slots, for refusals and metrics.
 struct Gate<'a> {
-    /// Of this upstream; `None`: of the call's principal.
+    /// The upstream; `None`: the call's principal.
     upstream: Option<&'a UpstreamId>,
     caps: Caps,
 }
@@ -216,7 +216,7 @@ fn refused(gate: Option<&Gate<'_>>, outcome: &'static str) -> Failure {
     }
 }
 
-/// A call in a queue, for the metrics: counted while it waits, and how long it waited.
+/// A call in a queue, for the metrics: it counts the waiting calls and records the wait.
 struct Queued {
     labels: Vec<KeyValue>,
     since: Instant,

@@ -1,9 +1,9 @@
-//! Places for calls in flight, and fair queues before them.
+//! Concurrency slots for calls in flight, and fair queues before them.
 //!
-//! A queue belongs to one thing that has places: an upstream, or a principal. In it every party (a
-//! principal) has a line of its own, and a place that becomes free goes to the lines in turn:
-//! whoever has a hundred calls waiting waits for the others, not they for him. A full queue refuses
-//! whoever has the longest line. Whoever stops waiting leaves no trace.
+//! A queue belongs to an upstream or to a principal. In it every party (a principal) has a
+//! sub-queue, and a free slot goes to the sub-queues in turn: a party with a hundred waiting calls
+//! does not delay the others. A full queue refuses the party with the longest sub-queue. A call
+//! that stops waiting leaves no trace.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -16,13 +16,13 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use weir_core::fast::{FastMap, FastState};
 
-/// Who waits: a principal's digest.
+/// A party in a queue: a principal's digest.
 pub(super) type Party = [u8; 16];
 
-/// Enough that calls of different parties seldom meet at one lock.
+/// Enough that calls of different parties seldom contend for one lock.
 const SHARDS: usize = 16;
 
-/// The queues of many things, by their names. Only those with a call in flight are kept, so the
+/// The queues of all owners, by their names. Only those with a call in flight are kept, so the
 /// calls in flight bound them.
 pub(super) struct Queues<K: Name>(Arc<Inner<K>>);
 
@@ -31,24 +31,24 @@ struct Inner<K: Name> {
     hasher: FastState,
 }
 
-/// How many at once, and how many may wait.
+/// The number of slots, and of calls that may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caps {
     pub(super) places: usize,
     pub(super) waiting: usize,
 }
 
-/// What an arrival gets.
+/// The result of an arrival.
 pub(super) enum Turn<K: Name> {
-    /// A place.
+    /// A slot.
     Now(Place<K>),
-    /// A place in the queue.
+    /// A position in the queue.
     Wait(Waiting<K>),
-    /// Nothing: the queue is full.
+    /// A refusal: the queue is full.
     Full,
 }
 
-/// What has queues of its own.
+/// The key of a queue.
 pub(super) trait Name: Clone + Eq + Hash + Send + Sync + Unpin + 'static {}
 impl<K: Clone + Eq + Hash + Send + Sync + Unpin + 'static> Name for K {}
 
@@ -60,8 +60,8 @@ impl<K: Name> Queues<K> {
         }))
     }
 
-    /// Takes a place of `name` for `party`, or one in its queue. The caps are those of now: a
-    /// reload changes them.
+    /// Takes a slot of `name` for `party`, or a position in its queue. The caps are the current
+    /// ones: a reload changes them.
     pub(super) fn enter(&self, name: &K, party: Party, caps: Caps) -> Turn<K> {
         let mut shard = self.0.shard(name);
         let queue = shard.entry(name.clone()).or_default();
@@ -83,14 +83,14 @@ impl<K: Name> Queues<K> {
         };
         let (give, given) = oneshot::channel();
         let number = queue.line_up(party, give);
-        // There may be free places: the last reload may have brought them.
+        // There may be free slots, if the last reload added some.
         let next = queue.next(|| Place {
             inner: Some(self.0.clone()),
             name: name.clone(),
         });
         drop(shard);
         hand_out(next);
-        // Without a word its receiver knows that it was turned away.
+        // A dropped sender informs its receiver of the eviction.
         drop(turned_away);
         Turn::Wait(Waiting {
             inner: self.0.clone(),
@@ -101,7 +101,7 @@ impl<K: Name> Queues<K> {
         })
     }
 
-    /// How many places of `name` are taken, and how many wait for one.
+    /// The number of taken slots of `name`, and of calls that wait for one.
     pub(super) fn load(&self, name: &K) -> (usize, usize) {
         self.0
             .shard(name)
@@ -110,7 +110,7 @@ impl<K: Name> Queues<K> {
             .unwrap_or_default()
     }
 
-    /// The same of everything that has calls in flight or waiting.
+    /// The same for all owners with calls in flight or waiting.
     pub(super) fn loads(&self) -> Vec<(K, (usize, usize))> {
         let of = |shard: &Mutex<FastMap<K, Queue<K>>>| -> Vec<_> {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ impl<K: Name> Queues<K> {
         self.0.shards.iter().flat_map(of).collect()
     }
 
-    /// How many things have calls in flight or waiting.
+    /// The number of owners with calls in flight or waiting.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0
@@ -142,12 +142,12 @@ impl<K: Name> Inner<K> {
     }
 }
 
-/// One thing's places and lines.
+/// The slots and sub-queues of one owner.
 struct Queue<K: Name> {
     places: usize,
     held: usize,
     waiting: usize,
-    /// Parties with a line, in the order of their turns.
+    /// Parties with a sub-queue, in the order of their turns.
     turns: VecDeque<Party>,
     lines: FastMap<Party, VecDeque<Waiter<K>>>,
     numbers: u64,
@@ -171,13 +171,13 @@ impl<K: Name> Default for Queue<K> {
     }
 }
 
-/// Places on their way to those who waited for them. To be handed out when no lock is held: whoever
-/// is gone by then drops the place, which takes the lock.
+/// Slots with the calls that waited for them. To be handed out without a lock held: a receiver that
+/// is gone by then drops the slot, and the drop takes the lock.
 type Given<K> = Vec<(Waiter<K>, Place<K>)>;
 
 fn hand_out<K: Name>(given: Given<K>) {
     for (waiter, place) in given {
-        // One that is not taken is dropped, and so free again.
+        // An untaken slot is dropped, and so free again.
         let _untaken = waiter.give.send(place);
     }
 }
@@ -200,7 +200,7 @@ impl<K: Name> Queue<K> {
         self.numbers
     }
 
-    /// Gives free places to the lines in turn.
+    /// Gives free slots to the sub-queues in turn.
     fn next(&mut self, make: impl Fn() -> Place<K>) -> Given<K> {
         let mut given = Vec::new();
         while self.held < self.places
@@ -223,7 +223,7 @@ impl<K: Name> Queue<K> {
         given
     }
 
-    /// Turns the last of the longest line away, if that line is longer than `party`'s would be.
+    /// Evicts the last call of the longest sub-queue, if that is longer than `party`'s would be.
     fn make_room(&mut self, party: &Party) -> Option<Waiter<K>> {
         let own = self.lines.get(party).map_or(0, VecDeque::len);
         let (longest, length) = self
@@ -238,10 +238,10 @@ impl<K: Name> Queue<K> {
         self.lines.get_mut(&longest)?.pop_back()
     }
 
-    /// Takes out one that waits no longer.
+    /// Removes a call that waits no longer.
     fn leave(&mut self, party: &Party, number: u64) -> Option<Waiter<K>> {
         let line = self.lines.get_mut(party)?;
-        // Numbers rise along a line.
+        // Numbers rise along a sub-queue.
         let at = line
             .binary_search_by_key(&number, |waiter| waiter.number)
             .ok()?;
@@ -259,7 +259,7 @@ impl<K: Name> Queue<K> {
     }
 }
 
-/// A place, free again when it is dropped.
+/// A slot, free again on drop.
 pub(super) struct Place<K: Name> {
     inner: Option<Arc<Inner<K>>>,
     name: K,
@@ -288,8 +288,8 @@ impl<K: Name> Drop for Place<K> {
     }
 }
 
-/// A place in a queue. Gives a place, or `None` where it was turned away for a shorter line.
-/// Dropping it leaves the queue; a place that was just given goes on to the next.
+/// A position in a queue. Resolves to a slot, or to `None` if it was evicted for a shorter
+/// sub-queue. Dropping it leaves the queue; a slot that was just given goes to the next call.
 pub(super) struct Waiting<K: Name> {
     inner: Arc<Inner<K>>,
     name: K,

@@ -1,5 +1,5 @@
-//! The failures of the limiter: which limit it was, and when to come again, in words a model can
-//! act on.
+//! The failures of the limiter: the limit's name, and the time to retry, in words a model can act
+//! on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use weir_core::telemetry::instruments;
 
 use super::rules::Rate;
 
-/// What a rate counts.
+/// The unit that a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum What {
     Requests,
@@ -19,7 +19,7 @@ pub(super) enum What {
     Upstream,
 }
 
-/// Too often: `wait` from now it will do.
+/// The rate is exceeded; a retry after `wait` will pass.
 pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> Failure {
     count(name, "refused");
     let counted = match what {
@@ -44,7 +44,7 @@ pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> 
         .limited_by(limited)
 }
 
-/// The day's quota is used up; the next day begins in `wait`.
+/// The daily quota is used up; the next day begins in `wait`.
 pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
     count(name, "quota");
     let text = format!(
@@ -62,7 +62,7 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
         .limited_by(limited)
 }
 
-/// The quota cannot be counted, and the operator wants no call uncounted.
+/// The quota cannot be counted, and the operator refuses uncounted calls.
 pub(super) fn uncounted(name: &Arc<str>) -> Failure {
     count(name, "uncounted");
     let text = format!(
@@ -71,7 +71,7 @@ pub(super) fn uncounted(name: &Arc<str>) -> Failure {
     Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(60))
 }
 
-/// Too many at once: `most` are in flight, and the queue is full or the wait was too long.
+/// Too many calls at once: `most` are in flight, and the queue is full or the wait was too long.
 pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Failure {
     let whose = if name == PRINCIPAL {
         "of yours"
@@ -99,7 +99,7 @@ pub(super) const PRINCIPAL: &str = "concurrency:principal";
 /// The name of the cap of an upstream's calls.
 pub(super) const UPSTREAM: &str = "concurrency:upstream";
 
-/// Counts what a limit decided. Names come from the config.
+/// Counts a decision of a limit. Names come from the config.
 pub(super) fn count(name: &Arc<str>, outcome: &'static str) {
     let labels = [
         KeyValue::new("limit", name.clone()),
@@ -108,8 +108,7 @@ pub(super) fn count(name: &Arc<str>, outcome: &'static str) {
     instruments().limit_decisions.add(1, &labels);
 }
 
-/// A time in the unit a person would choose, rounded up: whoever waits that long has waited long
-/// enough.
+/// A time in a natural unit, rounded up, so that waiting that long is long enough.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000).max(1);
     match seconds {

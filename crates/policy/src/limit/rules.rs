@@ -1,4 +1,4 @@
-//! What the limiter is told: how often, how much a day, how many at once. Values only; no config
+//! The settings of the limiter: rates, daily quotas and concurrency caps. Values only; no config
 //! format here.
 
 use std::collections::HashMap;
@@ -19,12 +19,11 @@ use weir_core::telemetry::instruments;
 /// [`Concurrency::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Requests of an address, before anything is known of its sender. Its `daily` is not looked
-    /// at.
+    /// Requests of an address, before authentication. Its `daily` is ignored.
     pub address: Option<Limit>,
-    /// What a principal may do that no entry below speaks of.
+    /// The limit of a principal without a more specific entry below.
     pub principal: Option<Limit>,
-    /// The same on one endpoint, in place of `principal`; each with a budget of its own.
+    /// The same on one endpoint, in place of `principal`; each endpoint with a budget of its own.
     pub endpoints: HashMap<EndpointId, Limit>,
     /// The same for members of a group, in place of both; of several groups the first one here
     /// counts.
@@ -35,15 +34,14 @@ pub struct Rates {
     pub tools: Vec<ToolLimit>,
     /// Calls of an upstream, of all principals together.
     pub upstreams: HashMap<UpstreamId, Limit>,
-    /// How many calls at the same time.
+    /// Caps of concurrent calls.
     pub concurrency: Concurrency,
-    /// What becomes of a call whose daily quota cannot be counted.
+    /// The decision on a call with a daily quota that cannot be counted.
     pub uncounted: Uncounted,
 }
 
 impl Rates {
-    /// True where a rate or a quota is limited. Caps of what runs at the same time hold in any
-    /// case.
+    /// True if there is a rate or a quota. Concurrency caps hold in any case.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         let general =
@@ -67,7 +65,7 @@ impl Rates {
             .chain(self.tools.iter().map(|tool| &tool.limit))
     }
 
-    /// Has the decisions of every limit counted from 0.
+    /// Initializes the decision counters of every limit with 0.
     pub(super) fn start_at_zero(&self) {
         for limit in self.all() {
             let outcomes = [
@@ -86,8 +84,8 @@ impl Rates {
         }
     }
 
-    /// The one limit that holds for a principal on an endpoint. None for the anonymous principal,
-    /// who is everybody.
+    /// The one limit that holds for a principal on an endpoint. No limit for the anonymous
+    /// principal, since it stands for all anonymous callers.
     pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&Limit> {
         let subject = principal.subject()?;
         let client = subject
@@ -107,19 +105,18 @@ impl Rates {
     }
 }
 
-/// How often, and how much a day. Without either it limits nothing.
+/// A rate and a daily quota. Without either it limits no calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub(super) name: Arc<str>,
     pub(super) rate: Option<Rate>,
     pub(super) daily: Option<u64>,
-    /// A digest of name and rate: what is counted under it goes on counting as long as both stay
-    /// the same.
+    /// A digest of name and rate: counts continue as long as both stay the same.
     pub(super) mark: u64,
     allowed: Allowed,
 }
 
-/// The counter of the requests that a limit let pass, looked up once. No part of the limit itself,
+/// The counter of the requests that a limit allowed, looked up once. Not part of the limit itself,
 /// so all are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowed(Arc<OnceLock<BoundCounter<u64>>>);
@@ -133,7 +130,7 @@ impl PartialEq for Allowed {
 impl Eq for Allowed {}
 
 impl Allowed {
-    /// Counts one that the limit of this name let pass.
+    /// Counts a request that the limit of this name allowed.
     pub(super) fn one(&self, name: &str) {
         let bind = || {
             let labels = [
@@ -147,13 +144,13 @@ impl Allowed {
 }
 
 impl Limit {
-    /// Counts one that it let pass.
+    /// Counts a request that it allowed.
     pub(super) fn allowed(&self) {
         self.allowed.one(&self.name);
     }
 
-    /// A limit whose name (unique among all limits) stands in refusals and metrics, with a rate,
-    /// and so much in a day of UTC.
+    /// A limit with a rate and a quota for a day of UTC. Its name (unique among all limits) stands
+    /// in refusals and metrics.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, rate: Option<Rate>, daily: Option<u64>) -> Self {
         let name = name.into();
@@ -183,20 +180,20 @@ impl Limit {
         self.rate.as_ref()
     }
 
-    /// How much in a day of UTC.
+    /// The quota of a day of UTC.
     #[must_use]
     pub fn daily(&self) -> Option<u64> {
         self.daily
     }
 }
 
-/// So many in so much time, by the generic cell rate algorithm: evenly, and at most `burst` at
-/// once.
+/// A number of requests in a time, by the generic cell rate algorithm: evenly, and at most `burst`
+/// at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// The number of requests.
     pub count: NonZeroU32,
-    /// In how much time; not zero.
+    /// The time for them; not zero.
     pub per: Duration,
     /// The most at once, after a pause.
     pub burst: NonZeroU32,
@@ -205,18 +202,18 @@ pub struct Rate {
 /// The limit of some tools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolLimit {
-    /// Which tools.
+    /// The tools.
     pub pattern: ToolPattern,
-    /// How often they may be called, all tools of the pattern together.
+    /// The limit of all tools of the pattern together.
     pub limit: Limit,
-    /// As how many requests one call counts against its principal's and its upstream's limits.
+    /// The cost of one call against its principal's and its upstream's limits, in requests.
     pub cost: NonZeroU32,
     /// True if all principals share the budget, false if each has its own.
     pub shared: bool,
 }
 
-/// Names tools by upstream and by their own names there, such as `files/write_*` or `*/delete_*`:
-/// whatever an endpoint calls a tool, its limit holds.
+/// Selects tools by upstream and by their own names there, such as `files/write_*` or `*/delete_*`:
+/// the limit holds under every name that an endpoint gives a tool.
 #[derive(Clone)]
 pub struct ToolPattern {
     text: Arc<str>,
@@ -225,10 +222,10 @@ pub struct ToolPattern {
 }
 
 impl ToolPattern {
-    /// Reads a pattern: two globs with a `/` between them, the first of which has none.
+    /// Reads a pattern: two globs with a `/` between them; the first contains no `/`.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The fault of the pattern.
     pub fn new(text: &str) -> Result<Self, String> {
         let (upstream, native) = text
             .split_once('/')
@@ -249,8 +246,8 @@ impl ToolPattern {
         &self.text
     }
 
-    /// Whether all tools of another pattern are tools of this one. Told by the texts: false where
-    /// that is not plain.
+    /// True if all tools of another pattern are tools of this one. Decided by the texts: false in
+    /// doubt.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let is_plain = !self.text.contains(['?', '[', '{', '\\']);
@@ -266,7 +263,7 @@ impl ToolPattern {
 }
 
 fn glob(text: &str) -> Result<GlobMatcher, String> {
-    // A tool's name is no path: `*` also stands for `/`, and a backslash for itself nowhere.
+    // A tool's name is no path: `*` also matches `/`. A backslash always escapes.
     let glob = GlobBuilder::new(text)
         .literal_separator(false)
         .backslash_escape(true)
@@ -287,28 +284,28 @@ impl fmt::Debug for ToolPattern {
     }
 }
 
-/// How many calls at the same time, and how the others wait.
+/// Caps of concurrent calls, and of their queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     /// Calls of one principal in flight. Does not bind the anonymous one.
     pub principal: usize,
-    /// Calls in flight at an upstream; one that is not here is not bound.
+    /// Calls in flight at an upstream; without an entry there is no cap.
     pub upstreams: HashMap<UpstreamId, usize>,
-    /// Calls that wait for one principal's places.
+    /// Calls that wait for one principal's slots.
     pub queue: usize,
-    /// Calls that wait for one upstream's places.
+    /// Calls that wait for one upstream's slots.
     pub upstream_queue: usize,
-    /// How long a call waits for its places, all together.
+    /// The longest wait of a call for all of its slots together.
     pub wait: Duration,
 }
 
 impl Default for Concurrency {
-    /// More than an agent and its helpers need at once, and less than an upstream's usual places
-    /// (256), so that one principal never has them all. The wait is shorter than the time after
-    /// which people take a tool for dead. Under overload a call that is refused at once is made
-    /// again at once, and then refusals take the processor: an upstream's queue holds the calls of
-    /// about a thousand clients, which is a tenth of what may be in flight, so that a hung upstream
-    /// leaves the others their part.
+    /// The defaults. `principal` is more than an agent and its helpers need at once, and less than
+    /// an upstream's usual slots (256), so that one principal never has them all. `wait` is shorter
+    /// than the time after which people take a tool for dead. Under overload a call refused at once
+    /// is retried at once, and then refusals take the processor: an upstream's queue holds the
+    /// calls of about a thousand clients. That is a tenth of all calls that may be in flight, so
+    /// that a hung upstream leaves room for the others.
     fn default() -> Self {
         let wait = Duration::from_secs(2);
         Self {
@@ -321,11 +318,10 @@ impl Default for Concurrency {
     }
 }
 
-/// What becomes of a call whose daily quota cannot be counted, because the store fails (faults
-/// F09).
+/// The decision on a call with a daily quota that cannot be counted, because the store fails (F09).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uncounted {
-    /// It may go: rates still hold.
+    /// It is allowed: rates still hold.
     #[default]
     Allowed,
     /// It is refused.

@@ -1,4 +1,5 @@
-//! How the limits of a call stand: for operators who ask why one is refused. Nothing is taken.
+//! The current state of the limits of a call: for operators that look for the reason of a refusal.
+//! No budget is charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +12,21 @@ use super::rules::{Limit, Rate, Uncounted};
 use super::table::Key;
 use super::{Errand, Limits, ONE, Toll};
 
-/// A limit that a call is under.
+/// The state of one limit of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its name, as in refusals and metrics.
     pub limit: Arc<str>,
-    /// What it allows; for people.
+    /// The allowance; for people.
     pub allows: String,
-    /// Why a call would be refused now, and until when; for people. `None`: it would not.
+    /// The refusal that a call would get now, with its duration; for people. Absent if it would
+    /// pass.
     pub refuses: Option<String>,
 }
 
 impl Limits {
-    /// Every limit that a call of a tool is under, in the order in which they are asked. `native`
-    /// is the upstream's own name.
+    /// Every limit that applies to a call of a tool, in the order of the checks. `native` is the
+    /// upstream's own name.
     pub async fn standing(
         &self,
         principal: &Principal,

@@ -1,4 +1,5 @@
-//! All limits at once, for operators who ask whom weir is refusing now. Nothing is taken.
+//! All limits at once, for operators that look for the callers being refused now. No budget is
+//! charged.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,14 +12,14 @@ use super::standing::rated;
 use super::table::{Key, Table};
 use super::{EVERYBODY, Limits, ONE};
 
-/// Whose a limit is.
+/// The owner of a limit's budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of a network, as `192.0.2.0/24`.
+    /// A network, as `192.0.2.0/24`.
     Network(String),
-    /// Of a principal, by its digest.
+    /// A principal, by its digest.
     Principal([u8; 16]),
-    /// Of an upstream, by its id.
+    /// An upstream, by its id.
     Upstream(String),
     /// Shared by all.
     Everybody,
@@ -29,24 +30,24 @@ pub enum Whose {
 pub struct Pressed {
     /// Its name, as in refusals and metrics.
     pub limit: Arc<str>,
-    /// Whose budget is used up.
+    /// The owner of the exhausted budget.
     pub whose: Whose,
-    /// What it allows; for people.
+    /// The allowance; for people.
     pub allows: String,
-    /// Until the next one is let through.
+    /// The time until the next one passes.
     pub wait: Duration,
 }
 
-/// Places for calls at the same time that are taken.
+/// The use of concurrency slots by one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crowd {
-    /// Whose.
+    /// The owner.
     pub whose: Whose,
-    /// Calls that have one.
+    /// Calls with a slot.
     pub held: usize,
     /// Calls that wait for one.
     pub waiting: usize,
-    /// How many there are.
+    /// The number of slots.
     pub most: usize,
 }
 
@@ -103,7 +104,7 @@ impl Limits {
         found
     }
 
-    /// Who has calls in flight, or waiting: the most first.
+    /// The owners with calls in flight or waiting: the most first.
     #[must_use]
     pub fn crowds(&self) -> Vec<Crowd> {
         let rules = self.rates.load_full();
@@ -113,7 +114,7 @@ impl Limits {
     }
 }
 
-/// The buckets of a table from which one cannot be taken now.
+/// The buckets of a table that are empty now.
 fn waits<'a>(
     table: &'a Table,
     rate: impl Fn(&Key) -> Option<&'a Rate> + 'a,
@@ -142,7 +143,7 @@ fn all(rates: &Rates) -> impl Iterator<Item = &Limit> {
         .chain(maps)
 }
 
-/// The network that a bucket of addresses is of; see [`super::neighbourhood`].
+/// The network of an address bucket; see [`super::neighbourhood`].
 fn network(of: &[u8; 16]) -> String {
     if of[..2] == [0, 4] {
         return format!("{}/24", Ipv4Addr::new(of[2], of[3], of[4], 0));

@@ -1,9 +1,9 @@
-//! Buckets by key: sharded, and capped; the bucket unused longest makes room.
+//! Buckets by key: sharded, and capped; the least recently used bucket is evicted.
 //!
-//! `governor`'s own keyed store keeps every key it ever saw. Here whoever sprays keys fills a table
-//! once, and from then on costs only those whose buckets have been left alone for longest, which
-//! are full again or nearly so (faults F02). A bucket that had to go begins anew, full: a table
-//! that is too small lets more through, never less.
+//! `governor`'s own keyed store keeps every key it ever saw. Here a flood of keys fills a table
+//! once, and from then on evicts only the buckets that are unused for longest, full again or nearly
+//! so (F02). An evicted bucket begins anew, full: a table that is too small allows more, never
+//! less.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -20,12 +20,12 @@ use weir_core::port::Clock;
 use super::refusal::What;
 use super::rules::Rate;
 
-/// Enough that few requests meet at one lock.
+/// Enough that few requests contend for one lock.
 const SHARDS: usize = 32;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// Which limit (by its mark), what of it, and whose bucket.
+/// The limit (by its mark), the unit counted, and the owner of the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) limit: u64,
@@ -40,7 +40,7 @@ pub(super) struct Table {
     ticks: Ticks,
 }
 
-/// Core's clock as governor wants it.
+/// Core's clock as governor's trait.
 #[derive(Clone)]
 struct Ticks(Arc<dyn Clock>);
 
@@ -66,8 +66,8 @@ impl Table {
         }
     }
 
-    /// Takes `cost` out of a bucket, or says how long it takes until that much is in it. A cost
-    /// that no full bucket can pay takes a full one.
+    /// Takes `cost` out of a bucket, or returns the time until that much is in it. A cost above the
+    /// burst takes a full bucket.
     pub(super) fn take(
         &self,
         key: Key,
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// How long it takes until a bucket has `cost`; zero: it has. Takes nothing.
+    /// The time until a bucket has `cost`; zero if it has it now. Charges no cost.
     pub(super) fn wait(&self, key: Key, rate: &Rate, cost: std::num::NonZeroU32) -> Duration {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
         let mut shard = self.shards[at]
@@ -99,10 +99,10 @@ impl Table {
             return Duration::ZERO;
         };
         let node = &mut shard.nodes[place as usize];
-        // A whole burst is there, or else it is said when it will be.
+        // Either a whole burst is there, or governor returns the time until it is.
         let full = match node.bucket.check_n(rate.burst) {
             Ok(Err(until)) => until.wait_time_from(self.ticks.now()),
-            // It was full: so it is again.
+            // The bucket was full: so it is replaced by a full one.
             Ok(Ok(())) | Err(_) => {
                 node.bucket = RateLimiter::direct_with_clock(quota(rate), self.ticks.clone());
                 return Duration::ZERO;
@@ -121,7 +121,7 @@ impl Table {
         self.shards.iter().flat_map(shard).collect()
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shards
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-/// The time after which one more is there. Never none: the config takes no rate of more than one in
+/// The time until one more is available. Never zero: the config refuses a rate of more than one in
 /// a nanosecond.
 fn interval(rate: &Rate) -> Duration {
     (rate.per / rate.count.get()).max(Duration::from_nanos(1))
@@ -150,7 +150,7 @@ fn quota(rate: &Rate) -> Quota {
     )
 }
 
-/// A map into a list by last use.
+/// A map into a list ordered by last use.
 struct Shard {
     places: HashMap<Key, u32>,
     nodes: Vec<Node>,

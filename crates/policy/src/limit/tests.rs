@@ -37,7 +37,7 @@ impl Counters for Counting {
     }
 }
 
-/// A limiter and its surroundings.
+/// A limiter with its ports.
 struct World {
     limits: Limits,
     clock: FakeClock,
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// How many of a hundred requests get in.
+    /// The number of requests allowed of a hundred.
     fn requests(&self, principal: &Principal, endpoint: &str) -> usize {
         let endpoint = EndpointId::new(endpoint);
         (0..100)
@@ -87,7 +87,7 @@ impl World {
             .count()
     }
 
-    /// How many of a hundred calls get in.
+    /// The number of calls allowed of a hundred.
     async fn calls(&self, principal: &Principal, native: &str) -> usize {
         let mut admitted = 0;
         for _ in 0..100 {
@@ -496,7 +496,7 @@ async fn f12_whoever_floods_an_upstream_waits_for_the_others() {
     let (flood, other) = (somebody("flood").await, somebody("other").await);
     let held = world.call(&flood, "a").await.unwrap();
     let mut flooding: Vec<_> = (0..60).map(|_| Box::pin(world.call(&flood, "a"))).collect();
-    // Lined up, each of them.
+    // All of them are queued.
     for call in &mut flooding {
         assert!(at_once(call).is_none());
     }
@@ -529,7 +529,7 @@ async fn a_call_that_is_dropped_while_it_waits_has_taken_nothing() {
     world.call(&one, "a").await.unwrap();
 }
 
-/// What a future has at once.
+/// The output of a future that is ready at once.
 fn at_once<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
     match future
         .as_mut()

@@ -1,9 +1,8 @@
-//! A call's arguments as rules see them: JSON pointers and texts, read once from the very bytes
-//! that go to the upstream.
+//! A call's arguments for rules: JSON pointers and texts, read once from the same bytes that go to
+//! the upstream.
 //!
-//! Numbers have one form (`1`, not `1.0` or `1e0`), so that a rule cannot be stepped around by
-//! writing one in another way. What cannot be read without doubt is refused: the upstream might
-//! read it as something else.
+//! Numbers have one form (`1`, not `1.0` or `1e0`), so that another spelling of a number cannot
+//! bypass a rule. Ambiguous arguments are refused: the upstream might read them differently.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,20 +12,20 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use super::reads::Pointers;
 
-/// Values that rules may be held against in one call.
+/// Values that rules may be compared with in one call.
 const MOST: usize = 1024;
 /// Bytes of their pointers and texts.
 const BYTES: usize = 256 << 10;
 /// Objects and arrays within each other.
 const DEPTH: usize = 32;
 
-/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has
-/// to be in order. `named` says of a pointer whether the tool's schema names what it leads to.
+/// The scalars of `json` at the `wanted` pointers (RFC 6901). All of it is read, and has to be
+/// valid. `named` reports if the tool's schema names the property at a pointer.
 ///
 /// # Errors
-/// For people: beyond a bound, a key twice in one object, no JSON object, or a property that
-/// differs in case alone from a wanted one and is not named itself: the upstream might take it for
-/// that one.
+/// For people: a bound is exceeded, a key stands twice in one object, the input is not a JSON
+/// object, or a property differs in case alone from a wanted one and is not named in the schema:
+/// the upstream might take it for that one.
 pub(super) fn scalars(
     json: &[u8],
     wanted: &Pointers,
@@ -50,7 +49,7 @@ pub(super) fn scalars(
         .and_then(|()| reader.end())
         .map_err(|error| {
             let text = error.to_string();
-            // The place is said in bytes of a client's text, which helps nobody.
+            // The position in bytes of a client's text is of no use to its reader.
             text.split(" at line ")
                 .next()
                 .unwrap_or_default()
@@ -203,7 +202,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-/// Keys of one object. Most objects have a few, which are found faster one by one than by a hash.
+/// Keys of one object. Most objects have only a few, and these are found faster by comparison than
+/// by a hash.
 #[derive(Default)]
 struct Keys<'de> {
     few: Vec<Cow<'de, str>>,
@@ -213,7 +213,7 @@ struct Keys<'de> {
 impl<'de> Keys<'de> {
     const FEW: usize = 12;
 
-    /// False if it was there already.
+    /// Returns false if it was there already.
     fn add(&mut self, key: Cow<'de, str>) -> bool {
         if self.many.is_empty() && self.few.len() < Self::FEW {
             let new = !self.few.contains(&key);
@@ -225,7 +225,7 @@ impl<'de> Keys<'de> {
     }
 }
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed if it has no escapes.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

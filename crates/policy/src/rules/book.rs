@@ -1,4 +1,4 @@
-//! All that the operator ruled, for all endpoints: immutable, made when the config is loaded.
+//! All policies of the operator, for all endpoints: immutable, made when the config is loaded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,18 +19,18 @@ use super::reads::Reads;
 use super::sheet::Sheet;
 use super::{Target, report};
 
-/// Answers kept about all of an upstream.
+/// Cached decisions about whole upstreams.
 const KEPT_WHOLE: usize = 1024;
 
-/// Decisions kept. Each is a few hundred bytes; where a rule looks at arguments, a few thousand.
+/// Cached decisions. Each is a few hundred bytes, or a few thousand if a rule reads arguments.
 const KEPT: usize = 16_384;
 
-/// What is ruled for one endpoint.
+/// The rules for one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// Which.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// Scopes everybody who comes here has to have.
+    /// Scopes that every caller of the endpoint must have.
     pub scopes: Vec<Arc<str>>,
     /// True if tools of it take scopes of their own.
     pub scoped: bool,
@@ -38,35 +38,36 @@ pub struct Ruling {
     pub sheets: Vec<Sheet>,
 }
 
-/// The operator's rules. Two are equal if they were made of the same.
+/// The operator's policies. Two are equal if they were made of the same parts.
 pub struct Book {
     digest: [u8; 32],
     common: Vec<Sheet>,
     rulings: Vec<Ruling>,
     desks: HashMap<EndpointId, Desk>,
-    /// For endpoints that nothing is ruled for.
+    /// For endpoints without rules of their own.
     rest: Desk,
 }
 
-/// What holds on one endpoint.
+/// The policy of one endpoint.
 pub(super) struct Desk {
     pub(super) scopes: Arc<[Arc<str>]>,
     pub(super) index: Index,
-    /// True where there is a policy. One without any rule permits nothing.
+    /// True if there is a policy. One without any rule permits no calls.
     pub(super) is_ruled: bool,
-    /// What tells two principals apart here; `None`: nothing does.
+    /// The attributes that tell two principals apart here; absent if they do not matter.
     reads: Option<Reads>,
     seed: Sha256,
     cases: Cache<Key, Arc<Case>>,
-    /// Whether those of an audience see and may call all of an upstream.
+    /// True if an audience sees and may call all of an upstream.
     wholes: Cache<(Audience, UpstreamId), bool>,
 }
 
-/// What a decision hangs on, for those of one audience.
+/// The inputs of a decision, for one audience.
 type Key = (Audience, ListKind, UpstreamId, Arc<str>, Arc<str>, Hints);
 
 impl Book {
-    /// Puts rules together: `common` ones hold everywhere. No rules at all allow everything.
+    /// Builds the policies: `common` ones hold on all endpoints. Without any rules everything is
+    /// allowed.
     #[must_use]
     pub fn new(common: Vec<Sheet>, rulings: Vec<Ruling>) -> Self {
         let mut hash = Sha256::new();
@@ -101,13 +102,13 @@ impl Book {
         }
     }
 
-    /// The scopes that everybody on an endpoint has to have.
+    /// The scopes that every caller of an endpoint must have.
     #[must_use]
     pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
         &self.desk(endpoint).scopes
     }
 
-    /// True where rules decide about an endpoint's tools.
+    /// True if rules decide about an endpoint's tools.
     #[must_use]
     pub fn decides(&self, endpoint: &EndpointId) -> bool {
         self.desk(endpoint).is_ruled
@@ -169,7 +170,8 @@ impl Desk {
         }
     }
 
-    /// `endpoint` is part of the name, because one desk may serve several.
+    /// The audience of a principal. `endpoint` is part of it, because one policy may serve several
+    /// endpoints.
     pub(super) fn audience(
         &self,
         principal: &Principal,
@@ -179,8 +181,8 @@ impl Desk {
             .map(|reads| facts::audience(&self.seed, endpoint, principal, reads))
     }
 
-    /// Whether the rules let the principal see and call all that an upstream has or may have; what
-    /// cannot be decided is a no.
+    /// True if the rules let the principal see and call all that an upstream has or may have; an
+    /// undecidable case is false.
     pub(super) fn shows_all(
         &self,
         principal: &Principal,
@@ -197,7 +199,7 @@ impl Desk {
         if let Some(known) = self.wholes.get(&key) {
             return known;
         }
-        // It has no name: no rule that counts looks at one.
+        // It has no name: no rule that counts reads one.
         let (kind, hints, nameless) = (ListKind::Resources, Hints::default(), Arc::from(""));
         let (native, name) = (&nameless, &nameless);
         let target = Target {
@@ -218,7 +220,7 @@ impl Desk {
         shows
     }
 
-    /// The case of a principal and a tool; `None` where no rule decides.
+    /// The case of a principal and a tool, if any rule decides.
     pub(super) fn case(&self, principal: &Principal, target: &Target<'_>) -> Option<Arc<Case>> {
         if !self.is_ruled {
             return None;

@@ -1,10 +1,10 @@
-//! A rule that looks at arguments, taken apart: its scope, which one principal's way to one tool
-//! settles once, and its condition, which each call asks. Asked by itself the condition needs no
-//! entity for the arguments and no policy set, and both cost several times what it does.
+//! A rule that reads arguments, split in two: its scope, evaluated once for a principal and a tool,
+//! and its condition, evaluated for each call. The condition alone needs no entity for the
+//! arguments and no policy set, and both cost several times the evaluation itself.
 //!
-//! The condition is the rule's own but for one thing: where it says
-//! `context.arguments.hasTag("/path")` or `.getTag("/path")`, it says `context has "/path"` and
-//! `context["/path"]`, and the context is made of the values.
+//! The condition is the rule's own except for one change: `context.arguments.hasTag("/path")` and
+//! `.getTag("/path")` become `context has "/path"` and `context["/path"]`, and the context is made
+//! of the values.
 
 use cedar_policy::{
     Context, Entities, EvalResult, Expression, Policy, PolicySet, Request, RestrictedExpression,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::reads::{Pointers, tag_of_arguments};
 
-/// The two parts of a rule whose condition looks at arguments that can be told from its text.
+/// The two parts of a rule with a condition that reads arguments known from its text.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     /// The rule without conditions.
@@ -23,7 +23,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes the rule with this JSON form apart; `None` where it has to be asked whole.
+    /// Splits the rule with this JSON form; `None` if it has to be evaluated whole.
     pub(super) fn of(policy: &Policy, form: &Value, pointers: &Pointers) -> Option<Self> {
         if pointers.is_open() {
             return None;
@@ -38,10 +38,10 @@ impl Parts {
         })
     }
 
-    /// Whether the condition holds in a context that [`context`] made.
+    /// Evaluates the condition in a context made by [`context`].
     ///
     /// # Errors
-    /// It cannot be told; for the log.
+    /// It cannot be evaluated; for the log.
     pub(super) fn holds(&self, request: &Request, known: &Entities) -> Result<bool, String> {
         #[cfg(test)]
         super::tests::trip();
@@ -53,10 +53,10 @@ impl Parts {
     }
 }
 
-/// What conditions are asked in: the arguments' values by their pointers.
+/// The context of conditions: the arguments' values by their pointers.
 ///
 /// # Errors
-/// For the log; cannot happen with texts whose pointers differ.
+/// For the log; cannot happen with texts if their pointers differ.
 pub(super) fn context(values: Vec<(String, String)>) -> Result<Context, String> {
     let pairs = values
         .into_iter()
@@ -82,7 +82,7 @@ fn conjunction(conditions: &[Value]) -> Option<Value> {
     whole
 }
 
-/// The same with looks at arguments made looks at the context.
+/// The same with reads of arguments replaced by reads of the context.
 fn rewritten(node: &Value) -> Value {
     match node {
         Value::Array(items) => items.iter().map(rewritten).collect(),
@@ -91,7 +91,7 @@ fn rewritten(node: &Value) -> Value {
                 let plain = match operator.as_str() {
                     "hasTag" => "has",
                     "getTag" => ".",
-                    // A literal stays, whatever it looks like.
+                    // A literal stays unchanged, even if it looks like an operator.
                     "Value" => return (operator.clone(), operands.clone()),
                     _ => return (operator.clone(), rewritten(operands)),
                 };
@@ -109,8 +109,8 @@ fn rewritten(node: &Value) -> Value {
     }
 }
 
-/// An expression of its JSON form. The library reads those of whole rules only: so by way of a
-/// rule's text, and back again to see that nothing was lost.
+/// An expression from its JSON form. The library reads only whole rules in this form: so it is
+/// converted by a rule's text, and back again to check that it is the same.
 fn expression(form: &Value) -> Option<Expression> {
     let all = json!({ "op": "All" });
     let whole = json!({
@@ -118,8 +118,7 @@ fn expression(form: &Value) -> Option<Expression> {
         "conditions": [{ "kind": "when", "body": form }],
     });
     let text = Policy::from_json(None, whole.clone()).ok()?.to_string();
-    // A rule without a scope has nothing in front of its condition that could be taken for these
-    // words.
+    // A rule without a scope has no text before its condition that could be taken for these words.
     let condition = text.split_once("when {")?.1.rsplit_once('}')?.0;
     let again = Policy::parse(
         None,

@@ -1,5 +1,5 @@
-//! What rules are told: the principal and the tool as Cedar entities, and who is told apart from
-//! whom.
+//! The facts for rules: the principal and the tool as Cedar entities, and the audience that a
+//! principal belongs to.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn groups(principal: &Principal) -> Vec<EntityUid> {
         .unwrap_or_default()
 }
 
-/// What rules know of a principal.
+/// The entity of a principal.
 ///
 /// # Errors
 /// For the log; cannot happen with attributes that are plain texts.
@@ -92,7 +92,7 @@ pub(super) fn principal(principal: &Principal) -> Result<Entity, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The entities a tool of an endpoint is and is in.
+/// The entity of a tool on an endpoint, and its parents.
 pub(super) fn tool_ids(target: &Target<'_>) -> [EntityUid; 3] {
     let Target {
         kind,
@@ -108,14 +108,14 @@ pub(super) fn tool_ids(target: &Target<'_>) -> [EntityUid; 3] {
         ListKind::Templates => Type::ResourceTemplate,
     };
     [
-        // An upstream's id has no `/`, so this is read in one way only.
+        // An upstream's id has no `/`, so this is unambiguous.
         own.id(&format!("{upstream}/{native}")),
         Type::Upstream.id(upstream.as_str()),
         Type::Endpoint.id(endpoint.as_str()),
     ]
 }
 
-/// What rules know of a tool: its names, and what it does where that may be believed.
+/// The entity of a tool: its names, and its trusted hints.
 ///
 /// # Errors
 /// As [`principal`].
@@ -140,8 +140,8 @@ pub(super) fn tool(target: &Target<'_>) -> Result<Entity, String> {
     Entity::new_with_tags(own, attributes, [upstream, path], []).map_err(|error| error.to_string())
 }
 
-/// Names those who look the same to rules that look at `reads`, and have the same scopes where that
-/// counts.
+/// The audience of principals that look the same to rules that read `reads`, and have the same
+/// scopes if those count.
 pub(super) fn audience(
     seed: &Sha256,
     endpoint: &EndpointId,
@@ -167,7 +167,7 @@ pub(super) fn audience(
     Audience(name)
 }
 
-/// Each part with its name in front, so that none can pass for another; sets in one order.
+/// Each part with its name in front, so that no part can pass for another; sets in one order.
 fn describe(subject: &Subject, reads: Reads, put: &mut impl FnMut(&str)) {
     let one = |read: bool, name: &str, value: Option<&str>, put: &mut dyn FnMut(&str)| {
         if let Some(value) = value.filter(|_| read) {

@@ -1,4 +1,5 @@
-//! Which rules concern a decision: found by what stands in their scope, not by asking each of them.
+//! The index of rules: finds the rules that concern a decision by the entities in their scope,
+//! without evaluating each of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ pub(super) struct Index {
     rules: Vec<Arc<Rule>>,
     see: Table,
     call: Table,
-    /// What any of them looks at.
+    /// The attributes that any of them reads.
     pub(super) reads: Reads,
 }
 
-/// Places of rules, by the principal or group they are about and then by the tool, upstream or
+/// Positions of rules, by the principal or group in their scope and then by the tool, upstream or
 /// endpoint.
 type Table = HashMap<Option<EntityUid>, HashMap<Option<EntityUid>, Vec<u32>>>;
 
-/// What is to be decided.
+/// The action to decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     See,
@@ -48,8 +49,7 @@ impl Index {
         &self.rules[at as usize]
     }
 
-    /// The rules about a deed whose scope fits one of these principals, whatever they say of
-    /// resources.
+    /// The rules about an action with a scope that fits one of these principals, for any resource.
     pub(super) fn of_principals<'a>(
         &'a self,
         deed: Deed,
@@ -68,8 +68,8 @@ impl Index {
         })
     }
 
-    /// The rules whose scope fits, in the order they were written. `principals` are the principal's
-    /// own id and its groups, `resources` the tool's own and what it is in.
+    /// The rules with a fitting scope, in the order of their text. `principals` are the principal's
+    /// own id and its groups, `resources` the tool's own and its parents.
     pub(super) fn concerned(
         &self,
         deed: Deed,

@@ -1,5 +1,5 @@
-//! Asking the rules that concern a decision. One that forbids wins; without one that permits it is
-//! no; and where one of them cannot be asked it is no too.
+//! The evaluation of the rules that concern a decision. A forbidding rule wins; without a
+//! permitting one the answer is no; an evaluation error is a no too.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::reads::Pointers;
 use super::vocabulary::{ARGUMENTS, Type};
 use super::{arguments, condition, facts};
 
-/// An answer, and what gave it.
+/// A decision, and the rules behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// These rules permit it.
@@ -24,19 +24,19 @@ pub enum Outcome {
     Unmentioned,
     /// This rule forbids it.
     Forbidden {
-        /// Which.
+        /// The rule.
         rule: Arc<str>,
-        /// What it says to clients, if anything.
+        /// Its message for clients, if it has one.
         reason: Option<Arc<str>>,
     },
-    /// A rule has to look at the arguments, and they cannot be read: the text is for the client.
+    /// A rule reads the arguments, and they cannot be read: the text is for the client.
     Unreadable(Arc<str>),
     /// It cannot be decided: the text is for the log.
     Undecided(Arc<str>),
 }
 
 impl Outcome {
-    /// The rule that forbids it, where one does.
+    /// The rule that forbids it, if there is one.
     pub(super) fn rule(self) -> Option<Arc<str>> {
         match self {
             Self::Forbidden { rule, .. } => Some(rule),
@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-/// What is known of one principal's way to one tool, whatever the arguments.
+/// The decision about one principal and one tool, as far as it holds for all arguments.
 pub(super) struct Case {
     pub(super) see: Outcome,
     call: Calls,
@@ -56,41 +56,41 @@ pub(super) struct Case {
 enum Calls {
     /// Always the same.
     Settled(Outcome),
-    /// Some rule looks at the arguments.
+    /// Some rule reads the arguments.
     Open(Box<Open>),
 }
 
-/// What is left to decide with a call's arguments.
+/// The part of a decision that depends on a call's arguments.
 struct Open {
     rules: Box<[Asked]>,
-    /// Which arguments the rules look at.
+    /// The arguments that the rules read.
     pointers: Pointers,
     known: Entities,
     who: EntityUid,
     tool: EntityUid,
 }
 
-/// A rule that concerns a decision, and what it says.
+/// A rule that concerns a decision, and its answer.
 struct Asked {
     rule: u32,
     says: Answer,
 }
 
 enum Answer {
-    /// This, whatever the arguments.
+    /// This, for all arguments.
     Known(Says),
-    /// This where its condition holds for them.
+    /// This, if its condition holds for the arguments.
     If(Says),
-    /// What it says when it is asked with them.
+    /// Only known after an evaluation with the arguments.
     Unknown,
 }
 
-/// What one rule says.
+/// The answer of one rule.
 #[derive(Clone)]
 enum Says {
     Permit,
     Forbid,
-    /// It does not fit.
+    /// It does not apply.
     Nothing,
     Error(Arc<str>),
 }
@@ -157,8 +157,8 @@ impl Case {
         Ok(Self { see, call })
     }
 
-    /// Whether a call with these arguments may be made; `named` says which of them the tool's
-    /// schema names, by their JSON pointers.
+    /// Decides on a call with these arguments; `named` reports if the tool's schema names the
+    /// argument at a JSON pointer.
     pub(super) fn call(
         &self,
         index: &Index,
@@ -218,7 +218,7 @@ impl Open {
         Ok(outcome(index, said))
     }
 
-    /// What rules are asked with that cannot be taken apart: the arguments as an entity.
+    /// The request and entities for rules that cannot be split: with the arguments as an entity.
     fn whole(&self, scalars: &[(String, String)]) -> Result<(Request, Entities), String> {
         let tags = scalars
             .iter()
@@ -316,13 +316,13 @@ fn ask(rules: &PolicySet, request: &Request, known: &Entities) -> Says {
     }
     match response.decision() {
         Decision::Allow => Says::Permit,
-        // A rule alone that says no either forbids or does not fit.
+        // A deny of a single rule means that it either forbids or does not apply.
         Decision::Deny if response.diagnostics().reason().next().is_some() => Says::Forbid,
         Decision::Deny => Says::Nothing,
     }
 }
 
-/// What rules say together. All of them count, also when one has said yes: an error of the last one
+/// The combined answer of rules. All of them count, also after a permit: an error of the last one
 /// is an error.
 fn outcome(index: &Index, said: impl Iterator<Item = (u32, Says)>) -> Outcome {
     let mut permits: Vec<Arc<str>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a decision costs with a thousand rules.
+//! The cost of a decision with a thousand rules.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use weir_core::principal::Principal;
 
 const PEOPLE: usize = 100;
 const TOOLS: usize = 40;
-/// What an unoptimized build takes longer.
+/// The slowdown factor of an unoptimized build.
 const SLACK: u32 = if cfg!(debug_assertions) { 100 } else { 1 };
 /// The most that a usual decision may take.
 const MOST: Duration = Duration::from_micros(20);
 
-/// A thousand rules as a service of fifty teams would have them: for each team and each tool of
-/// some, and some that look at arguments.
+/// A thousand rules as a service of fifty teams would have them: for each team and some of the
+/// tools, and some that read arguments.
 fn thousand() -> Rules {
     let mut text = String::new();
     text.push_str("permit(principal in Group::\"all\", action, resource);\n");
@@ -106,7 +106,8 @@ fn t14_a_decision_with_a_thousand_rules_takes_less_than_20_microseconds() {
     );
     let usual = timed("from then on", &rules, (&people, &things), arguments, 5);
     assert!(usual < MOST * SLACK, "{usual:?}");
-    // Those of which rules look at the arguments (five of them, here): decided anew each time.
+    // The principals with rules that read the arguments (five of them, here): decided anew each
+    // time.
     let looked_at: Vec<Principal> = [7, 17, 27, 37, 47]
         .map(|team| person("x", &[&format!("team-{team}"), "all"], &[]))
         .into();

@@ -1,8 +1,7 @@
-//! What a rule looks at: found in its parsed form, so that whoever looks the same to all rules is
-//! one audience.
+//! The attributes that a rule reads, found in its parsed form, so that principals that look the
+//! same to all rules are one audience.
 //!
-//! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong
-//! answer.
+//! Any unknown form counts as a read of everything: that costs memory, never a wrong answer.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -12,7 +11,7 @@ use weir_core::fold;
 
 use super::vocabulary::{ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
 
-/// What of a principal and a call some rules look at.
+/// The attributes of a principal and a call that some rules read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reads {
     pub(super) issuer: bool,
@@ -22,21 +21,21 @@ pub(super) struct Reads {
     pub(super) client: bool,
     pub(super) actor: bool,
     pub(super) claims: bool,
-    /// The arguments: then a decision is good for one call only.
+    /// The arguments: then a decision holds for one call only.
     pub(super) context: bool,
 }
 
-/// Which arguments a rule looks at.
+/// The arguments that a rule reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pointers {
-    /// Those at these pointers.
+    /// The arguments at these pointers.
     named: BTreeSet<Box<str>>,
-    /// True if it may look at others, too: which ones cannot be told.
+    /// True if it may read further, unknown ones.
     all: bool,
 }
 
 impl Pointers {
-    /// Those at these pointers, and no others.
+    /// The arguments at these pointers, and no others.
     #[cfg(test)]
     pub(super) fn these(named: &[&str]) -> Self {
         Self {
@@ -45,7 +44,7 @@ impl Pointers {
         }
     }
 
-    /// All of them, none by its name.
+    /// All arguments, without names.
     #[cfg(test)]
     pub(super) fn all() -> Self {
         Self {
@@ -54,33 +53,33 @@ impl Pointers {
         }
     }
 
-    /// Whether it may look at arguments that it does not name.
+    /// True if it may read arguments that it does not name.
     pub(super) fn is_open(&self) -> bool {
         self.all
     }
 
-    /// What a policy looks at, by its JSON form.
+    /// The arguments that a policy reads, by its JSON form.
     pub(super) fn of(policy: &Value) -> Self {
         let mut found = Self::default();
         found.look(&policy["conditions"]);
         found
     }
 
-    /// Both.
+    /// The union.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.named.extend(other.named.iter().cloned());
         self.all |= other.all;
         self
     }
 
-    /// Whether a value at this pointer may be looked at.
+    /// True if a value at this pointer may be read.
     pub(super) fn has(&self, pointer: &str) -> bool {
         self.all || self.named.contains(pointer)
     }
 
-    /// Whether the property at this pointer differs in case alone from one that is named, there or
-    /// on the way to a named one, and is not named itself. `parent` is the length of its object's
-    /// pointer.
+    /// True if the property at this pointer differs in case alone from a named one, or from a
+    /// property on the path to a named one, and is not named itself. `parent` is the length of its
+    /// object's pointer.
     pub(super) fn has_variant(&self, pointer: &str, parent: usize) -> bool {
         let (before, step) = pointer.split_at(parent + 1);
         let mut variant = false;
@@ -103,7 +102,7 @@ impl Pointers {
             Value::Object(members) => {
                 for (operator, operands) in members {
                     match (operator.as_str(), tag_of_arguments(operands)) {
-                        // A literal has no variables, whatever its text says.
+                        // A literal has no variables, even if its text looks like one.
                         ("Value", _) => {}
                         // The keys of a record are no operators.
                         ("Record", _) => values(operands).for_each(|value| self.look(value)),
@@ -135,7 +134,7 @@ fn values(record: &Value) -> impl Iterator<Item = &Value> {
         .flat_map(|members| members.values())
 }
 
-/// Whether conditions, in their JSON form, look at what is asked for or at its arguments.
+/// True if conditions, in their JSON form, read the resource or the arguments.
 pub(super) fn looks_at_resource(node: &Value) -> bool {
     match node {
         Value::Array(items) => items.iter().any(looks_at_resource),
@@ -143,7 +142,7 @@ pub(super) fn looks_at_resource(node: &Value) -> bool {
             members
                 .iter()
                 .any(|(operator, operands)| match operator.as_str() {
-                    // A literal has no variables, whatever its text says.
+                    // A literal has no variables, even if its text looks like one.
                     "Value" => false,
                     // The keys of a record are no operators.
                     "Record" => values(operands).any(looks_at_resource),
@@ -175,15 +174,15 @@ impl Reads {
         ..Self::WHO
     };
 
-    /// What a policy looks at, by its JSON form.
+    /// The attributes that a policy reads, by its JSON form.
     pub(super) fn of(policy: &Value) -> Self {
         let mut reads = Self::scope(&policy["principal"]);
-        // Conditions are the rest; annotations are texts and look at nothing.
+        // Conditions are the rest; annotations are texts and read no attributes.
         reads.look(&policy["conditions"]);
         reads
     }
 
-    /// Both.
+    /// The union.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             issuer: self.issuer | other.issuer,
@@ -231,11 +230,11 @@ impl Reads {
         }
     }
 
-    /// The forms in which a part of a variable is looked at; true where that is all of it.
+    /// Handles the forms that read a part of a variable; returns true if the form is fully handled.
     fn knows(&mut self, operator: &str, operands: &Value) -> bool {
         let on = |side: &str| operands[side]["Var"].as_str();
         match (operator, on("left"), &operands["attr"]) {
-            // A literal has no variables, whatever its text says.
+            // A literal has no variables, even if its text looks like one.
             ("Value", ..) => true,
             // The keys of a record are no operators.
             ("Record", ..) => {

@@ -1,4 +1,4 @@
-//! A text with rules: parsed, checked against the schema, and taken apart into single rules.
+//! A policy file: parsed, checked against the schema, and split into single rules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::condition::Parts;
 use super::reads::{Pointers, Reads, looks_at_resource};
 use super::vocabulary::{SCHEMA, Type};
 
-/// Rules of one text; more is a text that was not meant.
+/// The most rules of one text; more are a mistake.
 const MOST: usize = 10_000;
 
 /// The rules of one text. Two are equal if their texts and names are.
@@ -22,58 +22,57 @@ const MOST: usize = 10_000;
 pub struct Sheet {
     digest: [u8; 32],
     name: Arc<str>,
-    /// The text itself, to see whether a later one is the same without its end.
+    /// The text itself, to detect a later one that is the same without its end.
     text: Arc<str>,
     pub(super) rules: Arc<[Arc<Rule>]>,
 }
 
-/// Something wrong with a text, or doubtful.
+/// An error or a warning about a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// The line in the text, from 1, where it is known.
+    /// The line in the text, from 1, if it is known.
     pub line: Option<u32>,
-    /// What, for people.
+    /// The message, for people.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
-    /// True if the rules hold all the same.
+    /// True for a warning: the rules are valid.
     pub harmless: bool,
 }
 
-/// One rule, ready to be asked.
+/// One rule, ready for evaluation.
 pub(super) struct Rule {
     /// Its `@id`, or the text's name and its line.
     pub(super) id: Arc<str>,
-    /// A set of this rule alone: so a decision needs no set of its own for those rules that concern
+    /// A set of this rule alone: so a decision needs no set of its own for the rules that concern
     /// it.
     pub(super) set: PolicySet,
-    /// What a client is told where this rule forbids: its `@reason`.
+    /// The message for a client if this rule forbids: its `@reason`.
     pub(super) reason: Option<Arc<str>>,
     pub(super) sees: bool,
     pub(super) calls: bool,
-    /// True of a rule that forbids.
+    /// True for a rule that forbids.
     pub(super) forbids: bool,
-    /// The principal or group that it is about; `None`: any.
+    /// The principal or group in its scope; absent for any.
     pub(super) principal: Option<EntityUid>,
-    /// The tool, upstream or endpoint that it is about; `None`: any.
+    /// The tool, upstream or endpoint in its scope; absent for any.
     pub(super) resource: Option<EntityUid>,
-    /// True of a rule that says the same of everything within [`Self::resource`]: of all kinds,
-    /// names and arguments.
+    /// True for a rule with the same answer for everything within [`Self::resource`]: for all
+    /// kinds, names and arguments.
     pub(super) is_even: bool,
     pub(super) reads: Reads,
-    /// Of the arguments.
+    /// The arguments that it reads.
     pub(super) pointers: Pointers,
-    /// Its scope and its condition by themselves, where it looks at arguments and can be taken
-    /// apart.
+    /// Its scope and its condition apart, if it reads arguments and can be split.
     pub(super) parts: Option<Parts>,
 }
 
 impl Sheet {
-    /// Reads a text. `name` is what ids of its rules begin with; `first` the line its first line
-    /// stands on, from 1. Complaints beside the rules are harmless ones.
+    /// Reads a text. `name` is the prefix of its rules' ids; `first` the line number of its first
+    /// line, from 1. The complaints returned with the rules are warnings.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All faults of the text.
     pub fn read(
         name: &str,
         text: &str,
@@ -89,7 +88,7 @@ impl Sheet {
                         .map(|error| text.complaint(error))
                         .collect::<Vec<_>>()
                 })?;
-        // A text that lost its rules must not read as one that never had a say.
+        // A text that lost its rules must not count as one without a policy.
         if policies.num_of_policies() == 0 && policies.num_of_templates() == 0 {
             let hint =
                 "where nothing is to be allowed, write: forbid(principal, action, resource);";
@@ -154,8 +153,8 @@ impl Sheet {
         ))
     }
 
-    /// The number of rules that forbid and that this text lost with its end: it is an earlier text
-    /// of the same name, cut off.
+    /// The number of forbidding rules that this text lost with its end, if it is a truncated
+    /// version of an earlier text of the same name.
     #[must_use]
     pub fn forbids_cut_off(&self, earlier: &Self) -> usize {
         let text = self.text.trim_end();
@@ -169,7 +168,7 @@ impl Sheet {
         forbids(earlier).saturating_sub(forbids(self))
     }
 
-    /// The number of rules that forbid and that none of the other texts has, word for word.
+    /// The number of forbidding rules that are in no other of the texts, word for word.
     #[must_use]
     pub fn forbids_without(&self, others: &[Self]) -> usize {
         let forbids = |sheet: &Self| -> Vec<Option<String>> {
@@ -179,7 +178,7 @@ impl Sheet {
                 .collect()
         };
         let kept: Vec<_> = others.iter().flat_map(forbids).collect();
-        // A rule whose text cannot be had is none of the others.
+        // A rule without a printable text equals no other.
         forbids(self)
             .iter()
             .filter(|own| own.is_none() || !kept.contains(own))
@@ -192,7 +191,7 @@ impl Sheet {
         &self.name
     }
 
-    /// Names the text and what it is called.
+    /// A digest of the text and its name.
     #[must_use]
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
@@ -232,8 +231,8 @@ impl Rule {
         let (sees, calls) = actions(&policy.action_constraint());
         let (reads, pointers) = (Reads::of(&form), Pointers::of(&form));
         if pointers.is_open() {
-            // An argument whose name is not known cannot be told from one that differs in case
-            // alone.
+            // An argument with an unknown name cannot be distinguished from one that differs in
+            // case alone.
             let hint = "write the name of each argument: context.arguments.getTag(\"/path\")";
             let message = format!(
                 "{name}: a rule names the arguments that it looks at by texts, and this one does not"
@@ -293,7 +292,7 @@ struct Text<'a> {
     name: &'a str,
     text: &'a str,
     first: u32,
-    /// Where its lines end: many are asked for.
+    /// The offsets of its line ends, computed once for many lookups.
     ends: Vec<usize>,
 }
 
@@ -322,8 +321,8 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// In the order of the text. A rule is checked for tools, prompts and resources: what is wrong
-    /// at one place is said once.
+    /// In the order of the text. A rule is checked for tools, prompts and resources: a fault at one
+    /// position is reported once.
     fn complaints<'a>(&self, errors: impl Iterator<Item = &'a dyn Diagnostic>) -> Vec<Complaint> {
         let place = |error: &dyn Diagnostic| Some(error.labels()?.next()?.offset());
         let mut all: Vec<_> = errors
@@ -339,7 +338,7 @@ impl<'t> Text<'t> {
     fn complaint(&self, error: &dyn Diagnostic) -> Complaint {
         let label = error.labels().and_then(|mut labels| labels.next());
         let message = error.to_string();
-        // A rule's own number means nothing to its writer; the line does.
+        // A rule's own number has no meaning for its author; the line does.
         let own = message
             .split_once(", ")
             .filter(|(head, _)| head.starts_with("for policy `policy"));
@@ -365,8 +364,8 @@ impl<'t> Text<'t> {
             .saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
     }
 
-    /// Every rule with the line it begins on. The parser numbers rules in the order of the text,
-    /// and writes their own text again as it stood.
+    /// Every rule with its first line. The parser numbers rules in the order of the text, and
+    /// prints their own text again unchanged.
     fn lines_of_rules<'a>(&self, policies: &'a PolicySet) -> Vec<(&'a Policy, Option<u32>)> {
         let number = |policy: &Policy| {
             let id: &str = policy.id().as_ref();

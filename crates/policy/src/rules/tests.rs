@@ -1,5 +1,5 @@
-//! Decisions as a table, and with everything going wrong; [`plainly`] holds them against a plain
-//! reading of the same rules.
+//! Decisions as a table, and with all kinds of failures; [`plainly`] compares them with a plain
+//! evaluation of the same rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod plainly;
@@ -18,7 +18,7 @@ use super::*;
 
 thread_local!(static TRIPPED: Cell<bool> = const { Cell::new(false) });
 
-/// Where the engine is asked: panics if the test wants it.
+/// Panics at the call of the engine, if the test wants it.
 pub(super) fn trip() {
     assert!(!TRIPPED.get(), "the engine panics");
 }
@@ -133,7 +133,7 @@ pub(super) fn call(
     rules.calls(who, &thing.target(), || Ok(Some(arguments)))
 }
 
-/// `seen`, `hidden` or the scopes; then what a call gets.
+/// The visibility (`seen`, `hidden` or the scopes), and the outcome of a call.
 fn fate(rules: &Rules, who: &Principal, thing: &Thing) -> (String, &'static str) {
     let sight = match rules.sees(who, &thing.target()) {
         Sight::Seen => "seen".to_owned(),
@@ -278,7 +278,7 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
         for (thing, wanted) in things.iter().zip(row) {
             let (sight, end) = fate(&rules, who, thing);
             assert_eq!(format!("{sight} {end}"), wanted, "{who} and {}", thing.name);
-            // Once more, now from what was kept.
+            // Once more, now from the cache.
             assert_eq!(fate(&rules, who, thing), (sight, end));
         }
     }
@@ -407,7 +407,7 @@ fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
         &FailureKind::InsufficientScope(Arc::new([scope("mcp")]))
     );
     assert!(rules.may_enter(&half, &thing.endpoint).is_ok());
-    // What a rule hides is not betrayed by a scope.
+    // A hidden tool is not revealed by a scope.
     thing.native = "drop".into();
     assert_eq!(
         fate(&rules, &half, &thing),
@@ -470,7 +470,7 @@ fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
 
 #[test]
 fn c22_an_evaluation_error_denies() {
-    // The sum is larger than a number can be: no check at load can see that.
+    // The sum is larger than a number can be: no check at load can find that.
     let broken = r#"permit(principal, action, resource);
         permit(principal, action, resource) when { 9223372036854775807 + 1 == 0 };"#;
     let rules = rules(broken);
@@ -566,7 +566,7 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
     let by_name =
         rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
     assert_ne!(of(&by_name, &alice), of(&by_name, &bob));
-    // No two sets of texts pass for one another.
+    // Different sets of texts never have the same audience.
     assert_ne!(
         of(&by_group, &person("a", &["ab", "c"], &[])),
         of(&by_group, &person("a", &["a", "bc"], &[]))

@@ -1,11 +1,11 @@
-//! The words that rules may use: entity types, attributes and actions. The Cedar schema is written
-//! from these tables, and so are the entities, so neither can have a word that the other lacks.
+//! The vocabulary of rules: entity types, attributes and actions. The Cedar schema and the entities
+//! are both written from these tables, so they cannot differ.
 
 use std::sync::LazyLock;
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Schema};
 
-/// What an attribute holds.
+/// The type of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -16,7 +16,7 @@ enum Kind {
 struct Attribute {
     name: &'static str,
     kind: Kind,
-    /// Whether a rule has to ask `has` first.
+    /// True if a rule has to check `has` first.
     optional: bool,
     about: &'static str,
 }
@@ -135,7 +135,7 @@ const HINTS: [Attribute; 4] = [
 /// The member of `call`'s context that holds the arguments.
 pub(super) const ARGUMENTS: &str = "arguments";
 
-/// The schema as text, as `docs/policy.cedarschema` has it.
+/// The schema as text, as in `docs/policy.cedarschema`.
 #[must_use]
 pub fn schema() -> String {
     let mut out = String::from(
@@ -195,7 +195,7 @@ fn attributes(out: &mut String, attributes: &[Attribute]) {
     }
 }
 
-/// The same, read. The text is a constant but for its form, and a test reads it.
+/// The same, parsed. The text is a constant except for its form, and a test parses it.
 pub(super) static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     let (schema, _) = Schema::from_cedarschema_str(&schema())
         .expect("the schema is made of the tables above; a test reads it");

@@ -1,5 +1,4 @@
-//! What an issuer says of a token, whether in the token or when it is asked: each claim in its
-//! exact form.
+//! The claims about a token, from the token itself or from introspection: each in its exact form.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +15,7 @@ const LONGEST_SUBJECT: usize = 256;
 /// The most audiences of a token.
 const MOST_AUDIENCES: usize = 32;
 
-/// The claims of a token whose origin is proven.
+/// The claims of a token of proven origin.
 #[derive(Debug)]
 pub(crate) struct Claims {
     pub(crate) all: Map<String, Value>,
@@ -25,7 +24,7 @@ pub(crate) struct Claims {
     times: Times,
 }
 
-/// When a token is good, in whole seconds since 1970.
+/// The validity of a token, in whole seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) expires: Option<u64>,
@@ -36,7 +35,7 @@ pub(crate) struct Times {
 impl Claims {
     /// Reads the claims that every token must have.
     pub(crate) fn read(all: Map<String, Value>, issuer: &Issuer) -> Result<Self, Reason> {
-        // A number or a list that would compare equal to the issuer in another reader is none here.
+        // A number or a list that another reader would find equal to the issuer is refused here.
         if all
             .get("iss")
             .is_some_and(|iss| iss.as_str() != Some(&issuer.name))
@@ -44,8 +43,7 @@ impl Claims {
             return Err(Reason::Issuer);
         }
         let subject = match all.get("sub") {
-            // With characters that are not seen it would look like another's wherever an operator
-            // reads it.
+            // With invisible characters it would look like another subject to an operator.
             Some(Value::String(subject))
                 if !subject.is_empty()
                     && subject.len() <= LONGEST_SUBJECT
@@ -65,8 +63,8 @@ impl Claims {
         })
     }
 
-    /// Refuses OpenID's tokens about a login: they are for the client, not for what it calls (RFC
-    /// 9068, 5; RFC 8725, 3.12).
+    /// Refuses OpenID's ID tokens: they are for the client, not for the service it calls (RFC 9068,
+    /// 5; RFC 8725, 3.12).
     pub(crate) fn is_no_id_token(&self) -> Result<(), Reason> {
         let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
         if marks.iter().any(|mark| self.all.contains_key(*mark)) {
@@ -87,8 +85,8 @@ impl Claims {
     }
 }
 
-/// Whether one of the audiences is the endpoint, or stands for all of weir's by the operator's
-/// word.
+/// True if one of the audiences is the endpoint, or an audience that the config accepts for all of
+/// weir's endpoints.
 pub(crate) fn is_for(
     audiences: &[Box<str>],
     endpoint: &EndpointId,
@@ -101,7 +99,7 @@ pub(crate) fn is_for(
     })
 }
 
-/// The audiences of a claim: a text, or a list of nothing but texts.
+/// The audiences of a claim: a text, or a list of texts only.
 pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
     match aud {
         Some(Value::String(one)) => Ok(Arc::new([one.as_str().into()])),
@@ -114,7 +112,7 @@ pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> 
 }
 
 impl Times {
-    /// Reads the times. One that is there must be a whole number of seconds.
+    /// Reads the times. Each of them, if present, must be a whole number of seconds.
     pub(crate) fn read(all: &Map<String, Value>) -> Result<Self, Reason> {
         let time = |name: &str| match all.get(name) {
             None => Ok(None),
@@ -148,7 +146,7 @@ impl Times {
         Ok(())
     }
 
-    /// Checks that a token ends, and is not good for longer than `most`.
+    /// Checks that a token expires, and is not valid for longer than `most`.
     pub(crate) fn check_lifetime(
         &self,
         now: SystemTime,
@@ -168,7 +166,7 @@ impl Times {
         }
     }
 
-    /// When the token is over, with the leeway that is given to it. `None`: it does not say.
+    /// The end of the token's validity, with the leeway. `None`: it has no expiry.
     pub(crate) fn end(&self, leeway: Duration) -> Option<SystemTime> {
         let expires = self.expires.map(Duration::from_secs)?;
         UNIX_EPOCH.checked_add(expires.saturating_add(leeway))

@@ -1,4 +1,5 @@
-//! From claims to a subject: scopes, groups, who acts, and what the operator's rules want to see.
+//! From claims to a subject: scopes, groups, the actor, and the claims that the operator's rules
+//! read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::{Claims, Reason};
 use crate::settings::{Issuer, Settings};
 
 /// The most scopes, and the most groups, of a subject. More are refused: leaving some out could
-/// turn a rule around.
+/// invert a rule.
 const MOST: usize = 256;
 /// The longest further claim that is kept.
 const LONGEST_CLAIM: usize = 1024;
@@ -71,7 +72,7 @@ pub(crate) fn with_implied(
     given.into_iter().collect()
 }
 
-/// The texts of a claim: a list of texts, or one; where it is one of words, each of them.
+/// The texts of a claim: a list of texts, or one text; with `words`, each word of that text.
 fn collect(
     claim: Option<&Value>,
     words: bool,
@@ -101,7 +102,7 @@ fn collect(
     }
 }
 
-/// What stands at a path into the claims.
+/// The value at a path into the claims.
 fn at<'a>(claims: &'a Map<String, Value>, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     rest.iter()

@@ -1,4 +1,4 @@
-//! The text of a token and its header, before anything in it is believed.
+//! The text of a token and its header, before any of it is trusted.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
@@ -15,21 +15,21 @@ const LONGEST_KID: usize = 256;
 /// A token in the shape of a signed JWT.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
-    /// Header and payload as they came: what was signed.
+    /// Header and payload as they came: the signed text.
     pub(crate) signed: &'a str,
     /// In base64.
     pub(crate) signature: &'a str,
     /// The key it names.
     pub(crate) kid: Option<String>,
     pub(crate) algorithm: Algorithm,
-    /// Whether it says that it is an access token (RFC 9068, 2.1).
+    /// True if it declares itself an access token (RFC 9068, 2.1).
     pub(crate) is_access_token: bool,
-    /// What it says, which is nothing yet.
+    /// Its claims, not verified yet.
     payload: Map<String, Value>,
 }
 
 impl<'a> Parts<'a> {
-    /// Takes a token apart. Text that is too long has been refused before.
+    /// Splits a token. Text that is too long has been refused before.
     pub(crate) fn of(token: &'a str) -> Result<Self, Reason> {
         let mut parts = token.split('.');
         let (Some(header), Some(payload), Some(signature), None) =
@@ -51,7 +51,7 @@ impl<'a> Parts<'a> {
                 .map_err(|_| Reason::Malformed)
         };
         let header = strict::object(&decode(header)?).ok_or(Reason::Malformed)?;
-        // An unsigned token says so in its header: the algorithm is the reason then.
+        // An unsigned token declares that in its header: then the algorithm is the reason.
         let algorithm = algorithm(&header)?;
         if signature.is_empty() {
             return Err(Reason::Malformed);
@@ -71,12 +71,12 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The issuer that the token claims: only good for choosing among known ones.
+    /// The issuer that the token claims: only good for selecting among known ones.
     pub(crate) fn claimed_issuer(&self) -> Option<&str> {
         self.payload.get("iss")?.as_str()
     }
 
-    /// What the token says, for whoever has checked its signature.
+    /// The claims, for a caller that has checked the signature.
     pub(crate) fn into_payload(self) -> Map<String, Value> {
         self.payload
     }
@@ -87,10 +87,10 @@ fn algorithm(header: &Map<String, Value>) -> Result<Algorithm, Reason> {
     name.and_then(Algorithm::parse).ok_or(Reason::Algorithm)
 }
 
-/// Refuses what is no plain signed JWT. `jku`, `x5u`, `jwk` and `x5c` are not looked at: a token
-/// does not say how it is to be checked.
+/// Refuses all but plain signed JWTs. `jku`, `x5u`, `jwk` and `x5c` are ignored: a token does not
+/// define how it is checked.
 fn kind(header: &Map<String, Value>) -> Result<bool, Reason> {
-    // `crit` lists what a reader must understand, and of extensions there is none here (RFC 7515,
+    // `crit` lists extensions that a reader must understand, and weir has no extensions (RFC 7515,
     // 4.1.11). The others change how the payload is to be read: unencoded, compressed, encrypted,
     // nested.
     if ["crit", "b64", "zip", "enc"]

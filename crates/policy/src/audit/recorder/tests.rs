@@ -1,4 +1,4 @@
-//! What core says, and what stands in the record of it.
+//! Calls of core's audit port, and the records made of them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,7 +20,7 @@ use super::super::chain::{Chain, Head};
 use super::super::{Inspector, Pointer};
 use super::*;
 
-/// Keeps everything in memory, or refuses to.
+/// Keeps all events in memory, or refuses to.
 #[derive(Default)]
 struct Shelf {
     events: Mutex<Vec<Event>>,

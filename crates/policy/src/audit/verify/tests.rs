@@ -1,4 +1,4 @@
-//! Chains that somebody was at.
+//! Chains that were tampered with.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,7 +14,7 @@ fn event(life: Life) -> Event {
     Event::life(UNIX_EPOCH + Duration::from_secs(1_785_542_400), life)
 }
 
-/// So many records after `head`, a line each.
+/// This number of records after `head`, a line each.
 fn more(chain: &mut Chain, count: usize) -> Vec<String> {
     (0..count)
         .map(|_| chain.seal(&event(Life::Changed)).line)
@@ -88,7 +88,7 @@ fn f18_whatever_is_done_to_a_record_shows_at_its_line() {
         10,
         "even its end alone"
     );
-    // Somebody writes one record anew, with a hash that fits it: the next one does not hang on it.
+    // One record written anew, with a hash that fits it: the next one does not link to it.
     let exchanged = with(&|lines| {
         let mut chain = fresh(None);
         more(&mut chain, 4);
@@ -172,7 +172,8 @@ fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
     assert_eq!(with(&[1], &forged).unwrap_err().line, 1);
 }
 
-/// A chain of five records, then bytes that are none, then a record that says so, and two more.
+/// A chain of five records, then bytes that are not a record, then a record that accounts for them,
+/// and two more.
 fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
     let mut chain = fresh(None);
     let mut text = more(&mut chain, 5).concat();
@@ -211,7 +212,7 @@ fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is()
             "{torn}"
         );
         assert_eq!(summary.records, 8);
-        // Bytes that nobody accounted for are trouble.
+        // Bytes without a record that accounts for them are a fault.
         assert_eq!(
             recovered(torn, torn.len() as u64, &digest("other"))
                 .unwrap_err()
@@ -240,8 +241,8 @@ fn f13_lost_events_are_counted_and_the_chain_holds() {
     );
 }
 
-/// What a process wrote that was left after five records, and what its successor wrote, to whom it
-/// said `last` when it ended.
+/// The records of a process with a successor after five records, and those of the successor. `last`
+/// is the end that the successor reports for the process.
 fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>, Head) {
     let mut before = fresh(None);
     let mut old = more(&mut before, 4);
@@ -297,11 +298,11 @@ fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off()
     let mut more_of_it = old.clone();
     more_of_it.push(old[7].clone());
     assert!(check(&[&more_of_it, &new]).is_err());
-    // Either file alone is what it is; a stranger's file hangs on nothing.
+    // Either file alone is valid; another chain's file links to neither.
     assert_eq!(check(&[&new]).unwrap().first, Some(6));
     assert_eq!(check(&[&old]).unwrap().records, 8);
     assert!(check(&[&old, &more(&mut fresh(None), 3)]).is_err());
-    // A record that must be there is looked for on the branch and after it.
+    // An expected record is looked for on the branch and after it.
     let last = Link::read(old[7].trim_end().as_bytes()).unwrap().head;
     for known in [head, last] {
         assert!(in_turn(Inspector::default().expect(known.clone()), &[&old, &new]).is_ok());

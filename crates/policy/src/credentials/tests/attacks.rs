@@ -1,4 +1,4 @@
-//! The attacks on tokens, one after the other, each with the very reason it is refused for.
+//! Attacks on tokens, one after the other, each with the exact reason of its refusal.
 
 use data_encoding::BASE64URL_NOPAD;
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ async fn c03_a_public_key_is_no_secret() {
             assert_eq!(stand.reason(&token).await, expected);
         }
     }
-    // The key says RS256: the very same key is not good for PS256, nor for another kind.
+    // The key is for RS256: the very same key is not good for PS256, nor for another kind.
     for alg in ["PS256", "ES256", "EdDSA"] {
         let header = json!({ "alg": alg, "kid": "key-1" });
         assert_eq!(
@@ -165,7 +165,7 @@ async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
             "signature",
             "{name}"
         );
-        // From the issuer itself it is nothing but an unknown word.
+        // From the issuer itself it is only an unknown parameter.
         assert!(
             stand
                 .subject(&stand.signer.token_with(&header, &stand.claims()))
@@ -457,7 +457,7 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
             .token(&stand.claims_with(json!({ "iss": iss })));
         assert_eq!(stand.reason(&token).await, "issuer", "{iss}");
     }
-    // Both have a key of this name: each only speaks for itself.
+    // Both have a key of this name: each is valid for its own tokens alone.
     assert!(stand.subject(&stand.good()).await.is_ok());
     assert_eq!(
         stand.reason(&others.token(&stand.claims())).await,
@@ -572,7 +572,7 @@ async fn c13_oversized_and_odd_texts_are_refused_unread() {
     }
 }
 
-/// What an audience should be, by another way than the code's.
+/// The expected audience check, written independently of the code.
 fn names(aud: &Value, own: &str) -> bool {
     match aud {
         Value::String(text) => text == own,

@@ -1,5 +1,5 @@
-//! Forged tokens by the thousand: good ones, changed in one place or several, by somebody who knows
-//! how tokens are made and has no key. Each must be refused, whatever for.
+//! Forged tokens by the thousand: valid ones, changed in one part or several, by an attacker that
+//! knows how tokens are made and has no key. Each must be refused, for any reason.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use weir_testkit::{FakeRandom, Signer};
 
 use super::stand::{Stand, settings};
 
-/// Draws.
+/// A random number generator.
 struct Dice(FakeRandom);
 
 impl Dice {
@@ -23,7 +23,7 @@ impl Dice {
     }
 }
 
-/// What an attacker has: keys of its own, and the public halves of the issuer's.
+/// The means of an attacker: keys of its own, and the public halves of the issuer's.
 struct Forger {
     dice: Dice,
     own: Vec<Signer>,
@@ -61,7 +61,7 @@ impl Forger {
                     tampered
                 }
             }
-            // Everything right, but by another key; some bring that key along.
+            // All right, but signed by another key; some bring that key along.
             3 => {
                 if self.dice.number(2) == 0 {
                     self.change_header(&mut header);
@@ -73,7 +73,7 @@ impl Forger {
                 }
                 signer.token_with(&Value::from(header), &Value::from(claims))
             }
-            // A signature by whoever has the public key.
+            // A signature made with the public key.
             4 => {
                 header.insert(
                     "alg".to_owned(),
@@ -92,7 +92,7 @@ impl Forger {
                     text(aws_lc_rs::hmac::sign(&key, signed.as_bytes()))
                 )
             }
-            // A signature of nothing: empty, zero, or noise of the right length.
+            // An invalid signature: empty, zero, or noise of the right length.
             _ => {
                 let length = *self.dice.of(&[0, 1, 32, 64, 256]);
                 let fill = *self.dice.of(&[0, 1, 0xff]);
@@ -166,7 +166,7 @@ fn joined(header: &Map<String, Value>, claims: &Map<String, Value>, signature: &
     format!("{}.{}.{signature}", part(header), part(claims))
 }
 
-/// Forges so many tokens of each kind of key, with this seed.
+/// Forges this number of tokens for each kind of key, with this seed.
 async fn forge(count: usize, seed: u64) {
     for signer in [
         Signer::es256("key-1"),

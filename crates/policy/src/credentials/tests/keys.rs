@@ -1,4 +1,4 @@
-//! Keys: found, rotated, asked for in a storm, gone, and bad.
+//! Keys: found, rotated, requested in a storm, gone, and bad.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
         stand.subject(&stand.good()).await.is_ok(),
         "the old key is good while it is published"
     );
-    // Taken out of the set it is good no longer, also for a token that was verified before.
+    // Out of the set the key is no longer valid, also for a token that was verified before.
     stand.pass(30).await;
     stand.publish(&[new.jwk()]);
     let unknown = Signer::es256("key-9").token(&stand.claims());
@@ -170,7 +170,7 @@ async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
     assert!(stand.credentials.is_ready());
     stand.pass(4 * 3600).await;
     assert_eq!(stand.reason(&stand.good()).await, "unavailable");
-    // The cooldown holds with nothing there, too.
+    // The cooldown holds without any keys, too.
     let before = stand.fetch.asked(&keys_url());
     for _ in 0..100 {
         assert_eq!(stand.reason(&stand.good()).await, "unavailable");
@@ -235,8 +235,7 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
 async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
     let stand = Stand::new().await;
     let now = stand.now();
-    // What a token looks like to a clock that is ten minutes wrong, either way, and to one that is
-    // at zero.
+    // Tokens as seen by a clock that is ten minutes wrong, either way, and by one that is at zero.
     for (iat, expected) in [
         (now - 600, "expired"),
         (now + 600, "not_yet"),

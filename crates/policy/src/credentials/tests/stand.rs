@@ -1,4 +1,4 @@
-//! A verifier with one issuer, whose documents are in memory and whose time is tokio's.
+//! A verifier with one issuer. Its documents are in memory and its time is tokio's.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -26,7 +26,7 @@ pub(super) struct Documents {
     answers: Mutex<HashMap<String, (u16, String)>>,
     max_age: Mutex<Option<Duration>>,
     asked: Mutex<Vec<String>>,
-    /// How long an answer takes.
+    /// The delay of a response.
     delay: Mutex<Duration>,
 }
 
@@ -55,7 +55,7 @@ impl Documents {
             .count()
     }
 
-    /// Everything that was ever asked for.
+    /// All URLs requested so far.
     pub(super) fn all(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -136,7 +136,7 @@ pub(super) fn settings() -> Settings {
 }
 
 impl Stand {
-    /// With one key, which is there already.
+    /// With one key, published already.
     pub(super) async fn new() -> Self {
         let stand = Self::with(settings(), Signer::es256("key-1"));
         stand.publish(&[stand.signer.jwk()]);
@@ -144,7 +144,7 @@ impl Stand {
         stand
     }
 
-    /// With nothing there yet.
+    /// Without documents yet.
     pub(super) fn with(settings: Settings, signer: Signer) -> Self {
         let (fetch, clock) = (Arc::new(Documents::default()), TokioClock::new());
         let ports = Ports {
@@ -201,7 +201,7 @@ impl Stand {
         json!({ "iss": ISSUER, "sub": "ada", "aud": URL, "iat": self.now(), "exp": self.now() + 300 })
     }
 
-    /// Good claims with these changes; `null` takes one out.
+    /// Valid claims with these changes; `null` removes one.
     pub(super) fn claims_with(&self, changes: Value) -> Value {
         let mut claims = self.claims();
         for (name, value) in changes.as_object().unwrap() {
@@ -241,7 +241,7 @@ impl Stand {
         .await
     }
 
-    /// Why evidence is refused.
+    /// The reason for refusing the evidence.
     pub(super) async fn reason_of(&self, evidence: &Evidence<'_>) -> &'static str {
         let failure = self.identify(evidence).await.expect_err("it was let in");
         match failure.kind() {

@@ -29,7 +29,7 @@ fn waits(turn: Turn<u8>) -> Waiting<u8> {
     }
 }
 
-/// What a waiting one has by now.
+/// The current state of a waiting call.
 fn look(waiting: &mut Waiting<u8>) -> Poll<Option<Place<u8>>> {
     Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -97,7 +97,7 @@ fn whoever_leaves_the_queue_leaves_nothing_behind() {
     let gone = waits(queues.enter(&0, party(2), CAPS));
     let mut next = waits(queues.enter(&0, party(3), CAPS));
     drop(gone);
-    // Given, and not taken any more: it goes on to the next.
+    // Given, but not taken any more: it goes to the next.
     let untaken = waits(queues.enter(&0, party(4), CAPS));
     let mut last = waits(queues.enter(&0, party(5), CAPS));
     drop(held);
@@ -132,17 +132,17 @@ fn things_have_places_of_their_own() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Enter(u8),
-    /// Gives a place back.
+    /// Gives a slot back.
     Leave(usize),
-    /// Stops waiting, whether it knows of its place or not.
+    /// Stops waiting, before or after it got its slot.
     Cancel(usize),
-    /// Looks at what it has.
+    /// Polls it.
     Look(usize),
 }
 
 proptest! {
-    /// Whoever comes, goes and gives up when: never more are in than may be, no place is lost, and
-    /// nobody waits beside a free one.
+    /// For all orders of arrivals, departures and cancellations: the cap holds, no slot is lost,
+    /// and no call waits while a slot is free.
     #[test]
     fn no_place_is_lost_and_none_is_given_twice(
         places in 1..4usize,
@@ -179,7 +179,7 @@ proptest! {
             }
             prop_assert!(held.len() <= places);
         }
-        // Everybody who still waits is served once the places come back.
+        // All calls that still wait are served once the slots come back.
         while !waiting.is_empty() {
             held.clear();
             let before = waiting.len();

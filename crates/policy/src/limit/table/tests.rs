@@ -39,8 +39,8 @@ fn rates() -> impl Strategy<Value = Rate> {
 }
 
 proptest! {
-    /// Whatever comes when: what is let through between any two moments is at most the burst and
-    /// what the rate gives.
+    /// For all arrivals: the amount taken between any two moments is at most the burst plus the
+    /// rate.
     #[test]
     fn f01_no_window_has_more_than_its_burst_and_its_rate(
         rate in rates(),
@@ -66,8 +66,8 @@ proptest! {
         }
     }
 
-    /// Who always asks gets exactly the burst and what the rate gives, and the wait that is named
-    /// is exact.
+    /// A caller that always asks gets exactly the burst plus the rate, and the returned wait is
+    /// exact.
     #[test]
     fn f01_who_always_asks_gets_exactly_the_rate(rate in rates(), turns in 1..300u32) {
         let (table, clock) = table(1);
@@ -101,7 +101,7 @@ fn a_cost_above_the_burst_takes_a_full_bucket() {
     table.take(key(0), &rate, some(50)).unwrap();
 }
 
-/// Faults F02: whoever comes under ever new names fills the table, and then drives out his own.
+/// F02: a caller under ever new keys fills the table, and then evicts its own buckets.
 #[test]
 fn f02_sprayed_keys_fill_the_table_once_and_a_busy_bucket_stays() {
     let (table, _clock) = table(4096);

@@ -1,5 +1,5 @@
-//! What is indexed, shared and kept against the plain engine, with rules, people and tools of any
-//! kind.
+//! The index, the sharing and the cache compared with the plain engine, for all kinds of rules,
+//! principals and tools.
 
 use cedar_policy::{
     Authorizer as Cedar, Context, Decision, Entities, Entity, PolicySet, Request,
@@ -13,8 +13,7 @@ use super::super::vocabulary::{ARGUMENTS, SCHEMA, Type};
 use super::super::*;
 use super::{Thing, call, person, principal, rules};
 
-/// The same question put to Cedar in the plain way: all rules at once, nothing indexed and nothing
-/// kept.
+/// The same request evaluated by plain Cedar: all rules at once, without index and cache.
 fn plainly(text: &str, who: &Principal, thing: &Thing, action: &str, arguments: &str) -> bool {
     let policies: PolicySet = text.parse().unwrap();
     let scalars = arguments::scalars(arguments.as_bytes(), &Pointers::all(), &|_| false).unwrap();
@@ -129,9 +128,9 @@ fn any_thing() -> impl Strategy<Value = Thing> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
-    /// What is indexed, shared and kept answers as the plain engine does, whoever asked before; and
-    /// a tool is listed exactly if a call of it is not answered as one of a tool that does not
-    /// exist.
+    /// Indexed, shared and cached decisions equal those of the plain engine, in any order of
+    /// requests. A tool is listed exactly if a call of it is not answered as one of an unknown
+    /// tool.
     #[test]
     fn d14_a_kept_answer_is_the_answer_and_a_listed_tool_is_a_known_one(
         texts in prop::collection::vec(any_rule(), 0..8),
