@@ -1,5 +1,5 @@
-//! The bus and the mailbox of a lone replica: what it tells everybody, it tells itself, and the
-//! processes that it is linked to during a hand-over.
+//! The bus and the mailbox of a single replica: they deliver to the replica itself, and to the
+//! processes that it is linked to during a graceful restart.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::lock;
 /// Messages a subscriber may lag behind before it loses the oldest.
 const BACKLOG: usize = 1024;
 
-/// A broadcast channel a topic. Topics are names in the code, so there are few.
+/// A bus with one broadcast channel for each topic. Topics are names in the code, so there are few.
 #[derive(Default)]
 pub struct MemoryBus {
     topics: Mutex<HashMap<&'static str, broadcast::Sender<BusMessage>>>,
     links: Mutex<Vec<(BusLinkId, SendMessage)>>,
 }
 
-/// Names a link of a bus to the bus of another process.
+/// The id of a link to the bus of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusLinkId(pub u64);
 
@@ -40,7 +40,7 @@ impl MemoryBus {
     }
 
     /// Takes a message of another process: for the subscribers here, and for the processes behind
-    /// the other links. One of a topic to which nobody subscribes here goes no further.
+    /// the other links. A topic unknown to this bus is dropped.
     pub fn receive(&self, from: BusLinkId, topic: &str, body: Bytes) {
         let topic = lock(&self.topics)
             .keys()
@@ -57,7 +57,7 @@ impl MemoryBus {
         }
         let sender = lock(&self.topics).get(message.topic).cloned();
         if let Some(sender) = sender {
-            // It fails only where nobody listens, and then nobody has to be told.
+            // Sending fails only without subscribers, and is then not needed.
             let _ = sender.send(message.clone());
         }
     }
@@ -82,7 +82,7 @@ impl Bus for MemoryBus {
     }
 }
 
-/// The mailbox of a lone replica: it knows no other, so only what it sends to itself arrives.
+/// The mailbox of a single replica: it knows no other, so only its own messages arrive.
 #[derive(Debug)]
 pub struct MemoryMailbox {
     own: ReplicaId,
@@ -166,7 +166,7 @@ mod tests {
     async fn linked_buses_tell_each_other_each_message_once() {
         let buses: [Arc<MemoryBus>; 3] = std::array::from_fn(|_| Arc::default());
         let mut heard: Vec<_> = buses.iter().map(|bus| bus.subscribe("cancel")).collect();
-        // One after the other, as processes that hand over.
+        // A chain, as processes that hand over.
         for (at, id) in [(0, BusLinkId(1)), (1, BusLinkId(2))] {
             let (one, next) = (&buses[at], &buses[at + 1]);
             for (from, to) in [(one, next), (next, one)] {

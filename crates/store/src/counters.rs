@@ -27,7 +27,7 @@ pub struct MemoryCounters {
 }
 
 impl MemoryCounters {
-    /// No counters yet.
+    /// An empty set of counters.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {

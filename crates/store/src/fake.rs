@@ -1,4 +1,4 @@
-//! A clock that moves by hand, randomness that counts and principals of any name, for this crate's
+//! A clock that moves by hand, randomness that counts, and principals of any name, for this crate's
 //! tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Verifier for Says {
     }
 }
 
-/// The principal of this name; of none, the anonymous one.
+/// The principal of this name; of an empty name, the anonymous one.
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);

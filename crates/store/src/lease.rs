@@ -1,11 +1,11 @@
-//! "At most one replica does this now", where there is one replica.
+//! "At most one replica does this now", with a single replica.
 
 use std::time::Duration;
 
 use weir_core::port::{Fut, Lease, StoreError};
 
-/// Every lease is this replica's: there is no other that could hold it. Nothing is kept, so nothing
-/// is bounded.
+/// A lease that this replica always holds, because there is no other. It has no state, so it needs
+/// no bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryLease;
 

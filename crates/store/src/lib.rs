@@ -1,8 +1,8 @@
-//! State that replicas share, behind core's ports: here in memory, for the one replica there is.
+//! State that replicas share, behind core's ports: in memory, for a single replica.
 //!
-//! This crate knows neither HTTP nor JSON-RPC: what it keeps are opaque bytes under a key whose
-//! first part is the principal, so that nothing is found without its owner. Every map here is
-//! bounded, and says by what.
+//! This crate knows neither HTTP nor JSON-RPC: it stores opaque bytes under a key that begins with
+//! the principal, so that no entry is found without its owner. Every map here is bounded, and
+//! documents its bound.
 
 mod bus;
 mod counters;
@@ -24,8 +24,8 @@ pub use vault::MemoryVault;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. A panic of another holder leaves these maps whole (each change is one insert or remove),
-/// so a poisoned lock is as good as any.
+/// Locks a mutex. A panic of another holder leaves these maps whole (each change is one insert or
+/// remove), so a poisoned lock is used like any other.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,14 +15,15 @@ use crate::lock;
 static PARK: Operation = Operation::new("parking", "park");
 static TAKE: Operation = Operation::new("parking", "take");
 
-/// How many calls may be parked, and how long.
+/// The limits of parked calls, and their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParkingCaps {
-    /// Altogether. Each holds a connection to its upstream, and a place among its calls in flight.
+    /// Of all principals. Each call holds a connection to its upstream, and a permit among its
+    /// calls in flight.
     pub total: usize,
-    /// Of one principal. The anonymous one is everybody, so only the total binds it.
+    /// Of one principal. All anonymous callers share one principal, so only the total binds it.
     pub per_principal: usize,
-    /// Until its client comes back.
+    /// The time until its client must return.
     pub time: Duration,
 }
 
@@ -46,7 +47,7 @@ pub struct MemoryParking {
 struct Lot {
     caps: ParkingCaps,
     calls: HashMap<(Principal, ParkedId), Place>,
-    /// How many were parked so far.
+    /// The number of calls parked so far.
     last: u64,
 }
 
@@ -59,7 +60,7 @@ struct Place {
 }
 
 impl MemoryParking {
-    /// An empty one.
+    /// An empty store of parked calls.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn Random>, caps: ParkingCaps) -> Self {
         Self {
@@ -73,7 +74,7 @@ impl MemoryParking {
         }
     }
 
-    /// Goes by other caps from now on; calls that are there stay.
+    /// Changes the caps for later calls; calls that are parked already stay.
     pub fn limit(&self, caps: ParkingCaps) {
         self.lock().caps = caps;
     }
@@ -132,7 +133,7 @@ impl MemoryParking {
             .calls
             .extract_if(|_, place| which(place))
             .collect();
-        // Dropped outside of the lock.
+        // Dropped without the lock.
         count(-those.len().cast_signed());
         those.len()
     }

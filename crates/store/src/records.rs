@@ -1,8 +1,8 @@
 //! Records in memory: sharded, principal first, with a time to live, counted and bounded.
 //!
 //! A record costs its value and at most about 300 bytes: a packed 33-byte name and a pointer in the
-//! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer: what
-//! expired is found when somebody asks.
+//! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer:
+//! expired records are found by the next query.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -26,21 +26,22 @@ static REMOVE: Operation = Operation::new("records", "remove");
 
 /// Enough that two cores rarely meet at one, few enough that walking all of them is cheap.
 const SHARDS: usize = 64;
-/// A value longer than this is a bug of its writer.
+/// The longest value; a longer one is a bug of its writer.
 const LONGEST: usize = 64 << 10;
 
-/// How many records there may be.
+/// The limits of the number of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordCaps {
-    /// Altogether.
+    /// Of all principals.
     pub total: usize,
-    /// Of one principal. It does not bind the anonymous one, which is everybody.
+    /// Of one principal. It does not bind the anonymous principal, which all anonymous callers
+    /// share.
     pub per_principal: usize,
 }
 
 impl Default for RecordCaps {
-    /// What one process holds in well under half a gigabyte, and more sessions than one user opens
-    /// in good faith.
+    /// As many as one process holds in well under half a gigabyte, and more sessions than one user
+    /// opens in good faith.
     fn default() -> Self {
         Self {
             total: 200_000,
@@ -56,7 +57,7 @@ pub struct MemoryRecords {
     per_principal: AtomicUsize,
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
-    /// How many records each principal has; by its digest.
+    /// The number of records of each principal, by its digest.
     owned: Box<[Mutex<Owned>]>,
     alive: AtomicUsize,
 }
@@ -82,11 +83,11 @@ type Name = [u8; 33];
 #[derive(Default)]
 struct Shard {
     entries: HashMap<Name, Box<Entry>>,
-    /// When to look at an entry next. It may have been touched since, then it is put back.
+    /// The time to examine an entry next. If the entry was touched since, its item is put back.
     order: BinaryHeap<Reverse<(u64, Name)>>,
-    /// Expired, and not yet told to whoever asks [`Records::expired`].
+    /// Expired records that [`Records::expired`] has not returned yet.
     dead: VecDeque<(u64, RecordKey)>,
-    /// Never used twice, so that a record made anew does not look like the one before it.
+    /// Never used twice, so that a new record differs from a removed one of the same key.
     versions: u64,
 }
 
@@ -99,7 +100,7 @@ struct Entry {
 }
 
 impl MemoryRecords {
-    /// No records yet.
+    /// An empty store of records.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, caps: RecordCaps) -> Self {
         Self {
@@ -113,14 +114,14 @@ impl MemoryRecords {
         }
     }
 
-    /// Changes the caps. What is above a lowered cap stays until it expires.
+    /// Changes the caps. Records above a lowered cap stay until they expire.
     pub fn limit(&self, caps: RecordCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_principal
             .store(caps.per_principal, Ordering::Relaxed);
     }
 
-    /// Takes all records out. Those that have expired come with no time left.
+    /// Takes all records out. Expired records have no time left.
     pub fn take_all(&self) -> Vec<MovedRecord> {
         let now = self.now();
         let mut all = Vec::new();
@@ -145,7 +146,7 @@ impl MemoryRecords {
         all
     }
 
-    /// Puts a record in that was taken out of another process. The caps do not bind it.
+    /// Puts in a record that was taken out of another process. The caps do not bind it.
     pub fn put(&self, record: MovedRecord) {
         let (ends, name) = (
             self.now().saturating_add(millis(record.left)),
@@ -236,7 +237,7 @@ impl MemoryRecords {
             (Expect::Version(wanted), Some((version, true))) => wanted == version,
             _ => false,
         };
-        // A place was reserved for a new record; where one stood (dead or not) the place is not
+        // A slot was reserved for a new record; if one existed (expired or not), the slot is not
         // needed.
         let unneeded = expect == Expect::Absent && there.is_some();
         let written = if fits {
@@ -255,7 +256,8 @@ impl MemoryRecords {
         let now = self.now();
         let name = name_of(key);
         let mut shard = lock(self.shard(&name));
-        // One that has expired is left for `expired`, which owes its key to whoever tears down.
+        // An expired record is left for `expired`, which must return its key to the caller that
+        // ends the session.
         if shard
             .entries
             .get(&name)
@@ -270,8 +272,8 @@ impl MemoryRecords {
         true
     }
 
-    /// Takes a place for one more record of the principal; gives what has no room where there is
-    /// none.
+    /// Reserves a slot for one more record of the principal; returns the exceeded limit as the
+    /// error.
     fn reserve(&self, principal: &Principal) -> Result<(), Written> {
         let total = self.total.load(Ordering::Relaxed);
         let room = |alive: usize| (alive < total).then_some(alive + 1);
@@ -317,9 +319,9 @@ impl MemoryRecords {
         &self.owned[self.hasher.hash_one(principal.digest()) as usize % SHARDS]
     }
 
-    /// Moves what has expired to the lists of the dead, as far as those may grow before somebody
-    /// asks for them. What does not fit keeps its place among the living: an end that is never told
-    /// would leave behind all that hangs on the record.
+    /// Moves expired records to the `dead` lists, up to the limit of those until the next query.
+    /// The rest stay among the living: an expiry that is never reported would leave behind all
+    /// state of the session.
     fn sweep(&self, now: u64) {
         let most_dead = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
         for shard in &self.shards {
@@ -348,8 +350,8 @@ impl Shard {
         version
     }
 
-    /// Takes out what has expired, while there are fewer than `most_dead`; gives the owners, each
-    /// once for each record.
+    /// Takes out expired records, while there are fewer than `most_dead`; returns the owners, once
+    /// for each record.
     fn bury(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
         let mut owners = Vec::new();
         while let Some(&Reverse((due, name))) = self.order.peek() {
@@ -372,8 +374,8 @@ impl Shard {
         owners
     }
 
-    /// Records that come and go leave items in `order`; they never outnumber the living by more
-    /// than twice.
+    /// Rebuilds `order` if it has too many items of removed records; it never holds more than twice
+    /// as many items as there are records, and 64.
     fn compact(&mut self) {
         if self.order.len() > 2 * self.entries.len() + 64 {
             self.order = self
@@ -467,7 +469,7 @@ fn name_of(key: &RecordKey) -> Name {
 fn key_of(principal: Principal, name: &Name) -> RecordKey {
     let mut id = [0; 16];
     id.copy_from_slice(&name[17..]);
-    // The one kind there is; a second one adds its arm here and in `name_of`.
+    // The only kind so far; a second one adds its arm here and in `name_of`.
     RecordKey {
         principal,
         kind: RecordKind::Session,

@@ -1,5 +1,5 @@
-//! Replay logs in memory: one queue of events for each session, whatever stream they are of, so
-//! that its oldest goes first.
+//! Replay logs in memory: one queue of events for each session, across its streams, so that its
+//! oldest event goes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,25 +14,25 @@ use weir_core::telemetry::{Operation, instruments};
 
 use crate::lock;
 
-/// What an event costs beside its bytes.
+/// The memory of an event beside its bytes.
 const OVERHEAD: usize = 96;
 
 static CHANGE: Operation = Operation::new("replays", "change");
 static READ: Operation = Operation::new("replays", "read");
 
-/// How much is kept.
+/// The limits of the replay logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayCaps {
-    /// Bytes altogether.
+    /// Bytes of all sessions.
     pub total: usize,
     /// Bytes of one session.
     pub per_session: usize,
-    /// How long an event is kept.
+    /// The longest time that an event is kept.
     pub age: Duration,
 }
 
 impl Default for ReplayCaps {
-    /// A session's last results, for as long as a client takes to find a network again.
+    /// A session's last results, for as long as a client takes to reconnect.
     fn default() -> Self {
         Self {
             total: 128 << 20,
@@ -54,8 +54,8 @@ pub struct MemoryReplays {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<SessionKey, Session>,
-    /// Every event in the order in which it came, by its session. One that went already is passed
-    /// over.
+    /// Every event in the order of arrival, by its session. An event that is already gone is
+    /// skipped.
     order: VecDeque<(SessionKey, u64)>,
     bytes: usize,
     next: u64,
@@ -87,27 +87,27 @@ struct Stream {
 pub struct MovedLog {
     /// The session.
     pub session: SessionKey,
-    /// Its streams, and whether each has ended.
+    /// Its streams, each with true if it has ended.
     pub streams: Vec<(u64, bool)>,
-    /// What is kept of them, the oldest first.
+    /// The kept events of those streams, the oldest first.
     pub events: Vec<MovedEvent>,
 }
 
 /// An event of a [`MovedLog`].
 #[derive(Clone, Debug)]
 pub struct MovedEvent {
-    /// The stream on which it was written.
+    /// The stream that it was written on.
     pub stream: u64,
     /// Its number on that stream.
     pub seq: u64,
-    /// The time for which it has been kept.
+    /// The time since it was written.
     pub age: Duration,
     /// The event as it was written.
     pub text: Bytes,
 }
 
 impl MemoryReplays {
-    /// No logs yet.
+    /// An empty store of logs.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, caps: ReplayCaps) -> Self {
         let replays = Self {
@@ -121,7 +121,7 @@ impl MemoryReplays {
         replays
     }
 
-    /// Changes the caps. What is above lowered ones goes with the next event.
+    /// Changes the caps. Events above lowered caps go with the next event.
     pub fn limit(&self, caps: ReplayCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_session.store(caps.per_session, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl MemoryReplays {
         kept.sessions.iter().map(log).collect()
     }
 
-    /// Puts the log of a session in that another process has kept. The caps hold.
+    /// Puts in the log of a session from another process. The caps apply.
     pub fn put(&self, log: MovedLog) {
         let now = self.clock.monotonic();
         for (stream, _) in &log.streams {
@@ -219,7 +219,7 @@ impl MemoryReplays {
         });
     }
 
-    /// Runs a change, and tells the metric what it made of the bytes.
+    /// Runs a change, and reports the change in bytes to the metric.
     fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
         let (outcome, moved) = CHANGE.time(|| {
             let mut kept = lock(&self.kept);
@@ -240,7 +240,7 @@ impl MemoryReplays {
 }
 
 impl Kept {
-    /// Takes the oldest event of a session away.
+    /// Removes the oldest event of a session.
     fn drop_oldest(&mut self, key: &SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -270,7 +270,7 @@ impl Kept {
         }
     }
 
-    /// Takes the oldest events of all away while `unwanted` says so of the first.
+    /// Removes the oldest events of all sessions while `unwanted` is true for the first.
     fn shrink(&mut self, unwanted: impl Fn(&Self, &Event) -> bool) {
         while let Some((key, nth)) = self.order.front().copied() {
             let first = self

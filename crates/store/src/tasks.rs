@@ -1,4 +1,4 @@
-//! The task book in memory.
+//! The task book in memory: the tasks of each owner, with their states.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,17 +14,17 @@ use crate::lock;
 static ENTER: Operation = Operation::new("tasks", "enter");
 static FIND: Operation = Operation::new("tasks", "find");
 
-/// How many tasks are remembered, and how much of them.
+/// The limits of stored tasks and their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskCaps {
-    /// Altogether.
+    /// Of all owners.
     pub total: usize,
-    /// Of one owner; the oldest goes first. The anonymous principal is everybody, so only the total
-    /// binds it.
+    /// Of one owner; the oldest goes first. All anonymous callers share one principal, so only the
+    /// total binds it.
     pub per_owner: usize,
     /// Of all states together.
     pub bytes: usize,
-    /// The longest that a task is remembered.
+    /// The longest time that a task is stored.
     pub time: Duration,
 }
 
@@ -62,7 +62,7 @@ struct Entry {
 }
 
 impl MemoryTasks {
-    /// An empty book.
+    /// An empty store of tasks.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, caps: TaskCaps) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl MemoryTasks {
         let now = self.clock.monotonic();
         let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
         let mut book = self.lock();
-        // A task that is told of anew stays where it stood in the list.
+        // A task with a new state keeps its position in the list.
         let own = book.owners.get(&owner);
         let known = own.and_then(|own| {
             own.iter()
@@ -131,7 +131,7 @@ impl Book {
         self.owners.get(&(principal.clone(), endpoint.clone()))
     }
 
-    /// Takes out what `gone` says.
+    /// Removes the owner's entries that `gone` matches.
     fn remove(&mut self, owner: &Owner, gone: impl Fn(u64, &Entry) -> bool) {
         let Some(own) = self.owners.get_mut(owner) else {
             return;
@@ -150,7 +150,7 @@ impl Book {
         }
     }
 
-    /// Takes out what is over, of everybody.
+    /// Removes the expired tasks of all owners.
     fn sweep(&mut self, now: Duration) {
         let owners: Vec<Owner> = self.owners.keys().cloned().collect();
         for owner in owners {

@@ -1,5 +1,5 @@
-//! Outbound credentials of principals, in memory: gone with the process, so nothing lies at rest
-//! that would need a seal.
+//! Outbound credentials of principals, in memory: they end with the process, so no secret at rest
+//! needs a seal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use weir_core::port::{Clock, Fut, StoreError, Vault};
 
 use crate::lock;
 
-/// Secrets of one principal; one an upstream is what there can be.
+/// Secrets of one principal: at most one for each upstream.
 const MOST_PER_PRINCIPAL: usize = 500;
-/// Secrets altogether.
+/// Secrets of all principals.
 const MOST: usize = 200_000;
 
 struct Kept {
@@ -44,7 +44,7 @@ pub struct MemoryVault {
 }
 
 impl MemoryVault {
-    /// Holds nothing yet.
+    /// An empty vault.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {

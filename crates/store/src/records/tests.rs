@@ -113,7 +113,7 @@ async fn compare_and_set_lets_one_of_two_writers_win() {
     );
     assert_eq!(bench.load(&one).await.unwrap().value, value(2));
     assert_eq!(bench.records.count(KIND), 1);
-    // A record made anew never looks like the one before it.
+    // A new record never looks like a removed one.
     bench.records.remove(&one).await.unwrap();
     assert_eq!(
         bench.put(&one, 4, Expect::Version(second)).await,
@@ -192,7 +192,7 @@ async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
         bench.put(&key(&nobody, 3), 3, Expect::Absent).await,
         Written::Full
     );
-    // What expired makes room without anybody having asked, and is still told.
+    // Expired records make room without a query, and are still reported.
     bench.clock.advance(TTL);
     assert!(matches!(
         bench.put(&key(&nobody, 4), 4, Expect::Absent).await,
@@ -335,7 +335,7 @@ async fn records_move_with_their_versions_their_time_and_their_places() {
     assert!(
         matches!(to.put(&all[0], 9, Expect::Version(version)).await, Written::Yes(newer) if newer > version)
     );
-    // The write gave it all its time again.
+    // The write renewed its whole time to live.
     to.clock.advance(TTL / 2);
     assert_eq!(to.records.expired(KIND).len(), 2);
     assert_eq!(to.records.count(KIND), 1);
@@ -343,8 +343,8 @@ async fn records_move_with_their_versions_their_time_and_their_places() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
-    /// Against a plain model: same answers, same counts, every expiry told exactly once. Ids are
-    /// not used again, as random ones are not.
+    /// Compares with a plain model: same answers, same counts, every expiry reported exactly once.
+    /// Ids are not used again, as random ones are not.
     #[test]
     fn records_behave_like_a_plain_map(steps in proptest::collection::vec((0..5_u8, 0..60_u64, 1..50_u64), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
