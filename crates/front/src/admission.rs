@@ -1,7 +1,7 @@
-//! Who sends a request and whether it may come in: by its head alone, before its body is paid for.
+//! Authentication and admission of a request: by its head alone, before its body is paid for.
 //!
-//! The order: the address's rate, the credentials, the endpoint, the sender's rate. Every refusal
-//! is counted and on record; no error on the way leads to a default identity.
+//! The order: the address's rate, the credentials, the endpoint, the principal's rate. Every
+//! refusal is counted and audited; no error leads to a default identity.
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
@@ -22,10 +22,10 @@ use crate::stack::Context;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Lets a request in, or says why not.
+/// Admits a request, or returns the refusal.
 pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticated<()>, Refusal> {
     let peer = context.client_address;
-    // The column of this step, innermost first: the principal's rate stands below the credentials,
+    // The layers of this step, innermost first: the principal's rate stands below the credentials,
     // the address's above them.
     let column = LimitLayer::new(principal_rate).layer(Welcome);
     let column = layer_fn(Identify).layer(column);
@@ -39,7 +39,7 @@ pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticat
         .await
 }
 
-/// A request at the door: its head, and the address it comes from.
+/// A request before authentication: its head, and the address it comes from.
 #[derive(Clone, Copy)]
 struct Knock<'a> {
     context: &'a Context,
@@ -48,7 +48,7 @@ struct Knock<'a> {
 }
 
 impl Knock<'_> {
-    /// Puts a refusal on record, with the principal where it is known.
+    /// Audits a refusal, with the principal if it is known.
     fn refused(
         &self,
         reason: &'static str,
@@ -67,19 +67,19 @@ impl Knock<'_> {
     }
 }
 
-/// A request whose sender is known and may use the endpoint.
+/// An authenticated request that may use the endpoint.
 struct Known<'a> {
     knock: Knock<'a>,
     sender: Authenticated<()>,
 }
 
-/// The toll of an address.
+/// The rate of an address.
 fn address_rate(knock: &Knock<'_>) -> Result<(), Refusal> {
     let taken = knock.context.shared.ports.limiter.arrive(knock.peer);
     taken.map_err(|failure| knock.refused("address_limit", None, too_many(&failure)))
 }
 
-/// The toll of a principal.
+/// The rate of a principal.
 fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
     let Knock { context, .. } = known.knock;
     let principal = known.sender.principal();
@@ -97,7 +97,7 @@ fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
         })
 }
 
-/// The credentials, and whether the endpoint is for them.
+/// Checks the credentials, and if their principal may use the endpoint.
 async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
     let Knock {
         context,
@@ -119,7 +119,7 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
         endpoint: &context.endpoint,
     };
     let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
-        // A token is a secret: it goes on only where some upstream is called in its owner's name.
+        // A token is a secret: it is kept only if some upstream is called in its owner's name.
         Ok(sender) if context.settings.keep_tokens => sender.keeping(&evidence),
         Ok(sender) => sender,
         Err(failure) => {
@@ -139,11 +139,11 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
     }
 }
 
-/// 6 authn: whoever comes to know the sender goes on.
+/// 6 authn: passes an authenticated request on to the inner service.
 #[derive(Clone, Copy)]
 struct Identify<S>(S);
 
-/// What is inside decides at once.
+/// The future of the inner service, which decides at once.
 type Entered = Ready<Result<Authenticated<()>, Refusal>>;
 
 impl<'a, S> Service<Knock<'a>> for Identify<S>
@@ -162,13 +162,14 @@ where
     }
 
     fn call(&mut self, knock: Knock<'a>) -> Self::Future {
-        // It is always ready: whoever comes too often is refused, and never waits here.
+        // The inner service is always ready: a caller over its rate is refused, and never waits
+        // here.
         let mut inner = self.0.clone();
         Box::pin(async move { inner.call(identify(knock).await?).await })
     }
 }
 
-/// In.
+/// 7 admit: audits the request and accepts it.
 #[derive(Clone, Copy)]
 struct Welcome;
 
@@ -200,8 +201,8 @@ impl Service<Known<'_>> for Welcome {
     }
 }
 
-/// The text behind `Bearer `. Another scheme is no credential here. A token in the query is not
-/// taken, and not with another one either: it would end in logs (RFC 6750, 2.3 and 5.3).
+/// The text after `Bearer `. Another scheme is no credential here. A token in the query is refused,
+/// even beside another credential: it would end in logs (RFC 6750, 2.3 and 5.3).
 fn bearer(head: &Parts) -> Result<Option<&str>, Refusal> {
     let in_query = |query: &str| {
         query
@@ -222,7 +223,7 @@ fn bearer(head: &Parts) -> Result<Option<&str>, Refusal> {
         }))
 }
 
-/// A header that may be there once: of two, another reader might believe the other.
+/// A header that may stand once: of two, another reader might believe the other.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
     let mut given = headers.get_all(name).iter();
     let Some(value) = given.next() else {
@@ -245,7 +246,7 @@ fn reason(failure: &Failure) -> &'static str {
     }
 }
 
-/// No principal: 401 for the client's fault, 503 where the check could not be made.
+/// The refusal without a principal: 401 for the client's fault, 503 if the check could not be made.
 fn unknown(context: &Context, failure: &Failure) -> Refusal {
     match failure.kind() {
         FailureKind::Unauthenticated(denial) => {
@@ -270,7 +271,7 @@ fn unknown(context: &Context, failure: &Failure) -> Refusal {
 
 fn forbidden(context: &Context, failure: &Failure) -> Refusal {
     let text = match failure.kind() {
-        // What is denied at the door is denied to the principal, whatever it wants.
+        // A denial at this point concerns the principal, independent of the request.
         FailureKind::Denied => BLOCKED,
         _ => "this endpoint is not for these credentials",
     };
@@ -284,7 +285,7 @@ fn forbidden(context: &Context, failure: &Failure) -> Refusal {
     }
 }
 
-/// 429, and when to come again (draft-ietf-httpapi-ratelimit-headers).
+/// 429, and the time to retry after (draft-ietf-httpapi-ratelimit-headers).
 fn too_many(failure: &Failure) -> Refusal {
     if !matches!(failure.kind(), FailureKind::Limit) {
         return answer::overload();
@@ -317,8 +318,8 @@ fn too_many(failure: &Failure) -> Refusal {
         )
 }
 
-/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, and nothing
-/// that would end it.
+/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, without
+/// quotes and backslashes.
 fn plain(name: &str) -> String {
     let fits = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
     name.chars()

@@ -24,7 +24,7 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: &'static str,
-    /// The word of the metric.
+    /// The `reason` label of the metric.
     pub(crate) reason: &'static str,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -44,7 +44,7 @@ impl Refusal {
         self
     }
 
-    /// With a value that is made now. What cannot be a header value is left out.
+    /// Adds a header with a computed value. A text that is no valid header value is left out.
     pub(crate) fn with_value(mut self, name: HeaderName, value: String) -> Self {
         self.headers
             .extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
@@ -61,14 +61,14 @@ impl Refusal {
     }
 }
 
-/// Counts a use of what 2026-07-28 has deprecated (R286).
+/// Counts a use of a feature that 2026-07-28 has deprecated (R286).
 pub(crate) fn deprecated(feature: &'static str) {
     instruments()
         .deprecated
         .add(1, &[KeyValue::new("feature", feature)]);
 }
 
-/// A status and a sentence.
+/// A plain-text answer with a status and a sentence.
 pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
     let mut answer = Response::new(Body::from(Bytes::from_static(text.as_bytes())));
     *answer.status_mut() = status;
@@ -76,13 +76,13 @@ pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
     answer
 }
 
-/// Too much is going on: 503, without a body that a probing client could take for a legacy
+/// 503 for too much load. The body is plain text, so a probing client cannot take it for a legacy
 /// server's.
 pub(crate) fn overloaded() -> Answer {
     overload().answer()
 }
 
-/// The same, not answered yet.
+/// The refusal for too much load.
 pub(crate) fn overload() -> Refusal {
     Refusal::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -92,8 +92,8 @@ pub(crate) fn overload() -> Refusal {
     .with(header::RETRY_AFTER, "1")
 }
 
-/// No room for another session, or nowhere to keep it: 503, without a body that a probing client
-/// could misread.
+/// 503 if no further session can be opened or stored. The body is plain text, so a probing client
+/// cannot misread it.
 pub(crate) fn no_session() -> Answer {
     let text = "no session can be opened now: end those that are done with (DELETE), or try again in a minute";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
@@ -101,8 +101,8 @@ pub(crate) fn no_session() -> Answer {
         .answer()
 }
 
-/// Nothing is known of a session now, which may well be there: 503, since after a 404 its client
-/// would begin another one.
+/// 503 for a session that cannot be read now, but may exist: after a 404 its client would begin
+/// another one.
 pub(crate) fn unreadable_session() -> Answer {
     let text = "sessions cannot be read now: try again in a second";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
@@ -110,7 +110,7 @@ pub(crate) fn unreadable_session() -> Answer {
         .answer()
 }
 
-/// The principal has as many sessions as it may: 429, since the others have room.
+/// 429 for a principal at its limit of sessions: others can still open one.
 pub(crate) fn too_many_sessions() -> Answer {
     let text = "you have too many sessions open: end those that are done with (DELETE), or try again in a minute";
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text)
@@ -130,7 +130,7 @@ pub(crate) fn json(status: StatusCode, message: Bytes) -> Answer {
     json_body(status, Body::from(message))
 }
 
-/// A JSON message that is still being made.
+/// A JSON message with a body that is still produced.
 pub(crate) fn json_body(status: StatusCode, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
@@ -150,7 +150,7 @@ pub(crate) fn events(body: Body) -> Answer {
     answer
 }
 
-/// One message, with the status it has as an answer of its own, and what it counts as.
+/// One message, with its status as an answer of its own, and its outcome for the metrics.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: StatusCode,
@@ -161,12 +161,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// A good one.
+    /// A successful message.
     pub(crate) fn ok(message: Bytes) -> Self {
         Self::new(StatusCode::OK, message, Tally::Ok)
     }
 
-    /// A message that takes no memory from others.
+    /// A message without a memory reservation.
     pub(crate) fn new(status: StatusCode, message: Bytes, tally: Tally) -> Self {
         Self {
             status,
@@ -176,7 +176,7 @@ impl Said {
         }
     }
 
-    /// As an answer of its own.
+    /// The message as an answer of its own.
     pub(crate) fn answer(self) -> Answer {
         let message = match self.memory {
             Some(memory) => memory.hold(self.message),
@@ -186,14 +186,14 @@ impl Said {
     }
 }
 
-/// Says what the request was, for the metrics.
+/// Labels the answer with its method and era, for the metrics.
 pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
     let labels = &mut answer.body_mut().labels;
     (labels.method, labels.era) = (method, era);
     answer
 }
 
-/// Says what the answer counts as, where that is not what its status says.
+/// Sets the outcome of an answer, if its status does not imply it.
 pub(crate) fn counted(mut answer: Answer, tally: Tally) -> Answer {
     if tally != Tally::of_status(answer.status()) {
         answer.extensions_mut().insert(Counted::Now(tally));
@@ -201,7 +201,7 @@ pub(crate) fn counted(mut answer: Answer, tally: Tally) -> Answer {
     answer
 }
 
-/// The same for an answer that is over later.
+/// Sets the outcome of an answer that is known at the end of its body.
 pub(crate) fn counted_later(mut answer: Answer, later: Later) -> Answer {
     answer.extensions_mut().insert(Counted::Later(later));
     answer

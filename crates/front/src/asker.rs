@@ -1,9 +1,9 @@
-//! Asks a legacy client what its call needs on its way: as requests on the call's own stream,
+//! Sends the questions of a call to its legacy client: as requests on the call's own stream,
 //! answered by POSTs.
 //!
-//! A legacy server's question goes out while its call runs on. A modern server ends its call with
-//! its questions: they go out one by one, and with the answers the call is made again, so that the
-//! client sees one call.
+//! A legacy server's question is sent while its call runs on. A modern server ends its call with
+//! its questions: they are sent one by one, and with the answers the call is made again, so that
+//! the client sees one call.
 
 mod round;
 
@@ -21,30 +21,31 @@ use crate::settings::Settings;
 use crate::stack::{Context as Request, Shared};
 use round::Round;
 
-/// Visits of one call whose end the client can be told of, the newest.
+/// The most URL elicitations of one call that are remembered, for the notification of their
+/// completion; the newest are kept.
 const MOST_ELICITATIONS: usize = 64;
 
-/// What asks the client of one call.
+/// The asker of one call's client.
 pub(crate) struct Asker {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     known: Authenticated<()>,
     call: Arc<Call>,
     questions: Questions,
-    /// The questions of a call that ended with them.
+    /// The questions of a modern server's call that ended with them.
     round: Option<Round>,
     rounds: u32,
-    /// URL elicitations of this call: the server's name, where it has one, and weir's.
+    /// URL elicitations of this call: the server's name, if it gave one, and weir's.
     elicitations: Vec<(Option<Arc<str>>, String)>,
-    /// False once nobody reads the stream any more.
+    /// False once the client no longer reads the stream.
     listening: bool,
 }
 
-/// What comes of the answers.
+/// The next step after the answers.
 pub(crate) enum Outcome {
-    /// The call goes on, made again.
+    /// The call is made again.
     Again(Fut<'static, Reply>),
-    /// It ends.
+    /// The call ends.
     End(End),
 }
 
@@ -73,16 +74,16 @@ impl Asker {
         self.questions.message()
     }
 
-    /// The stream is lost: what was asked may still be answered, and nothing new is asked.
+    /// Marks the stream as lost: open questions may still be answered, but no new one is sent.
     pub(crate) fn deaf(&mut self) {
         self.listening = false;
         self.questions.mute();
     }
 
-    /// Takes a question of a call that runs on.
+    /// Sends a question of a running call.
     pub(crate) fn ask(&mut self, ask: Box<Ask>) {
         if !self.listening {
-            // Dropped, it has no answer.
+            // A dropped ask counts as unanswered.
             return;
         }
         let own = ask.elicitation.clone();
@@ -94,8 +95,7 @@ impl Asker {
         }
     }
 
-    /// The server tells that what a URL asked for is done: the client hears of it under weir's
-    /// name.
+    /// Reports a finished URL elicitation to the client under weir's name.
     pub(crate) fn completed(&mut self, params: &[u8]) {
         let theirs =
             scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
@@ -108,13 +108,13 @@ impl Asker {
         }
     }
 
-    /// What becomes of a call's end: itself, or `None` where it goes on.
+    /// Handles a call's end: returns it, or `None` if the call goes on.
     pub(crate) fn end(&mut self, end: End) -> Option<End> {
         self.withdraw_all();
         match end {
             End::InputRequired(payload) => self.begin(payload),
             End::Complete(payload) => {
-                // A modern server does not say when a URL was visited: now it must have been.
+                // A modern server does not report visits of a URL: its result implies the visit.
                 let done = self
                     .elicitations
                     .drain(..)
@@ -126,13 +126,13 @@ impl Asker {
         }
     }
 
-    /// Takes back what is still asked: its call is over.
+    /// Withdraws all open questions: their call is over.
     fn withdraw_all(&mut self) {
         self.questions.withdraw_all(self.listening);
     }
 
-    /// Moves answers to whoever asked. `Ready` where the call ended and something comes of it; look
-    /// at [`Asker::message`] too.
+    /// Delivers answers to their askers. `Ready` if the call ended and a next step follows; poll
+    /// [`Asker::message`] too.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let round = &mut self.round;
         self.questions.poll(cx, |(key, method, outcome)| {

@@ -1,6 +1,5 @@
-//! The body of a request, of either version of HTTP, and the body of an answer: nothing, one piece,
-//! or something that is still being made. Most answers are one piece, which needs no allocation of
-//! its own.
+//! The body of a request, of either version of HTTP, and the body of an answer: empty, one chunk,
+//! or a stream. Most answers are one chunk, which needs no allocation of its own.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -17,17 +16,16 @@ use tokio::time::Instant;
 use crate::meters::Meters;
 use crate::told::Told;
 
-/// What breaks a body off.
+/// The error that breaks a body off.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
 
-/// The body of a request as it comes from the socket, or from inside the process. Trailers are left
-/// out.
+/// The body of a request from the socket, or from inside the process. Trailers are left out.
 pub(crate) struct RequestBody(Source);
 
 enum Source {
     Http1(Incoming),
     Http2(RecvStream),
-    /// Of a request from inside the process; `None` once it is read.
+    /// The body of a request from inside the process; `None` once it is read.
     Whole(Option<Bytes>),
 }
 
@@ -59,7 +57,7 @@ impl http_body::Body for RequestBody {
                 let polled = std::task::ready!(stream.poll_data(cx));
                 Poll::Ready(polled.map(|data| {
                     let data = data?;
-                    // What was read makes room for more of it.
+                    // Bytes that were read open the flow-control window again.
                     stream.flow_control().release_capacity(data.len())?;
                     Ok(Frame::data(data))
                 }))
@@ -87,21 +85,21 @@ impl http_body::Body for RequestBody {
     }
 }
 
-/// What a request turned out to be, for the metrics.
+/// Labels of a request for the metrics.
 #[derive(Debug)]
 pub(crate) struct Labels {
     pub(crate) method: &'static str,
     pub(crate) era: &'static str,
-    /// Where it counts; `None`: it is of no endpoint.
+    /// The metrics of the endpoint; absent for a request without an endpoint.
     pub(crate) meters: Option<Arc<Meters>>,
-    /// What is told of it.
+    /// The trace span.
     pub(crate) span: Option<Told>,
-    /// When its call ends at the latest, however slowly the client reads.
+    /// The latest end of its call, independent of the client's reading speed.
     pub(crate) until: Option<Instant>,
 }
 
 impl Labels {
-    /// Nothing is known of the request.
+    /// The labels of a request that was not decoded.
     pub(crate) const NONE: Self = Self {
         method: "none",
         era: "none",
@@ -111,7 +109,7 @@ impl Labels {
     };
 }
 
-/// The body, and what it answers.
+/// A response body, with the labels of its request.
 pub(crate) struct Body {
     content: Content,
     pub(crate) labels: Labels,
@@ -124,12 +122,12 @@ enum Content {
 }
 
 impl Body {
-    /// No bytes.
+    /// An empty body.
     pub(crate) fn empty() -> Self {
         Self::of(Content::Empty)
     }
 
-    /// Bytes that are still being made.
+    /// A streamed body.
     pub(crate) fn new<B>(made: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -156,7 +154,7 @@ impl From<Bytes> for Body {
     }
 }
 
-/// What a layer answers by itself.
+/// The empty body, as layers answer with it.
 impl Default for Body {
     fn default() -> Self {
         Self::empty()

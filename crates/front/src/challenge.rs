@@ -1,4 +1,5 @@
-//! What a client without the right credentials is told: which header says where to get them.
+//! The `WWW-Authenticate` challenge for a client without the right credentials: it points to the
+//! metadata that names the authorization server.
 //!
 //! Source: RFC 6750 section 3, RFC 9728 section 5.1, basic/authorization of 2025-06-18 and later.
 
@@ -11,11 +12,11 @@ use weir_core::failure::Denial;
 use crate::settings::Settings;
 use crate::stack::Context;
 
-/// The path under which RFC 9728 metadata of an endpoint is found, before the endpoint's own path.
+/// The path of an endpoint's RFC 9728 metadata, before the endpoint's own path.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// For a 401. Where nothing was shown there is no error to name (RFC 6750, 3.1); why something is
-/// not valid is nobody's business.
+/// The challenge of a 401. A request without credentials gets no error code (RFC 6750, 3.1). The
+/// reason that a token is invalid stays secret.
 pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
     let error = match denial {
         Denial::Missing => None,
@@ -30,7 +31,7 @@ pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
     challenge(&context.settings, &context.endpoint, error, scopes)
 }
 
-/// For a 403: all the scopes that the request takes, so that the client asks once.
+/// The challenge of a 403: all scopes that the request needs, so that the client asks once.
 pub(crate) fn insufficient(context: &Context, scopes: &[Arc<str>]) -> String {
     challenge(
         &context.settings,
@@ -40,7 +41,7 @@ pub(crate) fn insufficient(context: &Context, scopes: &[Arc<str>]) -> String {
     )
 }
 
-/// The same for an answer whose context is gone.
+/// The same challenge for an answer without a context.
 pub(crate) fn insufficient_at(
     settings: &Settings,
     endpoint: &EndpointId,
@@ -57,7 +58,7 @@ fn challenge(
 ) -> String {
     let mut out = "Bearer realm=\"weir\"".to_owned();
     let mut add = |name: &str, value: &str| {
-        // A `String` takes everything.
+        // Writing to a `String` cannot fail.
         let _ = write!(out, ", {name}=\"{value}\"");
     };
     if let Some(error) = error {

@@ -1,8 +1,8 @@
-//! The client programs that were here: what each says it is, which nobody has checked.
+//! Client programs that have used weir: the name and version that each claims, unverified.
 //!
-//! A session's program is known from its `initialize`. A client of 2026-07-28 says it on every
-//! request, of which the first of a connection is looked at, and then every few: to look at each
-//! would cost calls more than it tells.
+//! A session's program is known from its `initialize`. A client of 2026-07-28 names it on every
+//! request. Only the first request of a connection and then one in [`EVERY`] is examined, because
+//! examining each would cost calls too much.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,37 +15,37 @@ use weir_core::instant::unix_millis;
 use weir_core::{EndpointId, Principal, SessionKey};
 use weir_wire::{Revision, scan};
 
-/// Parts, so that clients seldom wait for one another.
+/// Parts, to reduce contention between clients.
 const PARTS: usize = 16;
-/// Programs in one part; the one that was away longest makes room.
+/// The most programs in one part; the one unseen for longest is evicted.
 const MOST: usize = 256;
-/// Sessions in one part whose program is remembered.
+/// The most sessions in one part with a known program.
 const MOST_SESSIONS: usize = 4096;
-/// Of so many requests on a connection one is looked at.
+/// One in this many requests of a connection is examined.
 const EVERY: usize = 64;
-/// As much of a name as is kept.
+/// The most characters of a name that are kept.
 const LONGEST: usize = 64;
 
-/// A program that was here.
+/// A client program that has used weir.
 #[derive(Clone, Debug)]
 pub struct ClientSeen {
-    /// In whose name.
+    /// The principal of its requests.
     pub principal: Principal,
-    /// What it calls itself.
+    /// The name that it claims.
     pub name: String,
-    /// Its version, by its own word.
+    /// The version that it claims.
     pub version: String,
     /// The revision that it speaks.
     pub revision: Revision,
-    /// Where it was seen last.
+    /// The endpoint of its last request.
     pub endpoint: EndpointId,
-    /// When it was seen first.
+    /// The time of its first request.
     pub first: SystemTime,
-    /// When it was seen last.
+    /// The time of its last request.
     pub last: SystemTime,
 }
 
-/// All of them. Bounded by principal and word: what is forgotten is what was away longest.
+/// All known programs, bounded by principal and name: the ones unseen for longest are evicted.
 #[derive(Default)]
 pub(crate) struct Clientele {
     parts: [Mutex<HashMap<u64, Arc<Client>>>; PARTS],
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// Of a part that is full the program goes that was away longest.
+/// Evicts the program unseen for longest from a full part.
 fn make_room(part: &mut HashMap<u64, Arc<Client>>) {
     if part.len() >= MOST {
         let oldest = part
@@ -116,12 +116,12 @@ fn make_room(part: &mut HashMap<u64, Arc<Client>>) {
 }
 
 impl Clientele {
-    /// Whether a request is one to look at: `served` counts those of its connection.
+    /// Returns true if a request is to be examined: `served` counts those of its connection.
     pub(crate) fn is_due(served: usize) -> bool {
         served % EVERY == 1
     }
 
-    /// A client was here.
+    /// Records a request of a client.
     pub(crate) fn seen(
         &self,
         (principal, endpoint): (&Principal, &EndpointId),
@@ -158,14 +158,14 @@ impl Clientele {
         }
     }
 
-    /// What the client of a session calls itself: name and version.
+    /// The claimed name and version of a session's client.
     pub(crate) fn of_session(&self, session: &SessionKey) -> Option<(String, String)> {
         self.of(session)
             .get(session)
             .map(|client| (client.name.clone(), client.version.clone()))
     }
 
-    /// A session is over.
+    /// Forgets a session that ended.
     pub(crate) fn forget(&self, session: &SessionKey) {
         let gone = self.of(session).remove(session);
         drop(gone);

@@ -1,4 +1,5 @@
-//! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
+//! The steps of a request from its head to its era: guard, authentication, body, and the single
+//! choice of the era.
 
 use std::future::ready;
 
@@ -35,7 +36,7 @@ pub(crate) async fn enter(context: &Context, keeper: &Gatekeeper, arrival: &mut 
     };
     let (headers, body) = (&arrival.head.headers, &mut arrival.body);
     match arrival.head.method {
-        // Boxed here and below: what calls do not need must not make room in their future.
+        // Boxed here and below: futures that calls do not need must not enlarge theirs.
         Method::GET => Box::pin(streams::open_get(context, &known, headers)).await,
         Method::DELETE => Box::pin(legacy::delete(context, &known, headers)).await,
         _ => match intake::read(headers, body, context.limits(), context.bodies(&known)).await {
@@ -57,7 +58,7 @@ pub(crate) fn decode(context: &Context, body: Bytes) -> Result<Incoming, Message
     Incoming::parse(body, &limits)
 }
 
-/// 9 door: `protocol` 1.7, in its order.
+/// 9 door: chooses the handler of a message.
 ///
 /// The message is sorted before the future begins, so that the future has no room for each of its
 /// forms.
@@ -115,7 +116,7 @@ fn request<'a>(
     );
     match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
         None => serve(context, (known, headers), era, request, params),
-        // What is logged from here on names the trace.
+        // Log lines from here on name the trace.
         Some((context, told)) => Box::pin(async move {
             told.over(async { serve(&context, (known, headers), era, request, params).await })
                 .await
@@ -143,7 +144,7 @@ enum Era {
     Refused(Box<Answer>),
 }
 
-/// The one decision about the era of a request.
+/// Decides the era of a request. No other code decides it.
 fn era(
     context: &Context,
     headers: &HeaderMap,
@@ -186,7 +187,7 @@ fn era(
     Era::Legacy
 }
 
-/// -32022 with what is supported; the status satisfies both eras.
+/// -32022 with the supported revisions; the status satisfies both eras.
 pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) -> Answer {
     let supported = [Revision::MODERN.as_str()];
     let data = serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
@@ -202,8 +203,8 @@ pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) ->
     answer::counted(answer, Tally::ProtocolError)
 }
 
-/// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name
-/// for whoever reads the log.
+/// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name,
+/// by which its log lines are found.
 pub(crate) fn refuse(
     context: &Context,
     status: StatusCode,

@@ -1,5 +1,5 @@
-//! Replies become answers: JSON where the first thing is the end, an event stream where there is
-//! something to tell before, or the wait grows long.
+//! Encodes replies as answers: JSON if the first event is the end; an event stream if a
+//! notification comes first, or the wait grows long.
 
 mod batch;
 mod events;
@@ -43,21 +43,22 @@ use events::First;
 use held_part::HeldPart;
 use stream::Column;
 
-/// Longer than most calls take, and not longer than a client may be without an id.
+/// Longer than most calls take, and short enough that a client does not stay long without an event
+/// id.
 const PRIMED_AFTER: Duration = Duration::from_millis(50);
 
-/// A whole answer up to this size takes no memory from others: its connection has that much.
+/// The size up to which a whole answer needs no reservation: each connection has that much.
 const SMALL: usize = 8 << 10;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
 
-/// Everything an answer needs to know of its request.
+/// The context of one response: the parts of its request that it needs.
 pub(crate) struct Asked {
     pub(crate) id: RequestId,
     pub(crate) revision: Revision,
     method: Method,
-    /// The client's own progress token, as it wrote it.
+    /// The client's own progress token, unchanged.
     pub(crate) token: Option<Bytes>,
     pub(crate) about: Arc<About>,
     pub(crate) name: RequestName,
@@ -65,29 +66,28 @@ pub(crate) struct Asked {
     pub(crate) settings: Arc<Settings>,
     pub(crate) shared: Arc<Shared>,
     binding: Option<BoundTo>,
-    /// What a modern client can be asked.
+    /// The capabilities of a modern client.
     class: CapabilityClass,
-    /// The session in which the answer, if it becomes a stream, can be taken up again.
+    /// The session in which the answer can be resumed, if it becomes a stream.
     resumable: Option<SessionKey>,
-    /// The session of a legacy client that can be sent to a URL.
+    /// The session of a legacy client that supports URL elicitation.
     visitor: Option<SessionKey>,
-    /// The task whose result this is, as the client names it.
+    /// The task of a `tasks/result` request, by the client's own name.
     task: Option<String>,
-    /// True where the answer is to be a task: then there is no result that could say what went
-    /// wrong.
+    /// True if the answer is to be a task: then there is no tool result that could carry an error.
     as_task: bool,
-    /// What waits for the client, where its connection has other requests.
+    /// The response bytes that wait for the client, on a connection with other requests.
     flow: Option<Arc<Flow>>,
     /// The owner of the answer's memory.
     owner: BudgetOwner,
 }
 
-/// What a state handed out with this answer is bound to.
+/// The binding of a state that is handed out with this answer.
 pub(crate) struct BoundTo {
     principal: Principal,
     endpoint: EndpointId,
     method: Method,
-    /// What the call is about, as the client names it.
+    /// The name or URI that the client called.
     name: String,
     arguments: Option<Bytes>,
 }
@@ -104,7 +104,7 @@ impl BoundTo {
     }
 }
 
-/// What a call of a modern client binds its state to.
+/// The binding for states of a modern client's call.
 pub(crate) fn binding(
     context: &Context,
     known: &Authenticated<()>,
@@ -177,8 +177,8 @@ impl Asked {
         }
     }
 
-    /// The answer, if it becomes a stream, can be taken up again in this session where its revision
-    /// has that.
+    /// Makes the answer resumable in this session, if it becomes a stream and its revision supports
+    /// it.
     pub(crate) fn resumable(self, session: SessionKey) -> Self {
         Self {
             resumable: Some(session).filter(|_| self.revision.has_event_ids()),
@@ -186,7 +186,7 @@ impl Asked {
         }
     }
 
-    /// Its client, of this session, can be sent to a URL.
+    /// Marks the client of this session as able to open a URL.
     pub(crate) fn visiting(self, session: SessionKey) -> Self {
         Self {
             visitor: Some(session),
@@ -194,7 +194,7 @@ impl Asked {
         }
     }
 
-    /// It is the result of this task, or is to be a task itself (2025-11-25).
+    /// Marks the answer as the result of this task, or as a task itself (2025-11-25).
     pub(crate) fn about_task(self, task: Option<String>, as_task: AsTask) -> Self {
         Self {
             task,
@@ -203,9 +203,8 @@ impl Asked {
         }
     }
 
-    /// How long the answer is waited for before it becomes a stream. One that can be taken up again
-    /// from its very beginning becomes one soon: until then the client has nothing to come back
-    /// with.
+    /// The wait before the answer becomes a stream. A fully resumable answer becomes one soon,
+    /// because until then the client has no event id to resume with.
     fn stream_after(&self) -> Duration {
         let usual = self.limits().stream_after;
         let primed = self.resumable.is_some() && self.revision.has_stream_polling();
@@ -252,7 +251,7 @@ impl Asked {
     }
 
     fn whole(&self, result: Bytes, edits: Edits) -> Ready {
-        // The result itself is gone before its message takes memory.
+        // The result itself is dropped before its message takes memory.
         let said = self
             .with_structured_as_text(result)
             .and_then(|result| self.edited(&result, edits));
@@ -262,18 +261,18 @@ impl Asked {
         }
     }
 
-    /// What replaces content blocks that the client's revision does not have. What a method that no
-    /// revision knows answers with is no content.
+    /// The replacement of content blocks that the client's revision does not have. Results of
+    /// extension methods have no content blocks.
     fn blocks(&self) -> Option<Blocks> {
         render::blocks(self.revision).filter(|_| self.method != OF_EXTENSION)
     }
 
-    /// Whether the answer is the result of a tool.
+    /// Returns true if the answer is the result of a tool.
     fn is_of_tool(&self) -> bool {
         matches!(self.method, Method::ToolsCall | Method::TasksResult)
     }
 
-    /// A tool's result, so that a client of this revision can read all of it.
+    /// Adds a tool's structured content as text for a revision without structured content.
     fn with_structured_as_text(&self, result: Bytes) -> Result<Bytes, Failure> {
         if !self.is_of_tool() {
             return Ok(result);
@@ -301,7 +300,7 @@ impl Asked {
         }
     }
 
-    /// The header that goes with a refusal for want of scopes.
+    /// The challenge header for a refusal for want of scopes.
     fn challenge(&self, end: &End) -> Option<HeaderValue> {
         let End::Failed(failure) = end else {
             return None;
@@ -317,11 +316,11 @@ impl Asked {
         .ok()
     }
 
-    /// What is kept in place of a result that is too large to keep.
+    /// The message that is kept in place of a result that is too large to keep.
     pub(crate) fn too_large_to_keep(&self) -> Bytes {
         let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
                     calling again";
-        // Made before the call has run, so it is no failure yet.
+        // Made before the call runs, so it does not count as a failure.
         rescue::response(&Failure::new(FailureKind::ResultUnknown, text), self.told())
             .said(&self.id)
             .message
@@ -354,7 +353,7 @@ impl Asked {
         ))
     }
 
-    /// Takes memory for a large message, which it has until the client has taken the last of it.
+    /// Reserves memory for a large message, until the client has read the last of it.
     fn held(&self, said: Said) -> Result<Said, Failure> {
         if said.message.len() <= SMALL {
             return Ok(said);
@@ -379,8 +378,8 @@ impl Asked {
         Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
     }
 
-    /// Only modern clients are offered a further round; their state is sealed. `resume` says where
-    /// the call goes on; without it, the server's own state does, if it gave one.
+    /// Encodes a request for input. Only modern clients get a further round; their state is sealed.
+    /// The call continues from `resume`; without it, from the server's own state, if it gave one.
     fn input_required(&self, payload: Payload, resume: Option<Resume>) -> Result<Said, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
@@ -426,9 +425,9 @@ impl Asked {
 
 /// Answers a call.
 pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
-    // No async function: the future of one has its arguments twice.
+    // No async function: the future of one holds its arguments twice.
     Box::pin(async move {
-        // A result is not read while too much waits for the client on the same connection.
+        // A result is not read while too many bytes wait for the client on the same connection.
         let next = async {
             match &asked.flow {
                 Some(flow) => flow.within(owned.next()).await,
@@ -453,7 +452,7 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
                     .extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
                 return answer;
             }
-            // The client took it back: an answer would be one too many.
+            // The client cancelled the call: it must not get an answer.
             Ok(Step::Cancelled) => {
                 return answer::counted(answer::events(Body::empty()), Tally::Cancelled);
             }
@@ -476,8 +475,8 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
     })
 }
 
-/// The answer as one message, for a batch; notes are left out. `None` where the call was taken
-/// back.
+/// Encodes the answer as one message, for a batch; notifications are left out. `None` if the call
+/// was cancelled.
 pub(crate) async fn whole(asked: Asked, mut owned: Owned, room: &BatchRoom) -> Option<Said> {
     loop {
         match owned.next().await {

@@ -1,8 +1,8 @@
-//! Extensions that weir does not implement, which are between the client and the server of a
-//! transparent endpoint, and methods that no revision defines, which go to that server.
+//! Extensions that weir does not implement: a client uses them with the server of a transparent
+//! endpoint. Methods that no revision defines go to that server, too.
 //!
-//! The router decides whether the client may make such a call, as for every call. Notifications
-//! that no revision defines are dropped, because no answer could refuse one.
+//! The router decides if the client may make such a call, as for every call. Notifications that no
+//! revision defines are dropped, because no answer could refuse one.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::observe::Answer;
 use crate::running::{Owned, Running};
 use crate::stack::Context;
 
-/// What an endpoint offers of them. Where an operator selects tools, what nobody understands could
-/// lead past that.
+/// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
+/// unknown extension could bypass the selection.
 pub(crate) fn offered(context: &Context) -> Vec<Extension> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let selects = catalog
@@ -34,7 +34,7 @@ pub(crate) fn offered(context: &Context) -> Vec<Extension> {
     }
 }
 
-/// The name of a method that no revision defines, where the endpoint is transparent and selects no
+/// The name of a method that no revision defines, if the endpoint is transparent and selects no
 /// tools.
 pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
     let name = name.extension()?;
@@ -42,7 +42,7 @@ pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
     (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
 
-/// Serves a modern request whose method no revision defines.
+/// Serves a modern request with a method that no revision defines.
 pub(crate) async fn serve(
     context: &Context,
     known: &Authenticated<()>,

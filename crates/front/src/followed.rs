@@ -1,8 +1,7 @@
-//! Tasks that a listen stream tells of (SEP-2663, "Task Status Notifications").
+//! Status reports of tasks on a listen stream (SEP-2663, "Task Status Notifications").
 //!
-//! Their states are looked at, and told where they changed: when the task's server says that there
-//! is news, and where it tells nothing as often as the task wants. A stream that nobody reads looks
-//! at nothing.
+//! A task is polled, and its changes are reported: when the task's server announces news, and
+//! otherwise as often as the task wants. A stream without a reader polls no task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,12 +25,12 @@ use crate::places::Place;
 use crate::stack::Context;
 use crate::subscriptions::{ACKNOWLEDGED_WITHIN, AT_ONCE, place};
 
-/// How often a task is looked at: as it says, within these.
+/// The limits of a task's poll interval.
 const SOONEST: Duration = Duration::from_millis(100);
 const LATEST: Duration = Duration::from_secs(10);
-/// Where it does not say, and while its server cannot be asked.
+/// The poll interval of a task without its own, or with an unreachable server.
 const USUAL: Duration = Duration::from_secs(1);
-/// How often it is looked at while its server tells of it: it may not tell of everything.
+/// The poll interval while the server announces news, because it may miss some.
 const SELDOM: Duration = Duration::from_secs(30);
 
 /// The member of a subscription's filter that names tasks.
@@ -42,22 +41,22 @@ const TASKS: &str = "taskIds";
 pub(crate) struct Followed(SelectAll<Pin<Box<dyn Stream<Item = Bytes> + Send>>>);
 
 impl Followed {
-    /// The next state that is news.
+    /// The next changed state.
     pub(crate) fn poll_state(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
         match self.0.poll_next_unpin(cx) {
             Poll::Ready(Some(state)) => Poll::Ready(state),
-            // Of tasks that are over nothing is told any more.
+            // Finished tasks have no further states.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 }
 
-/// The tasks that a filter names, each once, at most `most`; `None` where they are no strings.
+/// The tasks that a filter names, each once, at most `most`; `None` if they are no strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
     crate::subscriptions::texts(filter, TASKS, most)
 }
 
-/// Begins to follow tasks; gives the names of those that there are, in order.
+/// Begins to follow tasks; returns the names of those that exist, in order.
 pub(crate) async fn follow(
     context: &Context,
     known: &Authenticated<()>,
@@ -94,13 +93,13 @@ struct Follower {
     _place: Place,
 }
 
-/// What a task's server says of it by itself.
+/// The announcements of a task's server.
 enum News {
-    /// It was not asked to, yet.
+    /// The server was not asked to announce yet.
     Unasked,
-    /// It rings.
+    /// The server announces news.
     Rings(Rings),
-    /// It does not, or no more.
+    /// The server announces no news, or no longer.
     Silent,
 }
 
@@ -144,7 +143,7 @@ impl Follower {
             .await
     }
 
-    /// This state, and those that follow, up to the last.
+    /// This state, and the following ones up to the last.
     fn states(self, first: Bytes) -> Pin<Box<dyn Stream<Item = Bytes> + Send>> {
         Box::pin(stream::unfold(
             (self, Some(first)),
@@ -155,12 +154,12 @@ impl Follower {
         ))
     }
 
-    /// Waits until the task is to be looked at.
+    /// Waits for the next poll of the task.
     async fn due(&mut self) {
         match &mut self.news {
             News::Unasked => {
                 let rings = self.context.shared.router.follow_task(&self.call).await;
-                // What happened before it was asked to tell is seen now.
+                // The next poll covers changes from before the request to announce.
                 self.news = rings.map_or(News::Silent, News::Rings);
                 if matches!(self.news, News::Silent) {
                     sleep_until(self.next).await;
@@ -171,7 +170,7 @@ impl Follower {
                 let soonest = Instant::now() + SOONEST;
                 tokio::select! {
                     rung = rings.next() => match rung {
-                        // A server that rings all the time is not asked all the time.
+                        // A server that announces without pause is not polled without pause.
                         Some(()) => sleep_until(soonest.min(self.next)).await,
                         None => self.news = News::Silent,
                     },
@@ -181,7 +180,7 @@ impl Follower {
         }
     }
 
-    /// The next state that is another than the last; `None` after the end.
+    /// The next state that differs from the last; `None` after the end.
     async fn news(&mut self, mut at_hand: Option<Bytes>) -> Option<Bytes> {
         if self
             .last
@@ -201,7 +200,7 @@ impl Follower {
             };
             let state = match looked {
                 Ok(state) => state,
-                // It is gone, or not its owner's any more.
+                // The task is gone, or no longer belongs to this owner.
                 Err(failure) if *failure.kind() == FailureKind::InvalidParams => return None,
                 Err(_) => {
                     self.next = Instant::now() + USUAL;
@@ -225,7 +224,7 @@ impl Follower {
     }
 }
 
-/// Whether a filter names tasks at all.
+/// Returns true if a filter names tasks.
 pub(crate) fn are_named(filter: &[u8]) -> bool {
     scan::find(filter, TASKS).is_some_and(|at| &filter[at] != b"null")
 }

@@ -1,7 +1,7 @@
-//! What is refused by the head alone: Host and Origin (DNS rebinding), header names that proxies
+//! The checks of a request's head alone: Host and Origin (DNS rebinding), header names that proxies
 //! confuse, methods, and media types. The body is not read yet.
 //!
-//! Source: basic/transports, "Security" of every revision; CVE-2025-66414 and its kind.
+//! Source: basic/transports, "Security" of every revision; CVE-2025-66414 and similar ones.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,10 +14,11 @@ use weir_core::fast::FastState;
 use crate::answer::Refusal;
 use crate::settings::Settings;
 
-/// Which hosts and origins are ours.
+/// The allowed hosts and origins.
 #[derive(Debug)]
 pub(crate) struct Gatekeeper {
-    /// Lower-case names, `name` for any port or `name:port`. `None`: any well-formed host.
+    /// Lower-case names, `name` for any port or `name:port`. If absent, any well-formed host is
+    /// allowed.
     hosts: Option<HashSet<String, FastState>>,
     origins: HashSet<String>,
     body_bytes: usize,
@@ -65,7 +66,7 @@ impl Gatekeeper {
         }
     }
 
-    /// Checks who asks, whatever for: Host, Origin, and no tunnels. Stands before the paths and
+    /// Checks the sender, for any path: Host, Origin, and no tunnels. Stands before the paths and
     /// before CORS.
     pub(crate) fn greet(&self, head: &Parts) -> Result<(), Refusal> {
         self.known_host(head)?;
@@ -77,7 +78,7 @@ impl Gatekeeper {
         }
     }
 
-    /// Checks what is asked of an endpoint. Order: malformed, method, size, media types.
+    /// Checks a request to an endpoint. Order: malformed, method, size, media types.
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
         well_formed(head)?;
         match head.method {
@@ -90,7 +91,7 @@ impl Gatekeeper {
         }
     }
 
-    /// Checks what is asked of HTTP+SSE, where clients accept what there is.
+    /// Checks a request of HTTP+SSE. The answer to a POST may have any media type.
     pub(crate) fn check_line(&self, head: &Parts, method: &Method) -> Result<(), Refusal> {
         well_formed(head)?;
         if head.method != *method {
@@ -112,7 +113,7 @@ impl Gatekeeper {
         no_body(&head.headers)
     }
 
-    /// Checks that a host of ours is asked.
+    /// Checks that the request names an allowed host.
     pub(crate) fn known_host(&self, head: &Parts) -> Result<(), Refusal> {
         let malformed = || bad("host", "the `Host` header is malformed");
         let mut given = head.headers.get_all(header::HOST).iter();
@@ -174,7 +175,7 @@ fn lower(host: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name part of `name[:port]`; `None` for what is no such thing.
+/// The name part of `name[:port]`; `None` for any other text.
 fn host_name(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
@@ -196,7 +197,7 @@ fn host_name(host: &str) -> Option<&str> {
     good.then_some(name)
 }
 
-/// Digits alone: a number is also what has a sign.
+/// Digits alone: parsing as a number would also accept a sign.
 fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
@@ -261,7 +262,7 @@ fn json(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// GET and DELETE exist for legacy sessions alone.
+/// Checks GET and DELETE, which exist for legacy sessions alone.
 fn session_method(head: &Parts) -> Result<(), Refusal> {
     if !head.headers.contains_key(&crate::head::SESSION) {
         return Err(method_not_allowed());
@@ -277,8 +278,8 @@ fn session_method(head: &Parts) -> Result<(), Refusal> {
     }
 }
 
-/// A stream is got without a body. Nobody would read one while the stream is open, and behind it
-/// nobody would see its client leave.
+/// Refuses a body on a GET. It would stay unread while the stream is open, and hide the client's
+/// disconnect.
 fn no_body(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_announced = headers.contains_key(header::TRANSFER_ENCODING)
         || headers
@@ -291,7 +292,7 @@ fn no_body(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Whether `Accept` is what nearly every client sends, letter by letter.
+/// Returns true if `Accept` is byte for byte the value that nearly every client sends.
 fn accepts_usual(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(header::ACCEPT).iter();
     lines
@@ -300,7 +301,7 @@ fn accepts_usual(headers: &HeaderMap) -> bool {
         && lines.next().is_none()
 }
 
-/// Whether a media type is acceptable; without `Accept` everything is (RFC 9110, 12.5.1).
+/// Returns true if a media type is acceptable; without `Accept` any type is (RFC 9110, 12.5.1).
 fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let mut lines = headers.get_all(header::ACCEPT).iter().peekable();
     if lines.peek().is_none() {

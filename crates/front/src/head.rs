@@ -1,5 +1,5 @@
-//! Names of headers that `http` does not know: MCP's own, and the trace's. As constants they need
-//! not be read from text for each request.
+//! Names of headers that `http` does not know: those of MCP and of trace context. As constants they
+//! are not parsed for each request.
 
 use http::HeaderName;
 

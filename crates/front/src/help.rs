@@ -1,5 +1,5 @@
-//! The page for a person who opens an endpoint in a browser. The status and the headers of the
-//! refusal stay as they are for every other client; the body alone is another one.
+//! The page for a person that opens an endpoint in a browser. The status and the headers of the
+//! refusal stay the same for every other client; only the body differs.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -14,8 +14,8 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
 
-/// Returns true for a request of a browser: a GET that names HTML, likes nothing of MCP more, and
-/// asks for no stream.
+/// Returns true for a request of a browser: a GET that accepts HTML, prefers it to JSON, and does
+/// not accept an event stream.
 pub(crate) fn is_wanted(method: &Method, headers: &HeaderMap) -> bool {
     if *method != Method::GET {
         return false;

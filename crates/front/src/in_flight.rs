@@ -2,22 +2,22 @@
 //! answer holds no permit.
 //!
 //! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is
-//! refused. A refusal costs a third of a call, and as much as two calls where the connection has
-//! left the processor's caches. A refused client may try again at once, so that under overload
-//! refusals would take most of a processor; a waiting request costs nothing. Requests are served in
-//! their order. Only of a long queue the newest are served first: under lasting overload some
+//! refused. A refusal costs a third of a call, and as much as two calls if the connection has left
+//! the processor's caches. A refused client may try again at once, so that under overload refusals
+//! would take most of a processor; a waiting request costs no processor time. Requests are served
+//! in their order. Only in a long queue the newest are served first: under lasting overload some
 //! requests have to be refused, and the connections of the newest are still in the caches.
 //!
-//! A queue forms where more requests are in flight than a number for each worker thread. While
-//! there is one, permits are given in rounds, and between two rounds every task that is ready has
-//! its turn. So answers of upstreams go before new requests where the processor is the bottleneck:
-//! the requests in flight are those that wait for their upstreams, and not also those that wait for
-//! the processor. The state of a few requests stays in the processor's caches; with that of many, a
+//! A queue forms if more requests are in flight than a number for each worker thread. While there
+//! is one, permits are given in rounds, and between two rounds every task that is ready has its
+//! turn. So answers of upstreams go before new requests if the processor is the bottleneck: the
+//! requests in flight are those that wait for their upstreams, and not also those that wait for the
+//! processor. The state of a few requests stays in the processor's caches; with that of many, a
 //! call takes half as long again. So while there is a queue few permits are given outside the
 //! rounds: with 8 for each worker thread all of the peak is served when twice as many requests
-//! come, with 32 four fifths of it. Where the processor has time, a round follows the other at
-//! once, and soon there is no queue. To wait in it costs about a twentieth of a call, so that one
-//! forms only where there is something to gain.
+//! come, with 32 four fifths of it. If the processor has time, rounds follow at once, and soon
+//! there is no queue. Waiting in it costs about a twentieth of a call, so that one forms only if
+//! there is a gain.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ const A_ROUND: usize = 8;
 /// A queue is long from so many requests for each worker thread on.
 const LONG: usize = 128;
 
-/// The permits.
+/// The permits for requests in flight.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<Permits>);
 
@@ -64,7 +64,7 @@ struct Permits {
 }
 
 impl InFlight {
-    /// A permit where fewer than `most` are taken, or one that is given back within `wait`.
+    /// A permit if fewer than `most` are taken, or one that is given back within `wait`.
     ///
     /// Cancel safe: a dropped future leaves the queue.
     pub(crate) async fn enter(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
@@ -96,7 +96,7 @@ impl InFlight {
 }
 
 impl Permits {
-    /// A permit where fewer than `most` are taken.
+    /// A permit if fewer than `most` are taken.
     fn take(self: &Arc<Self>, most: usize) -> Option<InFlightPermit> {
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken
@@ -105,7 +105,7 @@ impl Permits {
         Some(InFlightPermit(Some(self.clone())))
     }
 
-    /// How many permits are given without a round.
+    /// The number of permits that are given without a round.
     fn at_once(&self) -> usize {
         let each = if self.waiting.load(Ordering::SeqCst) == 0 {
             BEFORE_A_QUEUE
@@ -124,7 +124,7 @@ impl Permits {
     /// Starts the task that gives permits in rounds, unless it runs or the limit leaves none for
     /// rounds.
     fn begin_rounds(self: &Arc<Self>) {
-        // Where the runtime is ending, so is every request that waits.
+        // A runtime that ends drops every waiting request too.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -157,8 +157,8 @@ impl Permits {
         }
     }
 
-    /// Gives a permit to the next request where fewer than `most` are taken. False where there is
-    /// no permit or no request.
+    /// Gives a permit to the next request if fewer than `most` are taken. False without a permit or
+    /// a request.
     fn give(self: &Arc<Self>, most: usize) -> bool {
         while self.waiting.load(Ordering::SeqCst) > 0
             && let Some(permit) = self.take(most)
@@ -189,7 +189,7 @@ impl Permits {
         given
     }
 
-    /// The request whose turn it is.
+    /// The next request in turn.
     fn next(&self) -> Option<oneshot::Sender<InFlightPermit>> {
         let (mut queue, long) = (self.queue(), LONG * self.workers());
         let mut next = || {
@@ -374,7 +374,7 @@ mod tests {
             let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
             assert!(leaves.as_mut().poll(&mut looks).is_pending());
         }
-        // This one goes when its permit is there already.
+        // This one leaves when its permit is already sent.
         let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
         assert!(leaves.as_mut().poll(&mut looks).is_pending());
         drop(held);

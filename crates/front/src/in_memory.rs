@@ -44,14 +44,14 @@ impl InMemoryChannel {
         }
     }
 
-    /// Has a drain wait for a request that is not sent yet.
+    /// Makes a drain wait for a request that is not sent yet.
     #[must_use]
     pub fn upcoming(&self) -> UpcomingRequest {
         UpcomingRequest(self.listening.tasks.token())
     }
 
-    /// Sends a request, whose `Host` this sets, and waits for the head of its response. Dropping
-    /// the future, or later the body, does what a closed connection does.
+    /// Sends a request, with its `Host` set here, and waits for the head of its response. Dropping
+    /// the future, or later the body, has the effect of a closed connection.
     ///
     /// # Errors
     /// The client side has stopped, or stops before the response begins.

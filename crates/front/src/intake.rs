@@ -1,4 +1,4 @@
-//! Reading a request's body within its limits of size, time and pace.
+//! Reads a request's body within its limits of size, time and pace.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,25 +17,24 @@ use crate::answer::Refusal;
 use crate::body::{Broken, RequestBody};
 use crate::settings::Limits;
 
-/// What is still read of a request that was refused: so that its connection serves the next one,
-/// or, where it is closed, so that the answer is not lost to a reset (faults A05, A09). A
-/// connection that is closed swallows more of a body that is not too large.
+/// The part of a refused request's body that is still read: so that its connection serves the next
+/// request, or, if it is closed, so that the answer is not lost to a reset (A05, A09). A connection
+/// that is closed discards more of a body that is not too large.
 pub(crate) const SWALLOWED_BYTES: usize = 64 << 10;
 pub(crate) const SWALLOWED_TIME: Duration = Duration::from_secs(1);
 
-/// What every request may have of a body before it takes from the budget: a connection reads as
-/// much at once anyway.
+/// The bytes of a body that need no reservation: a connection reads as much at once anyway.
 const FREE: usize = 8 << 10;
-/// How long a body waits for memory that others have.
+/// The longest wait of a body for memory in use by others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The whole body, which nobody took before. What is large of it is taken from the
-/// budget of `memory` until its last part is dropped.
+/// Reads the whole body, unless it was read before. A large body holds a reservation of `memory`
+/// until its last part is dropped.
 ///
 /// # Errors
-/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off, 503
-/// where other bodies have all the memory. Each closes the connection: what is left of the body
-/// must not be read as a request.
+/// 413 beyond the size, 408 beyond the time or below the pace, 400 if the client broke off, 503 if
+/// other bodies hold all the memory. Each closes the connection: the rest of the body must not be
+/// read as a request.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Option<RequestBody>,
@@ -88,13 +87,13 @@ pub(crate) async fn read(
             whole = Some(data);
         } else {
             if let Some(first) = whole.take() {
-                // All of a length that is known, and no more than that.
+                // Reserves the whole known length, and no more.
                 joined.reserve(length.unwrap_or_default().max(size));
                 joined.extend_from_slice(&first);
             }
             joined.extend_from_slice(&data);
         }
-        // Where the length is known, the end needs no further look.
+        // With a known length, the end needs no further read.
         if body.is_end_stream() {
             break;
         }
@@ -102,14 +101,14 @@ pub(crate) async fn read(
     Ok(share.hold(whole.unwrap_or_else(|| joined.freeze())))
 }
 
-/// What a body has of the memory of all bodies.
+/// The share of one body in the memory of all bodies.
 struct Share {
     taken: Reservation,
     bytes: usize,
 }
 
 impl Share {
-    /// For a body of this length, where it is known.
+    /// A share for a body of this length, if it is known.
     async fn new(taken: Reservation, length: Option<usize>) -> Result<Self, Refusal> {
         let mut share = Self { taken, bytes: FREE };
         if let Some(length) = length {
@@ -118,8 +117,8 @@ impl Share {
         Ok(share)
     }
 
-    /// Takes what a body of so many bytes needs: where its length is not known, its buffer doubles
-    /// as it grows.
+    /// Grows the share for a body of this size: without a known length, its buffer doubles as it
+    /// grows.
     async fn cover(&mut self, size: usize) -> Result<(), Refusal> {
         if size <= self.bytes {
             Ok(())
@@ -154,10 +153,9 @@ impl Share {
     }
 }
 
-/// Reads the body of a refused request away; false where it is too large or comes too slowly for
-/// that.
+/// Reads and discards the body of a refused request; false if it is too large or too slow.
 ///
-/// A client that waits for `100 Continue` is told to go on with a body as small as this.
+/// A client that waits for `100 Continue` gets it for a body as small as this.
 pub(crate) async fn swallow(body: RequestBody) -> bool {
     if body.size_hint().lower() > SWALLOWED_BYTES as u64 {
         return false;
@@ -174,9 +172,8 @@ pub(crate) async fn swallow(body: RequestBody) -> bool {
     timeout(SWALLOWED_TIME, all).await.unwrap_or(false)
 }
 
-/// The next frame, if it comes in time. What came along with the head is there as soon as the
-/// connection has been asked for it, so the timer is set only where the second look finds nothing
-/// either.
+/// The next frame, if it comes in time. Bytes that came with the head are ready once the connection
+/// was polled for them, so the timer is set only if the second poll is pending too.
 async fn in_time(
     body: &mut RequestBody,
     until: Instant,
@@ -196,7 +193,7 @@ async fn in_time(
     }
 }
 
-/// Judges a body by the length its head declares, and gives it.
+/// Checks a body by the length in its head, and returns that length.
 ///
 /// # Errors
 /// 413 beyond the size. Closes the connection.
@@ -215,7 +212,7 @@ fn held(whole: Option<&Bytes>, joined: &BytesMut) -> usize {
     whole.map_or(joined.len(), Bytes::len)
 }
 
-/// By when the next byte has to be there for the body to keep its pace.
+/// The latest time of the next byte for the body to keep its pace.
 fn pace_end(began: Instant, held: usize, limits: &Limits) -> Instant {
     let paid = held as u64 / limits.body_rate.max(1);
     began + limits.body_rate_grace + Duration::from_secs(paid)

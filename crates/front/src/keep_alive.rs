@@ -1,6 +1,6 @@
-//! What every stream that waits has beside what it says: a comment now and then, by which dead
-//! connections are found, and an end with the credentials it was opened with, or when an operator
-//! keeps their owner out. Not for the streams of calls, whose time is the call's.
+//! Keep-alive of streams that wait. A comment at intervals detects dead connections. The stream
+//! ends when its credentials end or an operator blocks its owner. Streams of calls do not use it:
+//! they end with the call.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -18,25 +18,25 @@ use weir_wire::sse;
 use crate::roll::Enrolled;
 use crate::stack::Context;
 
-/// When a waiting stream says that it is still there, and until when it may be.
+/// The next comment of a waiting stream, and its latest end.
 pub(crate) struct KeepAlive {
-    /// When the credentials it was opened with end. Looked at whenever the stream wakes: at the
+    /// The end of the credentials it was opened with. Checked whenever the stream wakes: at the
     /// latest with the next comment.
     expires: Option<SystemTime>,
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
     every: Duration,
     enrolled: Enrolled,
-    /// An operator ends it.
+    /// Fires when an operator ends the stream.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Its connection is told to go: HTTP/2 alone.
+    /// Fires when its connection gets GOAWAY: HTTP/2 alone.
     closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     is_closing: bool,
 }
 
 impl KeepAlive {
-    /// For a stream of this principal, as long as its credentials are good. `kind`: see
-    /// [`crate::StreamSeen`].
+    /// The keep-alive of a stream of this principal, as long as its credentials are valid. `kind`:
+    /// see [`crate::StreamSeen`].
     pub(crate) fn new(context: &Context, principal: &Principal, kind: &'static str) -> Self {
         let mut byte = [0];
         context.shared.ports.random.fill(&mut byte);
@@ -46,8 +46,8 @@ impl KeepAlive {
             .shared
             .roll
             .enter(principal, &context.endpoint, kind);
-        // Whoever blocks a principal ends the streams that are on the roll after that: none is in
-        // between.
+        // Blocking a principal ends the streams that are registered by then. So a stream registers
+        // first and checks the block after that: no stream slips in between.
         if context
             .shared
             .ports
@@ -73,7 +73,7 @@ impl KeepAlive {
         }
     }
 
-    /// True once the credentials have ended, an operator ended it, or its connection is told to go.
+    /// True once the credentials ended, an operator ended the stream, or its connection got GOAWAY.
     pub(crate) fn is_expired(&self) -> bool {
         self.is_closing
             || self.enrolled.end.is_cancelled()
@@ -82,8 +82,8 @@ impl KeepAlive {
                 .is_some_and(|expires| expires <= self.clock.wall())
     }
 
-    /// Ready each time a comment is due, when an operator ends it, and when its connection is told
-    /// to go.
+    /// Ready each time a comment is due, when an operator ends the stream, and when its connection
+    /// gets GOAWAY.
     pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
         self.is_closing |= self
             .closing
@@ -103,14 +103,14 @@ impl KeepAlive {
     }
 }
 
-/// A comment, as it is written.
+/// A keep-alive comment, encoded.
 pub(crate) fn comment() -> Bytes {
     let mut out = BytesMut::new();
     sse::write_comment(&mut out, "");
     out.freeze()
 }
 
-/// The time give or take a fifth, so that streams opened together do not wake together.
+/// The time plus or minus a fifth, so that streams opened together do not wake together.
 fn give_or_take(time: Duration, luck: u8) -> Duration {
     time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
 }

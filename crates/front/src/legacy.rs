@@ -1,4 +1,4 @@
-//! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
+//! Legacy requests (2024-11-05 to 2025-11-25): sessions and their messages.
 
 mod session_lookup;
 
@@ -118,7 +118,8 @@ async fn initialize(
         .open(known.principal(), peer, &session, context.limits())
         .await;
     match opened {
-        // By status alone: a body could make a probing client take weir for something else.
+        // By status alone: a client that only probes could read a JSON-RPC body as a server that is
+        // not weir.
         Err(failure) if matches!(failure.kind(), FailureKind::Limit) => answer::too_many_sessions(),
         Err(_) => answer::no_session(),
         Ok(text) => {
@@ -140,22 +141,23 @@ async fn initialize(
     }
 }
 
-/// What a request of a session leads to.
+/// The outcome of one request of a session.
 enum Turn {
-    /// A message that is there already.
+    /// A complete message.
     Message(Said),
     /// A page of a list.
     List(ListResponse),
-    /// A call.
+    /// A call that runs.
     Call(Box<Asked>, Owned),
 }
 
-/// Where the answer of a call goes.
+/// The destination of a call's answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stream {
-    /// To the request alone: it may become a stream, and the client be asked on it.
+    /// The response to this request alone: it may become a stream, and the client can be asked on
+    /// it.
     Own,
-    /// To a batch, which is answered as a whole.
+    /// A batch, which is answered as a whole.
     Batch,
 }
 
@@ -249,11 +251,11 @@ async fn one(
 /// The method of a call.
 enum CallMethod {
     Known(Method),
-    /// One that no revision knows.
+    /// A method that no revision defines.
     Extension(Arc<str>),
 }
 
-/// Whether a request is answered when something at an upstream is over.
+/// Returns true if the answer to a request waits for an upstream to finish.
 fn is_waited_for(revision: Revision, method: Method) -> bool {
     is_call(method) || (method == Method::TasksResult && revision.has_task_param())
 }
@@ -304,7 +306,7 @@ fn call(
         request: &context.name,
     };
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
-    // In a batch nobody can be asked.
+    // A client cannot be asked within a batch.
     let class = if stream == Stream::Own {
         opened.class()
     } else {
@@ -361,8 +363,8 @@ fn call(
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 
-/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one
-/// array comes back.
+/// Answers a batch (2025-03-26 alone). Each item is authenticated, admitted and answered by itself;
+/// one array comes back.
 pub(crate) async fn batch(
     context: &Context,
     known: &Authenticated<()>,
@@ -492,7 +494,7 @@ async fn item_of_batch(
     }
 }
 
-/// The answer to a request of a batch. `None`: its client took it back.
+/// Answers one request of a batch. Returns `None` if its client cancelled it.
 async fn whole(
     context: &Context,
     known: &Authenticated<()>,
@@ -521,7 +523,8 @@ async fn whole(
     }))
 }
 
-/// A notification: of a session, or of a modern client, for whom HTTP has none that mean anything.
+/// Handles a notification of a session. A modern client has no notifications over HTTP that have an
+/// effect.
 pub(crate) async fn notification(
     context: &Context,
     known: &Authenticated<()>,
@@ -585,7 +588,8 @@ async fn heard(
     }
 }
 
-/// A session has begun: the server of a transparent endpoint may begin one of its own for it.
+/// Reports a new session to the upstream of a transparent endpoint, so that it may open one of its
+/// own.
 fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     if !opened.lasts {
         return;
@@ -601,7 +605,7 @@ fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     }
 }
 
-/// A response: to something that a call asked.
+/// Handles a client's response to a server's request within a call.
 pub(crate) async fn response(
     context: &Context,
     known: &Authenticated<()>,
@@ -636,7 +640,7 @@ fn answered(context: &Context, opened: &Opened, response: Response) {
     }
 }
 
-/// DELETE: the session is over.
+/// Handles DELETE: ends the session.
 pub(crate) async fn delete(
     context: &Context,
     known: &Authenticated<()>,

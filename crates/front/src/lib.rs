@@ -1,7 +1,8 @@
-//! The client side: the listener, the column of layers each request passes, the doors of both eras,
-//! legacy sessions, and the one place where failures become responses.
+//! The client side of weir: the listener, the stack of layers that each request passes, modern and
+//! legacy requests, legacy sessions, and `rescue`, the one module that turns failures into
+//! responses.
 //!
-//! It knows no upstream and no HTTP client; what it needs of others are ports of core.
+//! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
 mod admission;
 mod answer;
@@ -78,28 +79,28 @@ pub use settings::Settings;
 use listen::{Certificates, Listening};
 use stack::{Shared, Stack};
 
-/// What front asks of the world.
+/// The ports that the client side needs.
 #[derive(Clone)]
 pub struct Ports {
-    /// Who are you.
+    /// Verifies credentials.
     pub verifier: Arc<dyn Verifier>,
-    /// May you.
+    /// Decides if a principal may make a call.
     pub authorizer: Arc<dyn Authorizer>,
-    /// How often.
+    /// Limits rates of requests.
     pub limiter: Arc<dyn Limiter>,
-    /// What was decided.
+    /// Records decisions.
     pub audit: Arc<dyn Audit>,
-    /// Legacy sessions.
+    /// Stores legacy sessions.
     pub records: Arc<dyn Records>,
-    /// Cancels and ended sessions, told to every replica.
+    /// Carries cancellations and ended sessions to every replica.
     pub bus: Arc<dyn Bus>,
-    /// What clients that lost their connection may still have.
+    /// Keeps the events that a client may still need after it lost its connection.
     pub replays: Arc<dyn Replays>,
-    /// What servers say to clients of sessions outside of their calls.
+    /// Carries messages of upstreams to clients of sessions outside of their calls.
     pub bells: Arc<Bells>,
-    /// Answers to another replica's questions.
+    /// Carries answers to questions of another replica.
     pub mailbox: Arc<dyn Mailbox>,
-    /// What the process may use as a whole.
+    /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -112,15 +113,15 @@ pub struct Front {
     listening: Arc<Listening>,
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// The listening socket once more, for another process. Gone when the drain begins: then nobody
-    /// is to queue up at it.
+    /// A duplicate of the listening socket for another process. Absent once the drain begins:
+    /// clients must not queue up at it then.
     socket: Mutex<Option<OwnedFd>>,
 }
 
-/// Why the client side did not start, or did not take a reload.
+/// The reason that the client side did not start, or did not take a reload.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be listened at.
+    /// The listener cannot be bound to the address.
     #[error(transparent)]
     Address(#[from] io::Error),
     /// The certificate files cannot be used.
@@ -129,9 +130,9 @@ pub enum BindError {
 }
 
 impl Front {
-    /// Binds the listener at `settings.listen`, or takes the `inherited` one, and serves nothing at
-    /// it yet: the address that it is really bound to can be checked before the first connection is
-    /// accepted. Must be called inside a tokio runtime.
+    /// Binds the listener at `settings.listen`, or takes the `inherited` one. It serves no
+    /// connection yet, so the caller can check the bound address before the first accept. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
     /// The address is taken or not allowed.
@@ -142,7 +143,7 @@ impl Front {
         Ok(listen::bind(inherited, settings.listen, settings.limits.backlog)?.into_std()?)
     }
 
-    /// Listens and serves, at a listening socket that was `inherited`, where there is one.
+    /// Listens and serves, at the `inherited` listening socket if there is one.
     ///
     /// # Errors
     /// The address is taken or not allowed, or the certificates cannot be used.
@@ -182,7 +183,7 @@ impl Front {
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
-        // Of this machine, so that its host is a known one.
+        // An address of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = Shared::new(ports, router, catalog, sealer);
         let listening =
@@ -196,22 +197,22 @@ impl Front {
         })
     }
 
-    /// A channel inside the process.
+    /// A new channel inside the process.
     #[must_use]
     pub fn channel(&self) -> InMemoryChannel {
         InMemoryChannel::new(self.listening.clone())
     }
 
-    /// Where it listens; port 0 where it does not.
+    /// The bound address; port 0 without a listening socket.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The listening socket, for a process that is to serve at it too.
+    /// A duplicate of the listening socket, for a successor process that will also serve at it.
     ///
     /// # Errors
-    /// The system has no file left, or the drain has begun.
+    /// The system has no descriptor left, or the drain has begun.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket
@@ -220,11 +221,11 @@ impl Front {
             .try_clone()
     }
 
-    /// Serves by other settings, and by the catalog's endpoints as they are now, from the next
-    /// request on. The address stays.
+    /// Applies new settings, and the catalog's endpoints as they are now, from the next request on.
+    /// The address stays.
     ///
     /// # Errors
-    /// New certificate files cannot be used; then nothing has changed.
+    /// New certificate files cannot be used; the old settings then stay in force.
     pub fn reload(&self, settings: Settings) -> Result<(), BindError> {
         let certificates = certificates(&settings)?;
         self.listening.use_certificates(certificates)?;
@@ -236,19 +237,19 @@ impl Front {
         Ok(())
     }
 
-    /// The client side as operators see it.
+    /// The state of the client side for operators.
     #[must_use]
     pub fn overview(&self) -> Overview {
         Overview(self.shared.clone())
     }
 
-    /// The sessions, for a hand-over.
+    /// The sessions, for a graceful restart.
     #[must_use]
     pub fn moving_sessions(&self) -> MovingSessions {
         MovingSessions(self.shared.clone())
     }
 
-    /// The way to say how short memory is.
+    /// The handle that reports memory pressure.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         Pressure(self.shared.clone())

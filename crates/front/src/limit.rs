@@ -1,8 +1,8 @@
-//! The limits as tower middleware: a layer takes its toll of a request before what is inside sees
-//! it, or refuses it there.
+//! Rate limits as tower middleware: a layer checks a request before the inner service sees it, or
+//! refuses it.
 //!
-//! Which limit it is and what it takes say whoever puts the layer up; the limits themselves stand
-//! behind core's `Limiter` port. Nothing is boxed: the layer costs a request what its toll costs.
+//! The creator of the layer chooses the limit; the limits themselves stand behind core's `Limiter`
+//! port. No future is boxed: the layer costs no more than its check.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-/// Puts a toll before a service.
+/// A layer that puts a check before a service.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitLayer<T>(T);
 
 impl<T> LimitLayer<T> {
-    /// A layer that refuses what `toll` refuses.
+    /// A layer that refuses the requests that `toll` refuses.
     pub(crate) fn new(toll: T) -> Self {
         Self(toll)
     }
@@ -32,7 +32,7 @@ impl<S, T: Clone> Layer<S> for LimitLayer<T> {
     }
 }
 
-/// A service behind a toll.
+/// A service behind a check.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit<S, T> {
     inner: S,

@@ -1,8 +1,8 @@
 //! HTTP+SSE, the transport of 2024-11-05, beside each endpoint: a stream at `<path>/sse`, whose
-//! first event says where to post messages, and on which everything is answered.
+//! first event names the path to post messages to, and on which all messages are answered.
 //!
-//! A client of it is one of a session like any other: what it posts goes the way of every request,
-//! and the answers' own bodies are written to the one stream, an event at a time.
+//! Its client belongs to a session like any other: its messages pass through the usual layers, and
+//! the answers' own bodies are written to the one stream, an event at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,35 +35,35 @@ use crate::stack::{Arrival, Context, Shared};
 use crate::tally::Counted;
 use crate::{admission, doorway, intake, streams};
 
-/// Pieces of answers that wait for a slow reader; then the answers wait.
+/// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const WAITING: usize = 16;
-/// Messages of one client that are being answered.
+/// Messages of one client that are answered at the same time.
 const AT_ONCE: usize = 64;
 
-/// What stands beside an endpoint.
+/// An HTTP+SSE path beside an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The stream.
     Stream,
-    /// Where messages are posted.
+    /// The path that messages are posted to.
     Messages,
 }
 
-/// What stands behind an endpoint's path: the stream's, and where messages are posted.
+/// The suffixes of an endpoint's path: the stream's, and the one that messages are posted to.
 pub const LINE_PATHS: [&str; 2] = ["/sse", "/messages"];
 
-/// The endpoint's path and which end of its line a path is, if it is one.
+/// Splits a path into the endpoint's path and its HTTP+SSE part, if it has one.
 pub(crate) fn beside(path: &str) -> Option<(&str, End)> {
     let mut ends = LINE_PATHS.into_iter().zip([End::Stream, End::Messages]);
     let (endpoint, end) = ends.find_map(|(name, end)| Some((path.strip_suffix(name)?, end)))?;
     Some((if endpoint.is_empty() { "/" } else { endpoint }, end))
 }
 
-/// The open lines, by an unguessable id. Each has a place among the streams, which bounds them.
+/// The open connections, by an unguessable id. Each holds a stream permit, which bounds them.
 #[derive(Default)]
 pub(crate) struct Lines(Mutex<HashMap<[u8; 16], Arc<Line>>>);
 
-/// One client's line.
+/// The connection of one client.
 struct Line {
     principal: Principal,
     endpoint: EndpointId,
@@ -107,7 +107,7 @@ pub(crate) async fn enter(
             let own = |line: &Arc<Line>| {
                 line.principal == *known.principal() && line.endpoint == context.endpoint
             };
-            // Another's line is no line.
+            // A connection of another principal or endpoint is not found.
             let Some(line) = line.filter(own) else {
                 return Refusal::new(
                     StatusCode::NOT_FOUND,
@@ -174,7 +174,7 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
 }
 
 impl Lines {
-    /// The line whose id a query names.
+    /// The connection with the id that a query names.
     fn find(&self, query: &str) -> Option<Arc<Line>> {
         let text = query
             .split('&')
@@ -193,11 +193,11 @@ impl Lines {
 }
 
 impl Line {
-    /// Takes a message. What there is to say about it is said on the stream.
-    /// It is in flight until its own answer begins there.
+    /// Takes a message; its answer is written to the stream. The message is in flight until its own
+    /// answer begins there.
     ///
-    /// A message that wants no answer has taken effect when its POST is answered: a client that
-    /// waits for that may count on it in its next message, as one of Streamable HTTP does.
+    /// A message without a response has taken effect when its POST is answered: a client that waits
+    /// for that may rely on it in its next message, as with Streamable HTTP.
     async fn post(
         self: &Arc<Self>,
         context: Context,
@@ -221,7 +221,7 @@ impl Line {
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
-            // It counts where it is answered, and as what it asks for.
+            // The request counts at its own answer, under its own method.
             let seen = observe::begin_elsewhere(context.name.clone());
             let mut answer = doorway::post(&context, &known, &line.headers(), incoming).await;
             answer.body_mut().labels.meters = Some(context.meters.clone());
@@ -229,12 +229,12 @@ impl Line {
             drop(in_flight);
             line.write(seen.finish(answer)).await;
         };
-        // It ends with the line at the latest; the drain waits for it.
+        // The task ends with the connection at the latest; the drain waits for it.
         let answering = shared
             .detached
             .spawn(self.over.clone().run_until_cancelled_owned(answering));
         if wants_no_answer {
-            // A panic is the message's own, as everywhere.
+            // A panic ends this message alone.
             let _ended = answering.await;
         }
         let mut taken = answer::empty(StatusCode::ACCEPTED);
@@ -242,7 +242,7 @@ impl Line {
         taken
     }
 
-    /// What a client of Streamable HTTP would say in its headers.
+    /// The headers that a client of Streamable HTTP would send.
     fn headers(&self) -> HeaderMap {
         let session = self.lock().clone();
         session
@@ -251,7 +251,7 @@ impl Line {
             .collect()
     }
 
-    /// After `initialize`: what the session's own stream tells is told here.
+    /// Forwards the session's own stream to this connection after `initialize`.
     fn opened(self: &Arc<Self>, context: &Context, known: &Authenticated<()>, answer: &Answer) {
         let Some(session) = answer.headers().get(&crate::head::SESSION) else {
             return;
@@ -268,7 +268,7 @@ impl Line {
             .spawn(self.over.clone().run_until_cancelled_owned(telling));
     }
 
-    /// Writes an answer's messages to the stream. One that breaks off in the middle breaks the
+    /// Writes an answer's messages to the stream. A body that breaks off in the middle ends the
     /// stream.
     async fn write<B>(&self, answer: Response<B>)
     where
@@ -282,7 +282,7 @@ impl Line {
         let written = match kind.as_deref() {
             Some(b"application/json") => self.write_json(body).await,
             Some(b"text/event-stream") => self.write_events(body).await,
-            // Nothing is said, or a refusal that is no message: the client's request times out.
+            // An empty answer, or a refusal without a message: the client's request times out.
             _ => Ok(()),
         };
         if written.is_err() {
@@ -320,7 +320,7 @@ impl Line {
             let Ok(piece) = frame?.into_data() else {
                 continue;
             };
-            // The line has comments of its own.
+            // The connection has comments of its own.
             if writing.is_none() && piece.starts_with(b":") {
                 continue;
             }
@@ -352,7 +352,7 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// A line's stream holds it: with it goes the line, and its session.
+/// Ends the connection and its session when its stream is dropped.
 struct Hold {
     shared: Arc<Shared>,
     context: Context,
@@ -382,14 +382,14 @@ impl Drop for Hold {
     }
 }
 
-/// The stream of a line.
+/// The body of the connection's stream.
 struct Told {
     first: Option<Bytes>,
     told: mpsc::Receiver<Bytes>,
     /// True between two events.
     between: bool,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Draining, and nothing is being answered any more.
+    /// Fires when the drain began and all messages are answered.
     drained: Fut<'static, ()>,
     keep_alive: KeepAlive,
     _hold: Hold,
@@ -406,7 +406,7 @@ impl Told {
         let (drain, places) = (hold.shared.drain.clone(), hold.line.places.clone());
         let drained = async move {
             drain.cancelled().await;
-            // Nobody closes them.
+            // The semaphore is never closed.
             let _all = places.acquire_many(AT_ONCE as u32).await;
         };
         Self {

@@ -39,25 +39,25 @@ pub use tls::TlsError;
 
 use crate::stack::Stack;
 
-/// How long the accept loop waits when the process has no file left (fault A14).
+/// The wait of the accept loop when the process has no descriptor left (A14).
 const BACKOFF: Duration = Duration::from_millis(100);
-/// The memory that a connection takes with a request of usual size on it.
+/// The memory of a connection with one request of usual size.
 const CONNECTION: usize = 20 << 10;
-/// How often the certificate's files are looked at.
+/// The interval between checks of the certificate files.
 const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
 
-/// What connections share.
+/// The state that connections share.
 pub(crate) struct Listening {
     /// Loaded once by every request.
     pub(crate) stack: ArcSwap<Stack>,
-    /// Set where TLS is on.
+    /// Present if TLS is on.
     pub(crate) certificates: ArcSwapOption<Certificates>,
     acceptor: ArcSwapOption<rustls::ServerConfig>,
     slots: Arc<Slots>,
     handshakes: Arc<Handshakes>,
-    /// Cancelled when draining begins: no new connections, idle ones go.
+    /// Cancelled when draining begins: no new connections, idle ones close.
     pub(crate) drain: CancellationToken,
-    /// Cancelled when draining is over: everything goes.
+    /// Cancelled when draining is over: all connections close.
     pub(crate) force: CancellationToken,
     /// The accept loop and every connection.
     pub(crate) tasks: TaskTracker,
@@ -147,7 +147,7 @@ impl Listening {
     }
 }
 
-/// An open connection: counted until it is dropped, also where its task ends by a panic.
+/// An open connection: counted until it is dropped, also if its task ends by a panic.
 struct Open {
     _slot: slots::Slot,
     _held: (Descriptor, Reservation),
@@ -179,7 +179,7 @@ async fn accept(listening: Arc<Listening>, listener: TcpListener) {
                 tracing::warn!(%error, "cannot accept: out of files or memory");
                 tokio::time::sleep(BACKOFF).await;
             }
-            // The client was gone before it was accepted.
+            // The client disconnected before the accept.
             Err(error) => tracing::debug!(%error, "accept failed"),
         }
     }

@@ -1,4 +1,4 @@
-//! What is answered from the catalog: lists, and what weir says of itself.
+//! Answers from the catalog: lists, and weir's description of itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -24,7 +24,8 @@ use crate::extensions;
 use crate::modern::{listed, offered_if_asked};
 use crate::stack::Context;
 
-/// Rendered items of pages, by what they depend on. Bounded in bytes: the oldest goes first.
+/// The rendered items of pages, by view version, range and revision. Bounded in bytes: the oldest
+/// page goes first.
 #[derive(Default)]
 pub(crate) struct PageCache(Mutex<Kept>);
 
@@ -38,8 +39,8 @@ struct Kept {
 type Key = (Version, Range<usize>, Revision);
 
 impl PageCache {
-    /// The items of a page, whose memory is taken once for all who read it; `None` where there is
-    /// none for another page.
+    /// The items of a page, with one memory reservation for all its readers; `None` if no memory is
+    /// left.
     fn items(
         &self,
         revision: Revision,
@@ -53,7 +54,7 @@ impl PageCache {
         let rendered = render::items(revision, &page.view.items[page.range.clone()]);
         let rendered = budget.try_reserve(rendered.len())?.hold(rendered);
         if page.view.is_of_session {
-            // Nobody else reads it.
+            // Only this session reads it.
             return Some(rendered);
         }
         let mut kept = self.lock();
@@ -70,7 +71,7 @@ impl PageCache {
         Some(rendered)
     }
 
-    /// Keeps none of those it has.
+    /// Discards all pages.
     pub(crate) fn clear(&self) {
         *self.lock() = Kept::default();
     }
@@ -80,15 +81,15 @@ impl PageCache {
     }
 }
 
-/// The result of a list. Its items are the kept page itself.
+/// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {
     before: Bytes,
-    /// They end the message.
+    /// The items end the message.
     items: Bytes,
 }
 
 impl ListResult {
-    /// The response to the request of this id.
+    /// The response to the request with this id.
     pub(crate) fn response(self, id: &RequestId) -> ListResponse {
         let head = weir_wire::write::response_head(id);
         ListResponse([head, self.before, self.items].into())
@@ -194,7 +195,7 @@ fn offer(context: &Context) -> Offer {
     }
 }
 
-/// The upstreams' own instructions, labelled where there are several.
+/// The upstreams' own instructions, labelled if there are several.
 fn instructions(context: &Context) -> Option<String> {
     let abouts = context.shared.catalog.about(&context.endpoint);
     let alone = abouts.len() == 1;
@@ -215,12 +216,12 @@ fn instructions(context: &Context) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// How long a client may keep the result of `server/discover` where all upstreams are known: what
-/// is offered changes with a reload, and with an upstream that comes up with other capabilities.
+/// The time that a client may cache the result of `server/discover` if all upstreams are known: the
+/// offer changes with a reload, and with an upstream that comes up with other capabilities.
 const DISCOVERED_TTL_MS: u32 = 60_000;
 
-/// The result of `server/discover`. It never fails because an upstream is down; it waits for first
-/// walks, boundedly.
+/// The result of `server/discover`. It does not fail while an upstream is down; it waits for first
+/// walks, within a limit.
 pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
     context
         .shared
@@ -245,7 +246,7 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
     )
 }
 
-/// The result of `initialize`. `has_owners` says whether clients can be told apart here.
+/// The result of `initialize`. `has_owners` is true if clients have distinct principals here.
 pub(crate) async fn initialized(context: &Context, revision: Revision, has_owners: bool) -> Bytes {
     context
         .shared

@@ -1,9 +1,8 @@
-//! Where clients get tokens: weir's documents under `/.well-known/`, open to everybody and to every
-//! page.
+//! The documents about authorization under `/.well-known/`, open to every caller and every page.
 //!
-//! weir is a resource server and issues nothing: there is no `/authorize`, `/token` or `/register`
-//! here. Sources: RFC 9728 section 3; for clients of 2025-03-26, which look for an authorization
-//! server at the server's own origin, RFC 8414.
+//! weir is a resource server and issues no tokens: there is no `/authorize`, `/token` or
+//! `/register` here. Sources: RFC 9728 section 3; for clients of 2025-03-26, which look for an
+//! authorization server at the server's own origin, RFC 8414.
 
 use std::collections::HashMap;
 
@@ -19,10 +18,10 @@ use crate::challenge::WELL_KNOWN;
 use crate::observe::Answer;
 use crate::settings::OAuth;
 
-/// Where a client of 2025-03-26 looks.
+/// The path that a client of 2025-03-26 reads.
 const SERVER: &str = "/.well-known/oauth-authorization-server";
 /// The paths of the documents, for the test that compares them with `openapi/weir.yaml`; the first
-/// one also with the path of an endpoint behind it.
+/// one also has the path of an endpoint appended.
 pub const WELL_KNOWN_PATHS: [&str; 2] = [WELL_KNOWN, SERVER];
 /// Metadata changes with the config; clients need not ask more often.
 const CACHE: HeaderValue = HeaderValue::from_static("max-age=300");
@@ -32,12 +31,12 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 #[derive(Debug, Default)]
 pub(crate) struct WellKnown {
     documents: HashMap<String, Bytes>,
-    /// The metadata of the one authorization server, at its own place.
+    /// The metadata URL of the only authorization server.
     server: Option<HeaderValue>,
 }
 
 impl WellKnown {
-    /// The documents of these endpoints; none where nobody issues tokens.
+    /// The documents of these endpoints; empty if no authorization server issues tokens for weir.
     pub(crate) fn new<'a>(
         oauth: Option<&OAuth>,
         endpoints: impl Iterator<Item = &'a EndpointId>,
@@ -50,8 +49,8 @@ impl WellKnown {
         for endpoint in &endpoints {
             documents.insert(format!("{WELL_KNOWN}{endpoint}"), document(oauth, endpoint));
         }
-        // Without a path it is about the root, or about the only endpoint there is; of several it
-        // could only name a wrong one.
+        // The root document is about the root endpoint, or about the only endpoint. For several
+        // endpoints it could only name a wrong one.
         let root = match endpoints.as_slice() {
             [only] => Some(*only),
             several => several
@@ -128,8 +127,8 @@ fn document(oauth: &OAuth, endpoint: &EndpointId) -> Bytes {
     document.to_string().into()
 }
 
-/// Where an authorization server has its metadata: the well-known part before its own path (RFC
-/// 8414, 3.1).
+/// The metadata URL of an authorization server: the well-known part before its own path (RFC 8414,
+/// 3.1).
 fn metadata_of(issuer: &str) -> Option<HeaderValue> {
     let uri: Uri = issuer.parse().ok()?;
     let path = uri.path().trim_end_matches('/');

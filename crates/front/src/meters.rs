@@ -1,5 +1,5 @@
-//! What is measured of an endpoint's requests. Series are looked up once: to look them up costs a
-//! call more than to count in them.
+//! Metrics of an endpoint's requests. Series are looked up once: a lookup costs a call more than an
+//! update.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -14,12 +14,12 @@ use weir_core::trace::SpanContext;
 
 use crate::tally::Tally;
 
-/// The meters of one endpoint.
+/// The metrics of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
-    /// Its path; `None`: requests of no endpoint.
+    /// The endpoint's path; absent for requests without an endpoint.
     endpoint: Option<Arc<str>>,
-    /// Calls that went well, modern and legacy.
+    /// Successful calls, modern and legacy.
     calls: [OnceLock<Arc<Series>>; 2],
     others: Mutex<HashMap<Key, Arc<Series>>>,
     /// POSTs answered with 200: HTTP/1.1 and HTTP/2, without and with TLS.
@@ -28,7 +28,7 @@ pub(crate) struct Meters {
     sent: OnceLock<BoundHistogram<u64>>,
 }
 
-/// Method, era, and how it ended.
+/// Method, era and outcome.
 type Key = (&'static str, &'static str, Tally);
 
 static NOWHERE: LazyLock<Meters> = LazyLock::new(Meters::default);
@@ -37,7 +37,7 @@ static POSTS: [LazyLock<BoundUpDownCounter<i64>>; 2] = [
     LazyLock::new(|| active("POST", true)),
 ];
 
-/// What is known of a request by its head alone.
+/// The labels of a request that its head determines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Http {
     method: &'static str,
@@ -65,7 +65,7 @@ impl Http {
         }
     }
 
-    /// Counts one more that is being answered, or one less.
+    /// Adds `change` to the number of requests in progress.
     pub(crate) fn active(&self, change: i64) {
         match self.method {
             "POST" => POSTS[usize::from(self.secure)].add(change),
@@ -96,12 +96,12 @@ impl Meters {
         })
     }
 
-    /// Those of requests that are of no endpoint.
+    /// The metrics of requests without an endpoint.
     pub(crate) fn nowhere() -> &'static Self {
         &NOWHERE
     }
 
-    /// Counts a request that is over.
+    /// Counts a finished request.
     pub(crate) fn request(&self, key: Key, took: Duration, span: Option<SpanContext>) {
         let usual = match key {
             ("tools/call", "modern", Tally::Ok) => Some(&self.calls[0]),
@@ -134,7 +134,7 @@ impl Meters {
         SERVER.series(&labels)
     }
 
-    /// Counts an HTTP request that is over: how long it took, and how much its answer was.
+    /// Counts a finished HTTP request: its duration, and the size of its answer.
     pub(crate) fn http(&self, http: &Http, status: StatusCode, took: Duration, sent: u64) {
         let seconds = took.as_secs_f64();
         if http.method == "POST" && status == StatusCode::OK {

@@ -1,5 +1,5 @@
-//! Arguments that a tool asks for as headers, too (`Mcp-Param-*`): whoever routes by a header must
-//! not be told otherwise than the tool (2026-07-28, Streamable HTTP, "Custom headers").
+//! Arguments that a tool also asks for as headers (`Mcp-Param-*`). A router that reads the header
+//! must not get another value than the tool (2026-07-28, Streamable HTTP, "Custom headers").
 
 use http::HeaderMap;
 use weir_core::Authenticated;
@@ -10,8 +10,8 @@ use weir_wire::method::Method;
 
 use crate::stack::Context;
 
-/// What is wrong with the headers of a call; `None` where they agree with its arguments. Headers
-/// that the tool does not ask for are nobody's business. A request from inside the process has no
+/// Compares the headers of a call with its arguments; returns the error, or `None` if they agree.
+/// Headers that the tool does not ask for are ignored. A request from inside the process has no
 /// such headers.
 pub(crate) async fn check(
     context: &Context,
@@ -26,16 +26,16 @@ pub(crate) async fn check(
     let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
     let name = lifted.params.name().ok().flatten()?;
     if !whole.settled && whole.find(&name).item().is_none() {
-        // Right after a start nothing is known yet, of the tools that ask for headers neither. The
-        // call would wait, too.
+        // Right after a start the tools are not known yet, nor their headers. The call would wait,
+        // too.
         whole = Box::pin(catalog.settled(&context.endpoint, ListKind::Tools, class)).await;
     }
-    // Most endpoints have no such tool: nothing is looked for then.
+    // Most endpoints have no such tool, and skip the search.
     if !whole.is_mirrored() {
         return None;
     }
     whole.find(&name).item().filter(|item| item.tool.mirrored)?;
-    // What may not be seen is unknown, whatever its headers.
+    // A tool that the principal may not see counts as unknown.
     let seen = catalog.seen(
         &context.endpoint,
         (ListKind::Tools, class),

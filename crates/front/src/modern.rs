@@ -1,4 +1,4 @@
-//! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
+//! Modern requests (2026-07-28): each request carries its whole state.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::running::{Owned, Running};
 use crate::stack::Context;
 use crate::{extensions, streams, tasks};
 
-/// Serves a request whose `_meta` names a protocol version. It is read before its future begins.
+/// Serves a request with a protocol version in its `_meta`. It is read before its future begins.
 pub(crate) fn serve<'a>(
     context: &'a Context,
     known: &'a Authenticated<()>,
@@ -50,7 +50,7 @@ pub(crate) fn serve<'a>(
     }
 }
 
-/// Takes note of the client's program, now and then.
+/// Records the client's program, for one in several requests.
 fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
     if !Clientele::is_due(context.peer.pulse.served()) {
         return;
@@ -69,7 +69,8 @@ fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
         .seen(who, (Revision::MODERN, info.as_ref()), None, now);
 }
 
-/// Reads a request, onto the heap: what a future is given by value takes room in it at every layer.
+/// Reads a request, onto the heap: a future that takes it by value would hold and copy it at every
+/// layer.
 fn opened(
     context: &Context,
     headers: &HeaderMap,
@@ -88,7 +89,7 @@ fn opened(
     Ok(Box::new(lifted))
 }
 
-/// The envelope's rules, in the order in which they have to be answered.
+/// Checks the rules of the envelope, in the order that the specification demands.
 fn check(
     context: &Context,
     headers: &HeaderMap,
@@ -139,7 +140,7 @@ fn check(
     }
 }
 
-/// What weir serves to modern clients now.
+/// Returns true for a method that weir serves to modern clients.
 fn is_served(method: Method) -> bool {
     matches!(method, Method::Discover | Method::SubscriptionsListen)
         || listed(method).is_some()
@@ -154,7 +155,7 @@ pub(crate) fn listed(method: Method) -> Option<ListKind> {
         .find(|kind| kind.method() == method)
 }
 
-/// Whether a method goes to one upstream.
+/// Returns true if a method goes to one upstream.
 pub(crate) fn is_call(method: Method) -> bool {
     matches!(
         method,
@@ -162,10 +163,7 @@ pub(crate) fn is_call(method: Method) -> bool {
     )
 }
 
-/// Whether the endpoint has what a method is about, as far as its servers declare it.
-///
-/// # Errors
-/// `MethodNotFound`.
+/// Checks that the endpoint supports a method, as far as its servers declare it.
 pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has = match method {
@@ -190,10 +188,8 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
     }
 }
 
-/// The same, but the server of a transparent endpoint is asked for a list that it does not declare.
-///
-/// # Errors
-/// `MethodNotFound`.
+/// Checks that the endpoint supports a method; the server of a transparent endpoint is asked for a
+/// list that it does not declare.
 pub(crate) async fn offered_if_asked(
     context: &Context,
     method: Method,
@@ -202,7 +198,7 @@ pub(crate) async fn offered_if_asked(
     let Err(refused) = offered(context, method) else {
         return Ok(());
     };
-    // Boxed, because hardly any call comes here.
+    // Boxed, because calls rarely come here.
     if Box::pin(has_undeclared(context, method, class)).await {
         Ok(())
     } else {
@@ -220,7 +216,7 @@ async fn has_undeclared(context: &Context, method: Method, class: CapabilityClas
     false
 }
 
-/// The lists in which a method finds what it is about.
+/// The lists that a method depends on.
 const fn lists_of(method: Method) -> &'static [ListKind] {
     match method {
         Method::ToolsList | Method::ToolsCall => &[ListKind::Tools],
@@ -236,8 +232,8 @@ const fn lists_of(method: Method) -> &'static [ListKind] {
     }
 }
 
-/// Whether the server of a transparent endpoint has anything that could be completed: whether it
-/// does so it says itself then.
+/// Returns true if the server of a transparent endpoint has prompts or resources that could be
+/// completed. The server itself then answers if it supports completion.
 fn may_complete(context: &Context) -> bool {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has_some = catalog.offers(endpoint, ListKind::Prompts)
@@ -245,7 +241,7 @@ fn may_complete(context: &Context) -> bool {
     has_some && catalog.is_transparent(endpoint)
 }
 
-/// `Mcp-Name` mirrors a member of `params`.
+/// Checks that `Mcp-Name` mirrors its member of `params`.
 fn names_its_own(given: Option<&str>, method: Method, params: &Params) -> Result<(), &'static str> {
     let own = match method.name_header() {
         NameSource::Name => params.name(),
@@ -270,9 +266,8 @@ const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
 const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
 const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
 
-/// The values of these headers without the white space around them; `None` of a header that is not
-/// there, or there twice, or not of visible ASCII. All are found in one pass, which costs less than
-/// to look for each.
+/// The trimmed values of these headers; `None` for a header that is absent, given twice, or not
+/// visible ASCII. One pass finds all, which costs less than a lookup of each.
 fn once<'a, const N: usize>(
     headers: &'a HeaderMap,
     names: [&HeaderName; N],
@@ -324,7 +319,7 @@ async fn dispatch(
                 Err(failure) => fail(&failure),
             }
         }
-        // Boxed, as everything is that calls do not need.
+        // Boxed, like every future that calls do not need.
         Some(method) if tasks::is_about_task(method) => {
             Box::pin(tasks::modern(
                 context,
@@ -357,7 +352,7 @@ async fn dispatch(
     }
 }
 
-/// Makes a call. What it takes is gathered before its future begins.
+/// Makes a call. Its parts are gathered before its future begins.
 fn call(
     context: &Context,
     known: &Authenticated<()>,
@@ -401,7 +396,7 @@ fn call(
     encode::answer(asked, Owned::by_connection(running))
 }
 
-/// Where the call goes on, where the client brought a sealed state.
+/// The state to resume from, if the client brought a sealed state.
 fn resumed(
     context: &Context,
     binding: &Binding<'_>,

@@ -1,4 +1,4 @@
-//! The sessions of clients that move to the process which takes this one's place.
+//! The sessions that move to a successor process at a graceful restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::stack::Shared;
 /// The state of a session that is not in its record.
 #[derive(Clone, Debug)]
 pub struct MovedSession {
-    /// The session.
+    /// The key of the session.
     pub key: SessionKey,
-    /// The resources of whose updates its client is told, under the client's own names.
+    /// The resources that its client subscribed to, under the client's own URIs.
     pub subscriptions: Vec<String>,
-    /// The versions of the lists of which its client was told last, by list.
+    /// The last version of each list that its client was notified of, by list.
     pub told_lists: Vec<Option<Version>>,
-    /// The network that opened it, where its principal is the anonymous one.
+    /// The network that opened it, if its principal is the anonymous one.
     pub network: Option<SenderNetwork>,
 }
 
@@ -33,12 +33,12 @@ impl MovedSession {
     }
 }
 
-/// The sessions of the client side, for a hand-over.
+/// The sessions of the client side, for a graceful restart.
 #[derive(Clone)]
 pub struct MovingSessions(pub(crate) Arc<Shared>);
 
 impl MovingSessions {
-    /// Copies the state of all sessions that have some.
+    /// Copies the state of all sessions beside their records.
     #[must_use]
     pub fn leave(&self) -> Vec<MovedSession> {
         let mut all = HashMap::new();
@@ -46,8 +46,8 @@ impl MovingSessions {
         all.into_values().collect()
     }
 
-    /// Takes the state of a session of the predecessor. Its subscriptions begin again when its
-    /// client opens its stream.
+    /// Takes over a session of the predecessor. Its subscriptions begin again when its client opens
+    /// its stream.
     pub fn take(&self, session: MovedSession) {
         self.0.sessions.adopt(session);
     }

@@ -1,5 +1,5 @@
-//! What is seen of every request from outside: its id, its time, its status; and what is held until
-//! its answer ends.
+//! The observation of every request: its id, duration and status, and the resources that it holds
+//! until its answer ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -18,10 +18,10 @@ use crate::meters::{Http, Meters};
 use crate::tally::{Counted, Tally};
 use crate::told::Told;
 
-/// What a request is answered with.
+/// The answer to a request.
 pub(crate) type Answer = Response<Body>;
 
-/// The same, on its way to the client.
+/// The answer with its body observed, on its way to the client.
 pub(crate) type Served = Response<Followed>;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -31,15 +31,14 @@ pub(crate) struct Seen {
     ending: Ending,
 }
 
-/// Follows a request. Dropping what this gives is the client's going away before there was an
+/// Observes a request. Dropping the returned value records that the client disconnected before the
 /// answer.
 pub(crate) fn begin(name: RequestName, beat: Beat, http: Http) -> Seen {
     http.active(1);
     Seen::new(name, Some((beat, http)))
 }
 
-/// Follows a message whose answer is said elsewhere than in the answer to the request that brought
-/// it.
+/// Observes a message that is answered elsewhere than in the response to its own POST.
 pub(crate) fn begin_elsewhere(name: RequestName) -> Seen {
     Seen::new(name, None)
 }
@@ -63,7 +62,7 @@ impl Seen {
         }
     }
 
-    /// The answer's head is there; its body is followed to its end.
+    /// Records the head of the answer; its body is observed to its end.
     pub(crate) fn finish(self, mut answer: Answer) -> Served {
         let mut ending = self.ending;
         if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
@@ -76,15 +75,15 @@ impl Seen {
     }
 }
 
-/// Runs when the answer is over, however it ends.
+/// Runs when the answer ends, in any way.
 struct Ending {
     labels: Labels,
-    /// `None` where the status says it.
+    /// Absent if the status implies the outcome.
     counted: Option<Counted>,
     status: StatusCode,
     began: Instant,
     name: RequestName,
-    /// `None` where the HTTP request was another.
+    /// Absent for a message whose HTTP request is counted apart.
     http: Option<Http>,
     /// Bytes of the answer's body so far.
     sent: u64,
@@ -127,19 +126,19 @@ impl Drop for Ending {
     }
 }
 
-/// An answer that a bug of weir's broke off.
+/// The error of an answer that ended by a panic in weir.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer ended by a panic")]
 struct Panicked;
 
-/// An answer's body that is followed to its end.
+/// An answer's body, observed to its end.
 pub(crate) struct Followed {
     body: Body,
     ending: Ending,
 }
 
 impl Followed {
-    /// When the call ends at the latest, where that is known.
+    /// The latest end of the call, if it is known.
     pub(crate) fn until(&self) -> Option<tokio::time::Instant> {
         self.ending.labels.until
     }
@@ -153,7 +152,7 @@ impl http_body::Body for Followed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        // A panic here would end the connection, and with it the other requests on it.
+        // A panic here would end the connection, and with it its other requests.
         let this = &mut *self;
         let entered = this
             .ending

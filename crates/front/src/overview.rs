@@ -1,4 +1,4 @@
-//! The client side as operators see it: sessions, streams and clients, and how they end some.
+//! The client side as operators see it: sessions, streams and clients, and actions to end them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::roll::StreamSeen;
 use crate::sessions::session_key;
 use crate::stack::Shared;
 
-/// The client side, to be looked at. Clones look at the same.
+/// A view of the client side. Clones share it.
 #[derive(Clone)]
 pub struct Overview(pub(crate) Arc<Shared>);
 
 /// An open session.
 #[derive(Clone, Debug)]
 pub struct SessionSeen {
-    /// Names it, and opens nothing.
+    /// Identifies the session, and grants no access.
     pub key: SessionKey,
-    /// Whose it is.
+    /// The owner of the session.
     pub principal: Principal,
     /// The negotiated revision.
     pub revision: Revision,
-    /// When it began.
+    /// The time it began.
     pub began: SystemTime,
-    /// What its client calls itself: name and version, where that is still known here.
+    /// The claimed name and version of its client, if this replica still knows it.
     pub software: Option<(String, String)>,
-    /// Calls that run in it here.
+    /// Calls that run in it on this replica.
     pub calls: usize,
-    /// Whether its GET stream is open here.
+    /// True if its GET stream is open on this replica.
     pub stream: bool,
-    /// Resources that it is told of.
+    /// The number of its subscribed resources.
     pub subscriptions: usize,
 }
 
 impl Overview {
-    /// The open sessions, the newest first, at most `most` of them, and how many there are.
+    /// The newest open sessions, at most `most`, and the number of all.
     #[must_use]
     pub fn sessions(&self, most: usize) -> (usize, Vec<SessionSeen>) {
         let mut all = Vec::new();
@@ -73,7 +73,7 @@ impl Overview {
         (total, all.into_iter().take(most).map(seen).collect())
     }
 
-    /// Ends a session and all that hangs on it; whose it was, if it was there.
+    /// Ends a session and its local state; returns its owner, if it existed.
     pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
         let mut found: Option<(RecordKey, Session)> = None;
         self.0
@@ -98,13 +98,13 @@ impl Overview {
         self.0.roll.all()
     }
 
-    /// Ends the streams of a principal, gracefully; gives how many.
+    /// Ends the streams of a principal, gracefully; returns their number.
     #[must_use]
     pub fn end_streams(&self, digest: &[u8; 16]) -> usize {
         self.0.roll.end(digest)
     }
 
-    /// The programs that were here.
+    /// The client programs that have used weir.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientSeen> {
         self.0.clientele.all()

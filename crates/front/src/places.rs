@@ -1,5 +1,5 @@
-//! How many of something are open, altogether and of each principal: listen and GET streams, and
-//! what clients subscribed to. A place is given back when it is dropped.
+//! Permits for listen and GET streams, and for subscriptions: limited overall and by principal. A
+//! permit is released when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::Principal;
 use weir_core::budget::Reservation;
 
-/// The books. The map has an entry only for a principal that holds a place, so the total bounds it.
+/// The permits in use. The map has an entry only for a principal that holds a permit, so the
+/// overall limit bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Books>);
 
@@ -18,27 +19,28 @@ struct Books {
     by_principal: HashMap<[u8; 16], usize>,
 }
 
-/// Why there is no place.
+/// The reason that no permit is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// The service has as many as it may.
+    /// The service is at its limit.
     Total,
-    /// The principal has.
+    /// The principal is at its limit.
     Principal,
 }
 
-/// A place.
+/// One permit.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
-    /// `None` for the anonymous principal, who is everybody: the total alone binds it.
+    /// Absent for the anonymous principal, which all anonymous callers share: only the overall
+    /// limit applies to it.
     of: Option<[u8; 16]>,
-    /// What is held with it of a budget of the process.
+    /// The reservation in a budget of the process that is released with it.
     weight: Option<Reservation>,
 }
 
 impl Places {
-    /// Takes a place for `principal`, of `most` altogether and `own_most` of each principal.
+    /// Takes a permit for `principal`, of `most` overall and `own_most` of each principal.
     pub(crate) fn take(
         self: &Arc<Self>,
         principal: &Principal,
@@ -71,7 +73,7 @@ impl Places {
 }
 
 impl Place {
-    /// The same, which gives this back with the place.
+    /// The permit with a reservation that is released with it.
     pub(crate) fn weighing(mut self, weight: Reservation) -> Self {
         self.weight = Some(weight);
         self

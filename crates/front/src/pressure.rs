@@ -1,6 +1,6 @@
-//! How short the process is of memory, as whoever runs it says, and what becomes of requests then
-//! (fault F10): first connections end with their request and kept pages go, then nothing new is
-//! begun. What is open goes on.
+//! The memory pressure of the process, as the gateway sets it, and its effect on requests (F10):
+//! first connections end with their request and cached pages go, then no new request begins. Open
+//! requests go on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::stack::Shared;
 
-/// How short memory is.
+/// The memory pressure of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shortage {
-    /// There is enough.
+    /// Memory is sufficient.
     #[default]
     None,
-    /// It will be short soon: nothing is kept that is not needed.
+    /// Memory will be short soon: caches are emptied.
     Near,
-    /// It is short: what is new is refused with 503, but for the ends of sessions.
+    /// Memory is short: new requests are refused with 503, except those that end sessions.
     Acute,
 }
 
-/// The way to say how short memory is.
+/// The handle that sets the memory pressure.
 #[derive(Clone)]
 pub struct Pressure(pub(crate) Arc<Shared>);
 
 impl Pressure {
-    /// It is so from now on.
+    /// Sets the memory pressure from now on.
     pub fn set(&self, shortage: Shortage) {
         self.0.shortage.0.store(shortage as u8, Ordering::Relaxed);
         if shortage > Shortage::None {
@@ -40,7 +40,7 @@ impl fmt::Debug for Pressure {
     }
 }
 
-/// What was said last.
+/// The last reported memory pressure.
 #[derive(Debug, Default)]
 pub(crate) struct Said(AtomicU8);
 

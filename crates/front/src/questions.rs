@@ -1,4 +1,4 @@
-//! What a legacy client was asked on one of its streams, and what comes back of it.
+//! Questions to a legacy client on one of its streams, and the client's answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub(crate) struct Questions {
 /// Messages that wait for a stream to be written to.
 #[derive(Default)]
 struct Outgoing {
-    /// Each with the question that it puts, if it is one.
+    /// Each message, with the id of its question, if it is one.
     messages: VecDeque<(Option<RequestId>, Bytes)>,
     bytes: usize,
 }
 
-/// Messages that may wait, and their bytes. A question beyond that is not put, and what is only
-/// told is left out.
+/// The most messages that may wait, and their bytes. A question beyond that is not sent, and a
+/// plain notification is left out.
 const MOST_OUTGOING: usize = 128;
 const MOST_OUTGOING_BYTES: usize = 1 << 20;
 
@@ -48,7 +48,7 @@ impl Outgoing {
         self.messages.push_back((question, message));
     }
 
-    /// The same for what says nothing that cannot be left out.
+    /// Queues a message that may be left out.
     fn say(&mut self, message: Bytes) {
         if self.has_room(message.len()) {
             self.push(None, message);
@@ -65,7 +65,8 @@ impl Outgoing {
         Some(message)
     }
 
-    /// Takes a question back: it is not put any more, or else the client is told so.
+    /// Withdraws a question: removes the queued message, or cancels the request if it was already
+    /// sent.
     fn withdraw(&mut self, id: &RequestId) {
         match self
             .messages
@@ -86,30 +87,29 @@ impl Outgoing {
     }
 }
 
-/// A question that the client was asked.
+/// A question that the client has not answered.
 struct Open {
     id: RequestId,
     from_client: mpsc::Receiver<FromClient>,
-    /// Leads the answer here.
+    /// Routes the answer here.
     _hold: AskHold,
     asker: Asking,
 }
 
-/// Who asks.
+/// The asker of a question.
 pub(crate) enum Asking {
     /// A server that waits.
     Running(Box<Ask>),
-    /// One whose call ended with its questions: under this key.
+    /// A server that ended its call with questions, under this key.
     Round {
         /// The server's own name for the question.
         key: String,
-        /// What is asked for.
+        /// The method of the request.
         method: Method,
     },
 }
 
-/// An answer to a question of a round: its key, what was asked for, and a result or an error
-/// object.
+/// An answer to a question of a round: its key, the method, and a result or an error object.
 pub(crate) type Answered = (String, Method, Result<Bytes, Bytes>);
 
 impl Questions {
@@ -128,39 +128,39 @@ impl Questions {
         self.outgoing.pop()
     }
 
-    /// Has something else written there.
+    /// Queues another message for the stream.
     pub(crate) fn say(&mut self, message: Bytes) {
         self.outgoing.say(message);
     }
 
-    /// Nothing more is written.
+    /// Discards the queue: no further message is written.
     pub(crate) fn mute(&mut self) {
         self.outgoing.clear();
     }
 
-    /// Whether everything is answered.
+    /// Returns true if all questions are answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// What a URL elicitation is called towards the client. Of a server's own name it is made by a
-    /// rule, so that it is known again when the server tells, in whatever call or outside of all,
-    /// that the URL was visited.
+    /// The name of a URL elicitation towards the client. It is derived from the server's own name.
+    /// So it is recognised again when the server reports, in any call or outside of all, that the
+    /// URL was visited.
     pub(crate) fn elicitation(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
         elicitation(&self.shared, self.session, theirs)
     }
 
-    /// Puts a question to the client; where it cannot be put, gives back who asks.
+    /// Sends a question to the client; if that is impossible, returns the asker.
     ///
     /// # Errors
-    /// The client's revision has no words for it.
+    /// The client's revision cannot express the question.
     pub(crate) fn put(
         &mut self,
         question: &Question,
         elicitation: &str,
         asker: Asking,
     ) -> Result<(), (Unaskable, Asking)> {
-        // Unique among all that this process asks, so also in the session.
+        // Unique among all requests of this process, so also in the session.
         let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
         let wants_progress = matches!(&asker, Asking::Running(ask) if ask.wants_progress);
         let lowering = Lowering {
@@ -188,11 +188,11 @@ impl Questions {
         Ok(())
     }
 
-    /// Puts the question of a server that waits; gives the name of its URL elicitation, if it is
+    /// Sends the question of a server that waits; returns the name of its URL elicitation, if it is
     /// one.
     pub(crate) fn ask(&mut self, ask: Box<Ask>) -> Option<String> {
         if !self.outgoing.has_room(ask.question.params.len()) {
-            // The client does not read. Dropped, it has no answer.
+            // The client does not read. A dropped ask counts as unanswered.
             return None;
         }
         let theirs = ask
@@ -211,7 +211,7 @@ impl Questions {
         }
     }
 
-    /// Tells that what a URL asked for is done: `notifications/elicitation/complete`.
+    /// Reports a finished URL elicitation: `notifications/elicitation/complete`.
     pub(crate) fn completed(&mut self, elicitation: &str) {
         let mut params = BytesMut::with_capacity(64);
         ObjectWriter::new(&mut params)
@@ -223,7 +223,7 @@ impl Questions {
         ));
     }
 
-    /// Takes back what is still asked; tells the client so where it still reads.
+    /// Withdraws all open questions; cancels them at the client if it still reads.
     pub(crate) fn withdraw_all(&mut self, listening: bool) {
         for open in self.open.drain(..) {
             if listening {
@@ -232,7 +232,7 @@ impl Questions {
         }
     }
 
-    /// Moves answers to the servers that wait, and to `rounds` those of rounds.
+    /// Moves answers to the servers that wait, and answers of rounds to `rounds`.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut rounds: impl FnMut(Answered)) {
         let mut at = 0;
         while at < self.open.len() {
@@ -244,7 +244,7 @@ impl Questions {
         }
     }
 
-    /// Looks at one question; false where it is settled.
+    /// Polls one question; false once it is settled.
     fn poll_open(
         &mut self,
         at: usize,
@@ -269,7 +269,7 @@ impl Questions {
                     self.answered(at, outcome, rounds);
                     return false;
                 }
-                // The session is over, and with it whatever asked.
+                // The session is over, and with it the asker.
                 (None, _) => return false,
             }
         }
@@ -292,7 +292,7 @@ impl Questions {
     }
 }
 
-/// The same for any question of a session.
+/// The name of a URL elicitation for any question of a session.
 pub(crate) fn elicitation(
     shared: &Shared,
     session: SessionKey,

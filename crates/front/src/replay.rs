@@ -1,9 +1,8 @@
-//! Streams of legacy calls that clients can take up again after their connection was lost: each
-//! event has an id and is kept for a while, and the call goes on without its reader (transports,
+//! Resumable streams of legacy calls: a client that lost its connection can resume one. Each event
+//! has an id and is kept for a while, and the call goes on without its reader (transports,
 //! "Resumability and Redelivery").
 //!
-//! What the stream says is not known here: it is events as they are written. Comments are nobody's
-//! to replay.
+//! This module sees events as written bytes, not messages. Comments are not replayed.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -29,29 +28,29 @@ use crate::sessions::{MostDetached, Opened, ReadHold, Sessions};
 use crate::settings::Settings;
 use crate::stack::{Context, Shared};
 
-/// The largest event that is kept. The answer to a call that is larger is kept as an error that
-/// says so.
+/// The largest event that is kept. A larger answer to a call is kept as an error that states this.
 const LARGEST: usize = 512 << 10;
 
-/// Keeps what a stream says.
+/// Records the events of a stream in the replay log.
 pub(crate) struct Keeping {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     key: StreamKey,
-    /// The number of the event that is being written, or was last.
+    /// The number of the current or last event.
     seq: u64,
-    /// The event so far; `None` where it is too large to keep.
+    /// The event so far; absent if it is too large to keep.
     event: Option<BytesMut>,
     /// True between two events.
     between: bool,
-    /// What is kept in place of an answer that is too large.
+    /// The message that is kept in place of an answer that is too large.
     too_large: Bytes,
-    /// To be written before everything else.
+    /// Bytes to write before the stream.
     first: Option<Bytes>,
 }
 
 impl Keeping {
-    /// For the answer to a request, in its session; `None` where nothing is kept.
+    /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
+    /// record.
     pub(crate) fn begin(session: SessionKey, asked: &Asked) -> Option<Self> {
         let mut stream = [0; 8];
         asked.shared.ports.random.fill(&mut stream);
@@ -73,7 +72,7 @@ impl Keeping {
             first: None,
         };
         if asked.revision.has_stream_polling() {
-            // A client that has an id, and nothing else yet, can come back for everything.
+            // A client that has only an id so far can resume the whole stream.
             let mut out = BytesMut::new();
             keeping.seq = 1;
             sse::write_event(
@@ -105,7 +104,7 @@ impl Keeping {
         format!("{:016x}-{}", self.key.stream, self.seq)
     }
 
-    /// Takes a piece of the stream; gives it as it is to be written.
+    /// Takes a chunk of the stream; returns the bytes to write.
     fn pass(&mut self, piece: Bytes) -> Bytes {
         if self.between && piece.starts_with(b":") {
             return piece;
@@ -161,13 +160,13 @@ impl Drop for Keeping {
     }
 }
 
-/// A stream that is kept while it is read. When its reader goes it runs on without, within limits.
+/// A stream that is recorded while it is read. Without its reader it runs on, within limits.
 pub(crate) struct Kept<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
     running: Option<(B, Keeping)>,
-    /// Another one reads on.
+    /// Fires when another reader takes over.
     replaced: Pin<Box<WaitForCancellationFutureOwned>>,
     _hold: ReadHold,
 }
@@ -209,7 +208,7 @@ impl<B> Kept<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// Nobody reads any more: what the stream says is kept, until its end.
+    /// Runs the stream to its end without a reader, and records its events.
     fn detach(&mut self) {
         let Some((mut stream, mut keeping)) = self.running.take() else {
             return;
@@ -230,8 +229,8 @@ where
                 }
             }
         };
-        // The drain waits for it; a cancel, the session's end and the deadline end the stream
-        // itself.
+        // The drain waits for this task. A cancellation, the session's end and the deadline end the
+        // stream itself.
         shared
             .detached
             .spawn(force.run_until_cancelled_owned(running));
@@ -247,8 +246,8 @@ where
     }
 }
 
-/// The rest of the stream that `Last-Event-ID` names, of this session. What names none gives its
-/// `place` back, for a stream of its own.
+/// The rest of this session's stream that `Last-Event-ID` names. If it names no stream, returns
+/// `place`, for a stream of its own.
 pub(crate) async fn resume(
     context: &Context,
     opened: &Opened,
@@ -291,7 +290,7 @@ pub(crate) async fn resume(
     ))
 }
 
-/// Stream and number of an event's id.
+/// The stream and number of an event id.
 fn parse(id: &str) -> Option<(u64, u64)> {
     let (stream, seq) = id.split_once('-')?;
     let is_hex = stream.len() == 16
@@ -303,7 +302,7 @@ fn parse(id: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(stream, 16).ok()?, seq.parse().ok()?))
 }
 
-/// A stream that is read on from what is kept of it.
+/// A resumed stream, read from the replay log.
 pub(crate) struct Resumed {
     replays: Arc<dyn Replays>,
     key: StreamKey,
@@ -325,7 +324,7 @@ impl Resumed {
         (replaced, hold): (CancellationToken, ReadHold),
         (place, keep_alive): (Place, KeepAlive),
     ) -> Self {
-        // The drain waits for the call itself; then what is kept of it has an end.
+        // The drain waits for the call itself; then its record has an end.
         let ends = [&context.shared.force, &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut resumed = Self {
@@ -350,9 +349,9 @@ impl Resumed {
         self.asking = Some(Box::pin(async move { replays.after(key, seq).await }));
     }
 
-    /// Takes what is kept; true where there was something to take.
+    /// Takes recorded events; true if there were events or an end.
     fn take(&mut self, found: Result<Option<Replay>, StoreError>) -> bool {
-        // What is not known any more has ended.
+        // An unknown record has ended.
         let Ok(Some(replay)) = found else {
             self.over = true;
             return true;
@@ -364,7 +363,7 @@ impl Resumed {
         self.over || !self.ready.is_empty()
     }
 
-    /// Looks for more; true where there is some, or an end.
+    /// Polls for more events; true if there are some, or an end.
     fn poll_more(&mut self, cx: &mut Task<'_>) -> bool {
         loop {
             if let Some(asking) = &mut self.asking {
@@ -385,7 +384,7 @@ impl Resumed {
     }
 }
 
-/// Waits for the next move. One whose stream is gone has moved, too.
+/// Waits for the next change of the record. A dropped record counts as a change.
 async fn moved(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
     let _gone = moves.changed().await;
     moves

@@ -1,5 +1,5 @@
-//! The one place that knows how a failure looks to a client: failure x era -> status, code,
-//! message, data.
+//! The only module that renders a failure for a client: failure x era -> status, code, message,
+//! data.
 //!
 //! Sources: JSON-RPC 2.0; 2026-07-28 basic/index (error codes), basic/transports/streamable-http
 //! (statuses). An upstream's failure is HTTP 200: 5xx is weir's own state only.
@@ -17,25 +17,25 @@ use crate::answer::{self, Said};
 use crate::observe::Answer;
 use crate::tally::Tally;
 
-/// Whom a failure is told to, and about what.
+/// The request and client that a failure is rendered for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told<'a> {
     pub(crate) revision: Revision,
-    /// True for `tools/call`: what a model can act on is a result.
+    /// True for `tools/call`: a failure that a model can act on is a result.
     pub(crate) tool_call: bool,
     pub(crate) request: &'a RequestName,
 }
 
-/// How a failure looks.
+/// A rendered failure.
 #[derive(Debug)]
 pub(crate) struct Rescued {
     pub(crate) status: StatusCode,
     pub(crate) outcome: Outcome,
-    /// What it counts as.
+    /// The outcome for the metrics.
     pub(crate) tally: Tally,
 }
 
-/// A result that says so, or a JSON-RPC error.
+/// An error result or a JSON-RPC error.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// An `isError` result object.
@@ -45,17 +45,17 @@ pub(crate) enum Outcome {
 }
 
 impl Rescued {
-    /// The whole answer.
+    /// The failure as a whole answer.
     pub(crate) fn answer(&self, id: &RequestId) -> Answer {
         self.said(id).answer()
     }
 
-    /// The whole message, with what it is as an answer of its own.
+    /// The failure as a message, with its status and outcome.
     pub(crate) fn said(&self, id: &RequestId) -> Said {
         Said::new(self.status, self.message(id), self.tally)
     }
 
-    /// The whole message.
+    /// The failure as a message.
     pub(crate) fn message(&self, id: &RequestId) -> Bytes {
         match &self.outcome {
             Outcome::Result(result) => weir_wire::write::response(id, result),
@@ -64,7 +64,7 @@ impl Rescued {
     }
 }
 
-/// weir's own code for a failure, where it has one.
+/// weir's own code for a failure, if it has one.
 fn own_code(kind: &FailureKind) -> Option<i64> {
     Some(match kind {
         FailureKind::TimedOut => code::TIMED_OUT,
@@ -86,13 +86,13 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
     })
 }
 
-/// The response to a request that failed, which is logged.
+/// Logs a failure and renders the response to its request.
 pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
     log(failure, told.request);
     response(failure, told)
 }
 
-/// The table.
+/// Renders a failure by the table.
 pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
     let modern = told.revision.is_modern();
     if let Some(number) = own_code(failure.kind()) {
@@ -154,8 +154,7 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
     }
 }
 
-/// The answer to a request that a bug of weir's ended before it had one. Whose id it was is lost
-/// with it.
+/// The answer to a request that ended by a panic in weir. The request's id is lost with it.
 pub(crate) fn bug(request: &RequestName) -> Answer {
     let failure = Failure::internal("a request ended by a panic");
     let rescued = rescue(
@@ -189,7 +188,7 @@ fn log(failure: &Failure, request: &RequestName) {
     }
 }
 
-/// weir's own failures: on `tools/call` a result that reaches the model, elsewhere an error.
+/// weir's own failures: on `tools/call` a result that reaches the model, on other methods an error.
 fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Rescued {
     let tally = Tally::of_failure(failure.kind());
     if !told.tool_call {
@@ -232,7 +231,7 @@ fn data(failure: &Failure, told: Told<'_>) -> Bytes {
     out.freeze()
 }
 
-/// The same object; inside a result, where no error has a code beside it, with `code`.
+/// Writes the same object; inside a result, which has no error code beside it, with `code`.
 fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_>) {
     let mut object = ObjectWriter::new(out);
     if let Some(code) = code {
@@ -260,7 +259,7 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
             let mut object = ObjectWriter::new(out);
             object.string("policy", policy).boolean("quota", *quota);
             object.integer("limit", i64::try_from(*limit).unwrap_or(i64::MAX));
-            // How many at the same time: no window there.
+            // A limit of concurrency has no window.
             if !window.is_zero() {
                 object.integer(
                     "windowSeconds",
@@ -273,7 +272,7 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
     object.end();
 }
 
-/// Says which (server/resources, "Error Handling", in the words of each revision).
+/// Names the unknown resource (server/resources, "Error Handling", in the form of each revision).
 fn unknown_resource(failure: &Failure, uri: &str, modern: bool) -> (StatusCode, ErrorObject) {
     let mut out = BytesMut::new();
     ObjectWriter::new(&mut out).string("uri", uri).end();
@@ -312,7 +311,7 @@ fn missing_capability(
     )
 }
 
-/// An upstream's own error, but for the codes that belong to one hop (`-32020` to `-32022`,
+/// An upstream's own error, except for the codes that belong to one hop (`-32020` to `-32022`,
 /// `-32000` and `-32001`) or do not exist in the client's revision.
 fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
@@ -339,8 +338,8 @@ fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObje
     (status, object)
 }
 
-/// Whether the error says which capabilities are missing: without that the code means nothing to a
-/// client.
+/// Returns true if the error names the missing capabilities: without them a client cannot use the
+/// code.
 fn names_capabilities(error: &UpstreamError) -> bool {
     error.data.as_ref().is_some_and(|data| {
         scan::find(data, "requiredCapabilities").is_some_and(|range| scan::is_object(&data[range]))
@@ -352,19 +351,19 @@ fn names_capabilities(error: &UpstreamError) -> bool {
 pub struct ErrorRow {
     /// [`Failure::reason`].
     pub reason: &'static str,
-    /// What it means and what to do.
+    /// The meaning, and the advice.
     pub meaning: &'static str,
-    /// How a modern client sees it on `tools/call`.
+    /// The form for a modern client on `tools/call`.
     pub modern_call: String,
-    /// How a modern client sees it on other methods.
+    /// The form for a modern client on other methods.
     pub modern_other: String,
-    /// How a client of 2025-11-25 sees it on `tools/call`.
+    /// The form for a client of 2025-11-25 on `tools/call`.
     pub legacy_call: String,
-    /// How a client of 2025-06-18 and before sees it on `tools/call`.
+    /// The form for a client of 2025-06-18 and before on `tools/call`.
     pub older_call: String,
 }
 
-/// The whole table, made by asking it.
+/// The whole table, derived from [`response`].
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
     let upstream = |number| {

@@ -1,4 +1,4 @@
-//! The streams that are open: for operators, who see them and end those of somebody who is blocked.
+//! The registry of open streams: operators list them, and end those of a blocked principal.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +12,17 @@ use weir_core::{EndpointId, Principal};
 /// An open stream.
 #[derive(Clone, Debug)]
 pub struct StreamSeen {
-    /// Whose it is.
+    /// The principal that opened it.
     pub principal: Principal,
-    /// Where.
+    /// The endpoint.
     pub endpoint: EndpointId,
     /// `listen` (2026-07-28), `session` (a GET stream), `resumed` or `line` (HTTP+SSE).
     pub kind: &'static str,
-    /// How long it has been open.
+    /// The time since it was opened.
     pub age: Duration,
 }
 
-/// All of them. The places among the streams bound it.
+/// All open streams. The stream permits bound it.
 #[derive(Default)]
 pub(crate) struct Roll {
     open: Mutex<HashMap<u64, Entry>>,
@@ -37,7 +37,7 @@ struct Entry {
     end: CancellationToken,
 }
 
-/// A stream's own entry; it goes with it.
+/// A stream's own entry; it is removed when dropped.
 pub(crate) struct Enrolled {
     roll: Arc<Roll>,
     id: u64,
@@ -81,7 +81,7 @@ impl Roll {
         self.lock().values().map(seen).collect()
     }
 
-    /// Has the streams of a principal end; gives how many.
+    /// Ends the streams of a principal; returns their number.
     pub(crate) fn end(&self, digest: &[u8; 16]) -> usize {
         let ends: Vec<_> = {
             let open = self.lock();

@@ -1,5 +1,4 @@
-//! A call that runs, and who owns it: the connection of a modern client, or the session of a legacy
-//! one.
+//! A running call and its owner: the connection of a modern client, or the session of a legacy one.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -18,30 +17,30 @@ use crate::asker::{Asker, Outcome};
 use crate::sessions::InFlight;
 use crate::stack::Shared;
 
-/// A call on its way: first the wait for its reply, then the reply's events. Dropping it cancels
+/// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels
 /// the call.
 pub(crate) struct Running {
     stage: Stage,
     asker: Option<Box<Asker>>,
-    /// When the call ends at the latest.
+    /// The latest end of the call.
     until: Option<Instant>,
 }
 
 enum Stage {
     Asking(Fut<'static, Reply>),
     Answering(Reply),
-    /// It ended with questions; with the answers it goes on.
+    /// The call ended with questions; with the answers it goes on.
     Gathering,
-    /// It has ended, and something is to be said before.
+    /// The call has ended, and a message is sent before its end.
     Ending(End),
     Over,
 }
 
-/// What a call has to say.
+/// An output of a call.
 pub(crate) enum Said {
-    /// A note, or the end.
+    /// A notification, or the end.
     Event(Event),
-    /// A message for the client, as it is.
+    /// A complete message for the client.
     Message(Bytes),
 }
 
@@ -55,7 +54,7 @@ impl Running {
         }
     }
 
-    /// The same with what asks its client.
+    /// The call with an asker for its client.
     pub(crate) fn asking(self, asker: Box<Asker>) -> Self {
         Self {
             asker: Some(asker),
@@ -90,7 +89,7 @@ impl Running {
         }
     }
 
-    /// Lets the asker do its work; gives what it has to say.
+    /// Polls the asker; returns its next message.
     fn poll_asker(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
         let asker = self.asker.as_mut()?;
         match asker.poll(cx) {
@@ -101,10 +100,10 @@ impl Running {
         asker.message()
     }
 
-    /// Takes an event of the reply; gives what of it is for the client now.
+    /// Takes an event of the reply; returns the part that goes to the client now.
     fn take(&mut self, event: Option<Event>) -> Option<Event> {
         let Some(asker) = &mut self.asker else {
-            // Dropped, a question has no answer.
+            // A dropped question counts as unanswered.
             return match event {
                 Some(Event::Ask(_)) => None,
                 Some(Event::Note(note)) => Some(Event::Note(note)),
@@ -140,13 +139,13 @@ impl Running {
     }
 }
 
-/// What happens next in a call.
+/// The next step of a call.
 pub(crate) enum Step {
-    /// Something was said.
+    /// An event of the reply.
     Event(Event),
-    /// A message for the client, as it is: a question.
+    /// A complete message for the client: a question.
     Message(Bytes),
-    /// The client took the call back: nothing more is said about it.
+    /// The client cancelled the call: it gets no further message.
     Cancelled,
 }
 
@@ -176,7 +175,7 @@ impl SessionOwner {
 }
 
 impl Owned {
-    /// Dropped with the connection, which cancels it.
+    /// A call that is dropped with the connection, and cancelled by it.
     pub(crate) fn by_connection(running: Running) -> Self {
         Self {
             running: Some(running),
@@ -184,8 +183,8 @@ impl Owned {
         }
     }
 
-    /// Dropped with the connection it runs on, bounded by its deadline; ended by a cancel or with
-    /// its session.
+    /// A call that is dropped with its connection, bounded by its deadline; ended by a cancellation
+    /// or with its session.
     pub(crate) fn by_session(running: Running, owner: SessionOwner) -> Self {
         Self {
             running: Some(running),
@@ -193,7 +192,7 @@ impl Owned {
         }
     }
 
-    /// The next step; after the end, [`Step::Cancelled`] for ever.
+    /// The next step; after the end, always [`Step::Cancelled`].
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if let Some(owner) = &mut self.session
             && owner.cancelled.as_mut().poll(cx).is_ready()
@@ -211,8 +210,8 @@ impl Owned {
         })
     }
 
-    /// When the call ends at the latest, where that is known. A call that asks its client may be
-    /// made again.
+    /// The latest end of the call, if it is known. A call that asks its client may be repeated, so
+    /// it has none.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.running
             .as_ref()
@@ -241,8 +240,7 @@ impl Drop for Owned {
         } = owner;
         let force = shared.force.clone();
         let finish = run_to_end(running, in_flight);
-        // The tracker is waited for by the drain; the token is the session's, the deadline the
-        // upstream's.
+        // The drain waits for the tracker; the token is the session's, the deadline the upstream's.
         shared.detached.spawn(async move {
             tokio::select! {
                 () = finish => {}
@@ -253,7 +251,8 @@ impl Drop for Owned {
     }
 }
 
-/// Nobody listens any more, but the call is not taken back: let it end, and forget what it says.
+/// Runs a call to its end without a listener, and discards its output: the client did not cancel
+/// it.
 async fn run_to_end(mut running: Running, in_flight: InFlight) {
     let _held = in_flight;
     if let Some(asker) = &mut running.asker {

@@ -1,8 +1,8 @@
-//! Whose address a request counts as: the peer's own, or the one a trusted proxy says it came from.
+//! The client address of a request: the peer's own, or the one that a trusted proxy reports.
 //!
-//! An address proves nobody's identity; it is what limits of unauthenticated clients and the audit
-//! go by. So only what a trusted machine wrote counts, and anything further left in the list is
-//! hearsay.
+//! An address does not prove an identity; limits of unauthenticated clients and the audit use it.
+//! So only addresses written by a trusted machine count, and anything further left in the list is
+//! ignored.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,12 +10,12 @@ use http::HeaderMap;
 
 use crate::settings::Network;
 
-/// The client's address: the peer, or, where the peer is a trusted proxy, the last hop of
-/// `X-Forwarded-For` that is none.
+/// The client's address: the peer, or, if the peer is a trusted proxy, the last untrusted hop of
+/// `X-Forwarded-For`.
 ///
 /// Every proxy appends the address it was reached from, so the list is read from its end, through
-/// the trusted hops. A hop that is no address ends the reading: who stands left of it wrote it, and
-/// may have written anything. Then, and where every hop is trusted, the last address read counts.
+/// the trusted hops. A hop that is no address ends the reading: the sender left of it may have
+/// written anything. In this case, and if every hop is trusted, the last address read counts.
 pub(crate) fn sender(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let mut nearest = peer;
@@ -23,13 +23,13 @@ pub(crate) fn sender(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> 
         return peer;
     }
     for line in headers.get_all("x-forwarded-for").iter().rev() {
-        // By bytes: what stands further left must not make the rest unreadable.
+        // By bytes: text further left must not make the rest unreadable.
         for hop in line
             .as_bytes()
             .rsplit(|byte| *byte == b',')
             .map(<[u8]>::trim_ascii)
         {
-            // Empty elements of a list mean nothing (RFC 9110, 5.6.1).
+            // Empty elements of a list are ignored (RFC 9110, 5.6.1).
             if hop.is_empty() {
                 continue;
             }
@@ -67,8 +67,8 @@ mod tests {
 
     const PROXY: &str = "10.0.0.1";
 
-    /// Who a request counts as that came from `peer` with these `X-Forwarded-For` lines;
-    /// `10.0.0.0/8` and `::1` are trusted.
+    /// The client address of a request from `peer` with these `X-Forwarded-For` lines; `10.0.0.0/8`
+    /// and `::1` are trusted.
     fn counted(peer: &str, lines: &[&str]) -> String {
         let trusted: Vec<Network> = ["10.0.0.0/8", "::1"]
             .map(|text| text.parse().unwrap())
@@ -101,7 +101,7 @@ mod tests {
         let rows: [(&[&str], &str); 12] = [
             (&[], PROXY),
             (&["192.0.2.1"], "192.0.2.1"),
-            // What stands left of the first stranger is what the stranger said.
+            // Text left of the first untrusted address is that client's claim.
             (&["198.51.100.9, 192.0.2.1"], "192.0.2.1"),
             (&["127.0.0.1, 10.0.0.7, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
             // Several lines are one list.

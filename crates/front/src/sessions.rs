@@ -1,7 +1,7 @@
-//! Legacy sessions: a record behind core's port, and on this replica the calls, the stream and the
-//! subscriptions that hang on it.
+//! Legacy sessions: a record behind core's port, and on this replica the session's calls, stream
+//! and subscriptions.
 //!
-//! An idle session is its record and nothing else: no task, no channel, no entry here.
+//! An idle session is its record alone: no task, no channel, no entry here.
 
 mod anonymous;
 mod asked;
@@ -46,46 +46,46 @@ use crate::places::Place;
 use crate::settings::Limits;
 use crate::stack::Shared;
 
-/// A call was taken back: session key, then the request's id.
+/// The bus topic of cancellations: session key, then the request's id.
 const CANCEL: &str = "cancel";
-/// Parts of the map of running calls, so that sessions seldom wait for one another.
+/// Parts of the map of running calls, to reduce contention between sessions.
 const SHARDS: usize = 16;
 
-/// The sessions that have something running on this replica.
+/// The sessions with local state on this replica.
 pub(crate) struct Sessions {
     ports: Ports,
     shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
     told: ToldLists,
     detached: AtomicUsize,
-    /// Ended sessions whose end has not reached all that hangs on them here. Not on the bus, which
-    /// may lose messages.
+    /// Ended sessions with state left on this replica. Not on the bus, because it may lose
+    /// messages.
     ended: Mutex<Vec<SessionKey>>,
     ended_now: Notify,
-    /// This replica's name in messages that it hears itself.
+    /// This replica's name, by which it knows its own messages on the bus.
     replica: [u8; 16],
     anonymous: AnonymousSessions,
     /// Subscriptions of sessions that came from another process, until their clients open their
-    /// streams. They go with their sessions.
+    /// streams. They end with their sessions.
     adopted: Mutex<HashMap<SessionKey, Vec<String>>>,
 }
 
-/// A resource that a session is told of, and its place in the limits.
+/// A resource that a session subscribed to, and its permit.
 pub(crate) type Subscribed = (Subscription, Place);
 
-/// A session that a request belongs to.
+/// The session of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) session: Session,
     pub(crate) key: SessionKey,
     pub(crate) record: RecordKey,
     version: u64,
-    /// False for a request without a session: what it leaves behind ends with it.
+    /// False for a request without a session: its state ends with it.
     pub(crate) lasts: bool,
 }
 
 impl Opened {
-    /// What the client can be asked, as far as its revision has words for it: nothing before it is
-    /// initialized.
+    /// The client's capabilities, as far as its revision defines them; before
+    /// `notifications/initialized` only those of a session.
     pub(crate) fn class(&self) -> CapabilityClass {
         if !self.session.initialized {
             return CapabilityClass::SESSIONS;
@@ -93,8 +93,9 @@ impl Opened {
         self.class_of_lists()
     }
 
-    /// Whose lists the client is told of. Its stream may be opened before it is initialized, by
-    /// HTTP+SSE always is, and outlives that: what it watches must be what the client will list.
+    /// The class of the lists that the client is notified of. Its stream may open before it is
+    /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
+    /// watch the lists that the client will see.
     pub(crate) fn class_of_lists(&self) -> CapabilityClass {
         asks::of_revision(self.session.revision, self.session.class).with(CapabilityClass::SESSIONS)
     }
@@ -126,8 +127,8 @@ impl Sessions {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what hangs on a session here, and forgets the session where nothing does any more.
-    /// What `change` takes out is given back, to be dropped without the lock.
+    /// Changes a session's local state, and removes the entry once it is empty. The value that
+    /// `change` takes out is returned, so that it is dropped without the lock.
     fn leave<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let mut shard = self.shard(key);
         let live = shard.get_mut(key)?;
@@ -138,7 +139,7 @@ impl Sessions {
         Some(taken)
     }
 
-    /// Opens a session for a client at `peer`; gives the text of its id.
+    /// Opens a session for a client at `peer`; returns the text of its id.
     pub(crate) async fn open(
         &self,
         principal: &Principal,
@@ -192,8 +193,8 @@ impl Sessions {
         }
     }
 
-    /// Sessions without an identity that one network may have: as many as are free, and what a
-    /// principal may have at least, but no more than half of all.
+    /// The number of anonymous sessions that one network may have: as many as are free, and at
+    /// least `sessions_per_principal`, or half of all sessions if that is less.
     fn most_of_network(&self, limits: &Limits) -> usize {
         let free = limits
             .sessions
@@ -211,11 +212,11 @@ impl Sessions {
         Some(session_key(&id))
     }
 
-    /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are
-    /// all the same.
+    /// The live session that a request names. Returns `None` for an unknown, ended, expired or
+    /// foreign session alike.
     ///
     /// # Errors
-    /// The records cannot be read: nothing is known of the session.
+    /// The records cannot be read: the state of the session is unknown.
     pub(crate) async fn load(
         &self,
         principal: &Principal,
@@ -260,7 +261,7 @@ impl Sessions {
         }))
     }
 
-    /// A session for one request alone, of which nothing is kept.
+    /// A session for one request alone; it is not stored.
     pub(crate) fn alone(&self, principal: &Principal, session: Session) -> Opened {
         let id = random_id(&*self.ports.random);
         let record = RecordKey {
@@ -277,8 +278,7 @@ impl Sessions {
         }
     }
 
-    /// Keeps a changed session. A change by somebody else in between wins; the client may set the
-    /// level again.
+    /// Stores a changed session. A concurrent change wins; the client may set the level again.
     pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
         let expect = Expect::Version(opened.version);
         let stored = self
@@ -294,8 +294,8 @@ impl Sessions {
         matches!(stored, Ok(Written::Yes(_)))
     }
 
-    /// Notes that a session's client is initialized. A change at the same time is let through
-    /// first.
+    /// Marks a session's client as initialized. On a concurrent change, reads the session again and
+    /// retries.
     pub(crate) async fn initialized(&self, opened: &Opened, limits: &Limits) {
         let mut opened = opened.clone();
         for _ in 0..3 {
@@ -320,7 +320,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a session everywhere; says whether it was there.
+    /// Ends a session everywhere; returns true if it existed.
     pub(crate) async fn end(&self, record: &RecordKey, session: &Session) -> bool {
         let was = self.ports.records.remove(record).await.unwrap_or(false);
         if was {
@@ -339,8 +339,8 @@ impl Sessions {
         was
     }
 
-    /// Takes a call back, wherever it runs. Here at once: the bus may lose messages where somebody
-    /// sends very many.
+    /// Cancels a call on the replica that runs it. A local call is cancelled directly: the bus may
+    /// lose messages under a flood.
     pub(crate) fn cancel(&self, key: &SessionKey, request: &[u8]) {
         if self.cancelled(key, request) {
             return;
@@ -354,8 +354,8 @@ impl Sessions {
         });
     }
 
-    /// What hangs on a session here: calls, whether its stream is open, and resources that it is
-    /// told of.
+    /// The local state of a session: its number of calls, if its stream is open, and its number of
+    /// subscribed resources.
     pub(crate) fn hanging(&self, key: &SessionKey) -> (usize, bool, usize) {
         let shard = self.shard(key);
         let of = |live: &Live| {
@@ -365,7 +365,7 @@ impl Sessions {
         shard.get(key).map(of).unwrap_or_default()
     }
 
-    /// Registers a running call; it is forgotten when the guard is dropped.
+    /// Registers a running call; dropping the guard removes it.
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         key: SessionKey,
@@ -396,7 +396,7 @@ impl Sessions {
         )
     }
 
-    /// Registers who reads a stream from now on; whoever did before is told.
+    /// Registers a new reader of a stream and cancels the one before it.
     pub(crate) fn read(shared: &Arc<Shared>, key: StreamKey) -> (CancellationToken, ReadHold) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key.session);
@@ -417,8 +417,8 @@ impl Sessions {
         )
     }
 
-    /// A place for an answer that runs on without its connection: bounded by session and
-    /// altogether.
+    /// Takes a permit for an answer that runs on without its connection: bounded by session and
+    /// overall.
     pub(crate) fn detach(
         shared: &Arc<Shared>,
         key: SessionKey,
@@ -439,7 +439,8 @@ impl Sessions {
         })
     }
 
-    /// Registers a subscription under way: the session's inbox, and the guard by which it is kept.
+    /// Registers a subscription in progress: returns the session's inbox, and the guard that stores
+    /// the subscription.
     pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (Inbox, Subscribing) {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
@@ -455,7 +456,7 @@ impl Sessions {
         )
     }
 
-    /// How many resources the session is told of, and whether this is one of them.
+    /// The number of resources that the session subscribed to, and true if this is one of them.
     pub(crate) fn subscribed(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
         let shard = self.shard(key);
         shard.get(key).map_or((0, false), |live| {
@@ -463,14 +464,14 @@ impl Sessions {
         })
     }
 
-    /// The session is not told of a resource any more.
+    /// Removes a subscription of the session.
     pub(crate) fn unsubscribe(&self, key: &SessionKey, uri: &str) {
         let gone = self.leave(key, |live| live.subscribed.remove(uri));
         drop(gone);
         self.forget_adopted(key, uri);
     }
 
-    /// The session's client is to be told of a resource that it subscribed to.
+    /// Queues a notification about a subscribed resource for the session's client.
     pub(crate) fn tell_updated(&self, key: &SessionKey, uri: String) {
         let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
         if let Some(inbox) = inbox {
@@ -478,7 +479,7 @@ impl Sessions {
         }
     }
 
-    /// Whether a session is still there. It is not touched.
+    /// Returns true if the session exists. Does not extend its life.
     pub(crate) async fn is_alive(&self, record: &RecordKey) -> bool {
         self.ports
             .records
@@ -487,8 +488,8 @@ impl Sessions {
             .is_ok_and(|found| found.is_some())
     }
 
-    /// Registers the session's GET stream, and gives what it is to tell of; the one before it is
-    /// ended.
+    /// Registers the session's GET stream, and returns its inbox of updates; cancels the stream
+    /// before it.
     pub(crate) fn stream(
         shared: &Arc<Shared>,
         key: SessionKey,
@@ -514,7 +515,7 @@ impl Sessions {
         )
     }
 
-    /// Takes a call back that runs here; false where none does.
+    /// Cancels a call on this replica; false if no such call runs here.
     fn cancelled(&self, key: &SessionKey, request: &[u8]) -> bool {
         let shard = self.shard(key);
         let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
@@ -535,7 +536,7 @@ fn named(headers: &HeaderMap) -> Option<[u8; 16]> {
     BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()
 }
 
-/// The key other crates see: a digest, so that the id itself never leaves front.
+/// The session's key for other crates: a digest, so that the id itself never leaves front.
 pub(crate) fn session_key(id: &[u8; 16]) -> SessionKey {
     let digest = Sha256::digest(id);
     let mut key = [0; 16];

@@ -1,5 +1,5 @@
-//! What front can be told: addresses, files, names and limits, already checked. No config format
-//! here: the gateway makes these values.
+//! Settings of the client side: addresses, files, names and limits, already checked. The config
+//! format is not known here; the gateway makes these values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,52 +13,51 @@ use http::HeaderValue;
 use weir_core::EndpointId;
 use weir_core::toolset::Pattern;
 
-/// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else
-/// may change by a reload.
+/// The settings of the client side. `listen` and `limits.backlog` are read once, at bind; all
+/// others may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The address to listen at.
     pub listen: SocketAddr,
-    /// Certificate and key files; `None` is clear text.
+    /// Certificate and key files; clear text if absent.
     pub tls: Option<TlsFiles>,
-    /// The `scheme://host[:port]` clients use; its host is allowed in `Host`, its origin in
+    /// The `scheme://host[:port]` that clients use; its host is allowed in `Host`, its origin in
     /// `Origin`.
     pub public_url: Option<String>,
-    /// Further allowed hosts, each `name` (any port) or `name:port`. With none, a listener that is
-    /// not on loopback takes any well-formed host.
+    /// Further allowed hosts, each `name` (any port) or `name:port`. If the list is empty, a
+    /// listener that is not on loopback takes any well-formed host.
     pub hosts: Vec<String>,
     /// Allowed origins beyond the listener's own; these get CORS headers. Each is
     /// `scheme://host[:port]`.
     pub origins: Vec<String>,
     /// Peers whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<Network>,
-    /// Where clients get tokens; `None` where no authorization server issues any for here.
+    /// The authorization servers that issue clients' tokens; absent if there are no such servers.
     pub oauth: Option<OAuth>,
-    /// Whether verified tokens stay with their calls: true where some upstream is called in the
-    /// name of its callers.
+    /// True if verified tokens stay with their calls, because some upstream is called in the name
+    /// of its callers.
     pub keep_tokens: bool,
-    /// Whether requests of legacy clients are served without a session, each by itself, where they
-    /// name none.
+    /// True if requests of legacy clients without a session id are served one by one, without a
+    /// session.
     pub sessionless: bool,
-    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint.
+    /// True if HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint.
     pub http_sse: bool,
-    /// What weir calls itself in `serverInfo`.
+    /// weir's own name and version in `serverInfo`.
     pub server: ServerIdentity,
-    /// The page for a person who opens an endpoint in a browser; `None`: a refusal has its sentence
-    /// there, too.
+    /// The page for a person who opens an endpoint in a browser; if absent, a browser gets the
+    /// plain refusal, too.
     pub help: Option<HelpPage>,
-    /// Paths that have no endpoint only because the config of theirs has errors: they answer 503,
-    /// not 404.
+    /// Paths without an endpoint because their config has errors: they answer 503, not 404.
     pub unserved: Vec<Pattern>,
     /// Limits and times.
     pub limits: Limits,
 }
 
-/// A page in HTML about how to connect to an endpoint, with nothing of the request in it.
+/// An HTML page about how to connect to an endpoint. It holds no part of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelpPage {
     /// The text around each mention of the endpoint's path. Paths have letters, digits and `/-_.~`
-    /// alone, which mean nothing in HTML.
+    /// alone, so they need no escape in HTML.
     pub parts: Vec<String>,
     /// `Content-Security-Policy` of the page.
     pub policy: HeaderValue,
@@ -87,15 +86,15 @@ impl Settings {
     }
 }
 
-/// What clients are told about tokens for weir (RFC 9728).
+/// The metadata about tokens for weir that clients read (RFC 9728).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OAuth {
     /// `scheme://host[:port]` of weir as clients see it, without a slash at the end. An endpoint's
     /// resource identifier is this and its path.
     pub base: String,
-    /// Issuers of tokens, as they name themselves.
+    /// Issuers of tokens, by their own issuer identifiers.
     pub servers: Vec<String>,
-    /// The scopes that an endpoint takes at least.
+    /// The minimum scopes of each endpoint.
     pub scopes: HashMap<EndpointId, Vec<Arc<str>>>,
 }
 
@@ -117,16 +116,16 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Whose certificates clients may show; `None`: they are not asked for any.
+    /// The authority of client certificates; if absent, clients are not asked for any.
     pub clients: Option<ClientCertificates>,
 }
 
 /// Certificates of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificates {
-    /// The authorities that they are issued by.
+    /// The file of the authorities that issue them.
     pub ca: PathBuf,
-    /// Whether a connection without one is refused.
+    /// True if a connection without one is refused.
     pub required: bool,
 }
 
@@ -177,70 +176,70 @@ pub struct Limits {
     pub body_time: Duration,
     /// Bytes a second that a body must keep up after `body_rate_grace`.
     pub body_rate: u64,
-    /// How long a body may be slower than `body_rate`.
+    /// The longest time that a body may be slower than `body_rate`.
     pub body_rate_grace: Duration,
-    /// How long a connection may stay without a request.
+    /// The longest time that a connection may stay without a request.
     pub idle_time: Duration,
-    /// How long a client may take nothing of an answer that waits for it: of a stream of HTTP/2, by
-    /// its window; of a connection, by its window or its socket.
+    /// The longest time that a client may read no byte of a pending answer: measured for an HTTP/2
+    /// stream by its window, for a connection by its window or its socket.
     pub stall_time: Duration,
     /// Time between two TCP keep-alive probes, and to the first.
     pub tcp_keepalive: Duration,
-    /// How long sent bytes may stay unacknowledged.
+    /// The longest time that sent bytes may stay unacknowledged.
     pub tcp_user_timeout: Duration,
-    /// HTTP/2 only.
+    /// Limits of HTTP/2 alone.
     pub h2: H2Limits,
     /// Requests being answered at once; open listen and GET streams do not count.
     pub in_flight: usize,
-    /// How long a request waits for its permit: one beyond `in_flight`, or one whose turn in the
-    /// rounds has not come.
+    /// The longest time that a request waits for its permit: beyond `in_flight`, or until its turn
+    /// in the rounds comes.
     pub in_flight_wait: Duration,
     /// Open listen and GET streams.
     pub streams: usize,
     /// Open listen and GET streams of one principal; the anonymous one is exempt.
     pub streams_per_principal: usize,
-    /// Resources of whose updates clients are told, each client counted.
+    /// Subscribed resources, counted for each client.
     pub subscriptions: usize,
-    /// The same of one principal; the anonymous one is exempt.
+    /// Subscribed resources of one principal; the anonymous one is exempt.
     pub subscriptions_per_principal: usize,
-    /// The same of one session or listen stream, whosever it is.
+    /// Subscribed resources of one session or listen stream of any principal.
     pub subscriptions_per_client: usize,
     /// Sessions of older clients.
     pub sessions: usize,
-    /// The same of one principal; of the anonymous one a network may have as many, and beyond that
-    /// as many as are free, but no more than half of all.
+    /// Sessions of one principal. Of the anonymous principal, a network may have as many as are
+    /// free, and at least this number, or half of all sessions if that is less.
     pub sessions_per_principal: usize,
     /// Messages of a batch.
     pub batch_items: usize,
     /// Bytes of a batch's answer.
     pub batch_bytes: usize,
-    /// How long a call may be silent before its answer becomes a stream.
+    /// The longest silence of a call before its answer becomes a stream.
     pub stream_after: Duration,
     /// Time between keep-alive comments, give or take a fifth.
     pub keep_alive: Duration,
-    /// Time between two progress notifications of a call; those between are coalesced.
+    /// Time between two progress notifications of a call; those in between are coalesced.
     pub progress_interval: Duration,
-    /// How long a client that loses its connection is asked to wait before it comes back.
+    /// The delay that a client is asked to keep before it reconnects.
     pub retry: Duration,
-    /// How long a legacy session lives unused.
+    /// The longest time that a legacy session lives unused.
     pub session_idle: Duration,
-    /// How long a legacy session lives at all.
+    /// The longest life of a legacy session.
     pub session_age: Duration,
     /// Calls that run on without their connection, in one session.
     pub detached_per_session: usize,
-    /// Calls that run on without their connection, altogether.
+    /// Calls that run on without their connection, overall.
     pub detached: usize,
     /// Bytes of rendered list pages kept.
     pub page_cache_bytes: usize,
-    /// How long a `requestState` may be brought back.
+    /// The longest time that a `requestState` stays valid.
     pub state_time: Duration,
-    /// While draining: how long an idle connection stays open, so that a request under way on it is
-    /// not lost.
+    /// During a drain: the time that an idle connection stays open, so that a request in flight to
+    /// it is not lost.
     pub drain_idle: Duration,
 }
 
 impl Limits {
-    /// [`Self::retry`] as streams say it: in milliseconds.
+    /// [`Self::retry`] in milliseconds, as streams state it.
     pub(crate) fn retry_millis(&self) -> u64 {
         u64::try_from(self.retry.as_millis()).unwrap_or(u64::MAX)
     }
@@ -292,7 +291,7 @@ impl Default for Limits {
     }
 }
 
-/// Limits of an HTTP/2 connection (faults A10 to A12).
+/// Limits of an HTTP/2 connection (A10 to A12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct H2Limits {
     /// Streams at once.
@@ -301,15 +300,15 @@ pub struct H2Limits {
     pub stream_window: u32,
     /// Flow-control window of the connection.
     pub connection_window: u32,
-    /// Buffered answer bytes of a stream: what a slow reader can make weir hold.
+    /// Buffered answer bytes of a stream: the most that a slow reader makes weir hold.
     pub send_buffer: usize,
     /// Time between pings.
     pub ping: Duration,
-    /// How long a ping may stay unanswered.
+    /// The longest time that a ping may stay unanswered.
     pub ping_timeout: Duration,
-    /// Age at which a connection is told to go.
+    /// The age at which a connection gets GOAWAY.
     pub age: Duration,
-    /// How long its streams have then.
+    /// The time that its streams have after that.
     pub last_streams: Duration,
 }
 
@@ -335,7 +334,7 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a text is no address range.
+/// The error for a text that is no address range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is no address or network: write 10.1.2.3 or 10.0.0.0/8")]
 pub struct BadNetwork(String);

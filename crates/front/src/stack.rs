@@ -1,4 +1,4 @@
-//! The column every request passes, outermost first, in one file.
+//! The stack of layers that every request passes, outermost first, in one file.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -47,7 +47,7 @@ use crate::sender::sender;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
 
-/// What outlives a reload.
+/// The state that survives a reload.
 pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) router: Arc<Router>,
@@ -55,27 +55,28 @@ pub(crate) struct Shared {
     pub(crate) sealer: Sealer,
     pub(crate) sessions: Sessions,
     pub(crate) pages: PageCache,
-    /// Room for parts of large results that have to be held.
+    /// The budget for parts of large results that must be held.
     pub(crate) hold: HoldShare,
-    /// The next request's name.
+    /// The name of the next request.
     names: AtomicU64,
-    /// Requests whose answer has not begun.
+    /// Requests without the beginning of an answer.
     in_flight: InFlight,
-    /// How short memory is.
+    /// The current memory pressure.
     pub(crate) shortage: Said,
-    /// Open listen and GET streams.
+    /// Permits for open listen and GET streams.
     pub(crate) places: Arc<Places>,
-    /// Resources that clients are told of.
+    /// Permits for resources that clients subscribed to.
     pub(crate) subscribed: Arc<Places>,
-    /// Open streams, by whose they are.
+    /// Open streams, by their owners.
     pub(crate) roll: Arc<Roll>,
-    /// The programs that were here.
+    /// Client programs that have used weir.
     pub(crate) clientele: Clientele,
-    /// Clients of HTTP+SSE.
+    /// Connections of HTTP+SSE clients.
     pub(crate) lines: Arc<Lines>,
-    /// Calls of legacy clients that went away.
+    /// Tasks of calls that outlived the connection of their legacy client.
     pub(crate) detached: TaskTracker,
-    /// What hears of cancels and clears sessions away. It goes on while calls are drained.
+    /// Tasks that receive cancellations and clear sessions away. They run on while calls are
+    /// drained.
     pub(crate) upkeep: TaskTracker,
     pub(crate) drain: CancellationToken,
     pub(crate) force: CancellationToken,
@@ -113,8 +114,8 @@ impl Shared {
         })
     }
 
-    /// Starts what listens to other replicas and clears expired sessions away. It ends after the
-    /// drain: calls that are waited for may still be taken back.
+    /// Starts the tasks that listen to other replicas and clear expired sessions away. They end
+    /// after the drain, because clients may still cancel calls during it.
     pub(crate) fn start(self: &Arc<Self>) {
         let work = crate::sessions::keep(self.clone());
         self.upkeep
@@ -122,8 +123,8 @@ impl Shared {
     }
 
     pub(crate) fn request_name(&self) -> RequestName {
-        // A name tells requests apart and opens nothing: stepping from an unguessable begin is
-        // enough, and asks the system for nothing. The odd step visits every number once.
+        // A name tells requests apart and grants no access. So an unguessable start and fixed steps
+        // are enough, without a system call. The odd step visits every number once.
         RequestName::from_bits(
             self.names
                 .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed),
@@ -131,7 +132,7 @@ impl Shared {
     }
 }
 
-/// One request's surroundings, from the stack it began on.
+/// The context of one request, from the stack that it began on.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -140,13 +141,14 @@ pub(crate) struct Context {
     pub(crate) endpoint: EndpointId,
     pub(crate) name: RequestName,
     pub(crate) peer: Peer,
-    /// The client's address: the peer's, or what a trusted proxy says.
+    /// The client's address: the peer's own, or the one a trusted proxy reports.
     pub(crate) client_address: IpAddr,
-    /// The trace context of the head. That of `_meta` goes before it.
+    /// The trace context of the head. A trace context in `_meta` takes precedence.
     pub(crate) trace: Trace,
-    /// What is measured of the endpoint.
+    /// The metrics of the endpoint.
     pub(crate) meters: Arc<Meters>,
-    /// True where the answer goes to a stream with others: nothing of it can be taken up again.
+    /// True if the answer goes to an HTTP+SSE stream that it shares with others: it cannot be
+    /// resumed.
     pub(crate) on_line: bool,
 }
 
@@ -155,7 +157,7 @@ impl Context {
         &self.settings.limits
     }
 
-    /// The memory of all bodies, for one of this principal's.
+    /// An empty reservation in the budget of all bodies, owned by this principal.
     pub(crate) fn bodies(&self, known: &Authenticated<()>) -> Reservation {
         self.shared
             .ports
@@ -164,19 +166,18 @@ impl Context {
             .nothing_of(self.owner(known))
     }
 
-    /// The owner of what is held of the request and its answer.
+    /// The owner of memory that is held for the request and its answer.
     pub(crate) fn owner(&self, known: &Authenticated<()>) -> BudgetOwner {
         BudgetOwner::of(known.principal(), self.client_address)
     }
 }
 
-/// A request, on the heap: what a future is given by value takes room in it at every layer, and is
-/// copied at each.
+/// A request, on the heap: a future that takes it by value would hold and copy it at every layer.
 pub(crate) struct Arrival {
     pub(crate) head: Parts,
     /// Taken by the layer that reads it.
     pub(crate) body: Option<RequestBody>,
-    /// Taken by a layer that answers elsewhere than in the answer to this request.
+    /// Taken by a layer that answers outside of the response to this request.
     pub(crate) permit: Option<InFlightPermit>,
     peer: Peer,
 }
@@ -192,13 +193,13 @@ impl Arrival {
         })
     }
 
-    /// The network that it came from: who sends it is not known yet.
+    /// The network of the peer, as a budget owner: the principal is not known yet.
     pub(crate) fn network(&self) -> BudgetOwner {
         BudgetOwner::Network(SenderNetwork::of(self.peer.address))
     }
 }
 
-/// The column, for one set of settings and endpoints.
+/// The stack of layers, for one set of settings and endpoints.
 pub(crate) struct Stack {
     settings: Arc<Settings>,
     shared: Arc<Shared>,
@@ -246,22 +247,22 @@ impl Stack {
         &self.shared.drain
     }
 
-    /// The memory of what waits to be taken.
+    /// The memory of messages that wait for their receiver.
     pub(crate) fn messages(&self) -> &ByteBudget {
         &self.shared.ports.budgets.messages
     }
 
-    /// A descriptor for a client's connection; `None` where the rest is kept for others.
+    /// A descriptor for a client's connection; `None` if the rest is reserved for other uses.
     pub(crate) fn descriptor(&self) -> Option<Descriptor> {
         self.shared.ports.budgets.descriptors.take(Side::Front)
     }
 
-    /// What the process may use as a whole.
+    /// The memory and descriptors that the whole process may use.
     pub(crate) fn budgets(&self) -> &Budgets {
         &self.shared.ports.budgets
     }
 
-    /// Serves one request, on the stack as it is now. 1 listen stands above this.
+    /// Serves one request. Layer 1, listen, is above this.
     pub(crate) async fn serve(
         self: Arc<Self>,
         mut arrival: Box<Arrival>,
@@ -272,8 +273,8 @@ impl Stack {
         let version = arrival.head.version;
         let http = Http::of(&arrival.head.method, version, arrival.peer.secure);
         let seen = observe::begin(name.clone(), beat, http);
-        // 4 shed: before anything is read or asked. Outside authentication: refusing must cost
-        // nothing. What ends a session gives memory back.
+        // 4 shed: first of all checks, outside authentication, because a refusal must cost little.
+        // A request that ends a session passes, because it gives memory back.
         let shortage = self.shared.shortage.now();
         let is_short = shortage == Shortage::Acute && arrival.head.method != http::Method::DELETE;
         let limits = self.limits();
@@ -291,12 +292,12 @@ impl Stack {
         } else {
             crate::answer::overloaded()
         };
-        // The answer is encoded, or its stream begins: what is left of it waits for the client, and
-        // keeps nobody out.
+        // The answer is encoded, or its stream begins. The rest of it waits for the client, and
+        // must not keep other requests out.
         arrival.permit = None;
         if version <= http::Version::HTTP_11 {
-            // A request that was refused by its head has a body that nobody read. It must not end
-            // the connection unsaid, with the client's next request on it.
+            // A request refused by its head has an unread body. The connection must not end without
+            // a response while the client's next request is on it.
             let unread = arrival.body.filter(|body| !body.is_end_stream());
             let in_step = match unread {
                 Some(body) => intake::swallow(body).await,
@@ -312,9 +313,9 @@ impl Stack {
         Ok(seen.finish(answer))
     }
 
-    /// What is below the shedding.
+    /// Serves a request that has its in-flight permit.
     async fn admitted(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
-        // HTTP/1.1 is held to it where heads are parsed, HTTP/2 is not.
+        // HTTP/1.1 is held to this limit by the parser of heads, HTTP/2 is not.
         if arrival.head.headers.len() > self.limits().headers {
             let (status, text) = (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -322,8 +323,8 @@ impl Stack {
             );
             return Refusal::new(status, "headers", text).answer();
         }
-        // 5 guard, its first half: no path and no preflight is there for a foreign page.
-        // What every page may read stands before the check of who asks.
+        // 5 guard, its first half: a foreign page reaches no path and no preflight. Documents that
+        // every page may read stand before the check of the origin.
         if let Some(answer) = self.well_known.answer(&arrival.head) {
             return self
                 .keeper
@@ -350,7 +351,7 @@ impl Stack {
         let Some(cors) = &self.cors else {
             return self.at_path(arrival, name).await;
         };
-        // The layer has the head while it looks at it.
+        // The layer has the head while it inspects it.
         let head = std::mem::replace(&mut arrival.head, Request::new(()).into_parts().0);
         let at_path = |head: Parts| {
             arrival.head = head;
@@ -373,7 +374,8 @@ impl Stack {
         answer
     }
 
-    /// The answer at a path without an endpoint. It names no file: whoever asks is not known yet.
+    /// The answer at a path without an endpoint. It names no file, because the caller is not
+    /// authenticated yet.
     fn no_endpoint(&self, path: &str) -> Answer {
         if self
             .settings
@@ -387,7 +389,7 @@ impl Stack {
         crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint")
     }
 
-    /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
+    /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of `doorway`.
     async fn at_path(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
         let path = arrival.head.uri.path();
         let at = |path: &str| self.paths.get(path);
@@ -427,9 +429,9 @@ impl Stack {
     }
 }
 
-/// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is
-/// nobody's to pass on who was not asked to: a client that wants it passed on says it in `_meta`,
-/// and the operator names the upstreams it may go to.
+/// The trace context of a head (W3C). A header that is given twice counts as absent. `baggage` is
+/// ignored: a client that wants it forwarded sends it in `_meta`, and the operator names the
+/// upstreams it may go to.
 fn trace(headers: &HeaderMap) -> Trace {
     let one = |name: &http::HeaderName| {
         let mut all = headers.get_all(name).iter();

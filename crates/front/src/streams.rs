@@ -1,8 +1,8 @@
 //! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of
 //! modern clients.
 //!
-//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a
-//! counter in the catalog, and for single resources an inbox; tasks are looked at.
+//! A waiting stream is a small body that is polled: no task, no channel. It waits on a counter in
+//! the catalog, and for single resources on an inbox; tasks are polled.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -78,7 +78,7 @@ pub(crate) async fn open_get(
         principal: known.principal().clone(),
         session: opened.key,
     });
-    // What a server said while there was no stream is told now.
+    // Changes that a server sent while the session had no stream are sent now.
     for (upstream, kinds) in context
         .shared
         .catalog
@@ -113,8 +113,8 @@ pub(crate) async fn open_get(
     labelled(waiting(stream), "GET", "legacy")
 }
 
-/// Opens a listen stream. Its first message acknowledges what is honoured, as soon as that is
-/// known.
+/// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
+/// is known.
 pub(crate) fn open_listen(
     context: &Context,
     known: &Authenticated<()>,
@@ -193,10 +193,10 @@ pub(crate) fn open_listen(
     waiting(stream)
 }
 
-/// What a stream tells of beside lists: resources, and tasks by their names.
+/// The honoured part of a filter beside lists: resources, and tasks by their names.
 type Grants = (Vec<Granted>, Vec<Arc<str>>, Followed);
 
-/// Asks for what a filter names beside lists.
+/// Subscribes to the resources and tasks that a filter names.
 fn granting(
     context: &Context,
     known: &Authenticated<()>,
@@ -214,7 +214,8 @@ fn granting(
     })
 }
 
-/// The lists of a filter that the endpoint has; the name of a member that is no boolean.
+/// The lists of a filter that the endpoint has; as an error, the name of a member that is no
+/// boolean.
 fn honoured(context: &Context, filter: &Bytes) -> Result<Kinds, &'static str> {
     let mut honoured = Kinds::default();
     for (kind, member) in render::FILTERS {
@@ -235,7 +236,7 @@ fn watch(
     class: CapabilityClass,
     kinds: Kinds,
 ) -> Vec<Watched> {
-    // Clients know one word for resources and their templates.
+    // Clients have one notification for resources and their templates.
     let told_as = |kind| {
         if kind == ListKind::Templates {
             ListKind::Resources
@@ -261,8 +262,8 @@ fn watch(
         .collect()
 }
 
-/// Goes on where the session's stream before this one ended: what changed meanwhile is told, under
-/// each word once.
+/// Continues after the session's previous stream: changes in between are announced, once for each
+/// kind of notification.
 fn go_on(changes: &mut [Watched], hold: &StreamHold) {
     let mut behind = Kinds::default();
     for Watched {
@@ -282,10 +283,10 @@ fn go_on(changes: &mut [Watched], hold: &StreamHold) {
     }
 }
 
-/// One of the lists a stream tells of.
+/// A list whose changes a stream announces.
 struct Watched {
     list: ListKind,
-    /// The list whose word clients are told.
+    /// The list that the notification names.
     kind: ListKind,
     watching: Watching,
 }
@@ -298,7 +299,7 @@ where
     answer::events(Body::new(stream))
 }
 
-/// A place for one more stream.
+/// Takes a permit for one more stream.
 pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
     let limits = context.limits();
     let most = (limits.streams, limits.streams_per_principal);
@@ -339,12 +340,12 @@ impl Kind {
     }
 }
 
-/// What servers say to the client of a GET stream outside of its calls.
+/// Messages of upstreams to the client of a GET stream outside of its calls.
 struct Beside {
     endpoint: EndpointId,
     line: Line,
     questions: Questions,
-    /// Changes of lists in its own sessions at upstreams.
+    /// Changes of lists in the client's own sessions at upstreams.
     news: SessionNews,
 }
 
@@ -364,24 +365,24 @@ impl Beside {
                 }
             }
         }
-        // Nothing here asks in rounds.
+        // Questions of a GET stream are not asked in rounds.
         self.questions.poll(cx, drop);
         self.questions.message().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 struct Stream {
-    /// What is to be written next.
+    /// Bytes to write next.
     ready: Bytes,
-    /// Until the acknowledgment, which comes first, nothing else is said: what it honours, and what
-    /// is still asked for.
+    /// The lists to acknowledge, and the pending subscriptions. Until the acknowledgment, no other
+    /// message is written.
     opening: Option<(Kinds, Fut<'static, Grants>)>,
     changes: Vec<Watched>,
     /// Updates of single resources.
     inbox: Inbox,
     kind: Kind,
     keep_alive: KeepAlive,
-    /// Draining, or replaced, or the session is over.
+    /// Ends of the stream: the drain, a newer stream, or the end of the session.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     over: bool,
     _place: Place,
@@ -400,7 +401,7 @@ impl Stream {
             .add(1, &[KeyValue::new("kind", kind.era())]);
         let ends =
             [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
-        // A legacy stream has nothing to say yet; a comment shows that it is open.
+        // A legacy stream has no message yet; a comment shows that it is open.
         let ready = if matches!(kind, Kind::Get { .. }) {
             keep_alive::comment()
         } else {
@@ -449,7 +450,7 @@ impl Stream {
         self.say(&message);
     }
 
-    /// Says what is honoured, once that is known. True as long as it is not.
+    /// Writes the acknowledgment once the subscriptions are settled. Returns true until then.
     fn poll_opening(&mut self, cx: &mut Task<'_>) -> bool {
         let Some((honoured, granting)) = &mut self.opening else {
             return false;
@@ -474,8 +475,8 @@ impl Stream {
         false
     }
 
-    /// The next change of any list, if there is one. All of them are looked at until then, so that
-    /// each wakes the stream.
+    /// The next change of any list, if there is one. All lists before it are polled, so that each
+    /// can wake the stream.
     fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
         let Self { changes, kind, .. } = self;
         changes.iter_mut().find_map(|watched| {
@@ -495,8 +496,8 @@ impl Stream {
         })
     }
 
-    /// The graceful end: a modern listen gets its result, a client of 2025-11-25 is told when to
-    /// come back (transports, "Sending Messages to the Server").
+    /// Ends the stream gracefully: a modern listen gets its result, a client of 2025-11-25 gets the
+    /// delay to reconnect after (transports, "Sending Messages to the Server").
     fn end(&mut self) {
         self.over = true;
         match &self.kind {
@@ -575,7 +576,7 @@ impl http_body::Body for Stream {
                     this.say(&message);
                     continue;
                 }
-                // After the line, on which it comes.
+                // After the messages of upstreams, because list changes arrive among them.
                 if let Poll::Ready(list) = beside.news.poll_news(cx) {
                     this.changed(list);
                     continue;

@@ -1,7 +1,7 @@
-//! Clients that want to be told of updates of single resources: `resources/subscribe` of a session,
-//! and the resources that a modern listen names.
+//! Subscriptions to updates of single resources: `resources/subscribe` of a session, and the
+//! resources that a modern listen names.
 //!
-//! What is subscribed to belongs to the session or to the stream, and ends with it.
+//! A subscription belongs to its session or stream, and ends with it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::places::Place;
 use crate::sessions::{Opened, Sessions, Subscribed};
 use crate::stack::Context;
 
-/// Resources of one stream that are asked for at the same time.
+/// Subscriptions of one stream that are requested at the same time.
 pub(crate) const AT_ONCE: usize = 16;
-/// How long the acknowledgment of a stream waits for servers; what they have not consented to by
-/// then it leaves out.
+/// The longest time that the acknowledgment of a stream waits for servers. Resources not confirmed
+/// by then are left out.
 pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A resource that is honoured, under the client's own name, and what it holds.
+/// An honoured resource, by the client's own URI, and its subscription.
 pub(crate) type Granted = (Arc<str>, Subscribed);
 
-/// `resources/subscribe` and `resources/unsubscribe` (server/resources, "Subscriptions").
+/// Serves `resources/subscribe` and `resources/unsubscribe` (server/resources, "Subscriptions").
 ///
 /// # Errors
-/// As a call's; too many subscriptions; a server that tells of no updates.
+/// Those of a call; too many subscriptions; a server that does not send updates.
 pub(crate) async fn of_session(
     context: &Context,
     known: &Authenticated<()>,
@@ -57,7 +57,7 @@ pub(crate) async fn of_session(
     }
     let sessions = &context.shared.sessions;
     if method == Method::ResourcesUnsubscribe {
-        // What was not subscribed to, or is not there, is not told of either.
+        // An unsubscribe of an unknown resource succeeds.
         sessions.unsubscribe(&opened.key, &uri);
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(crate) async fn of_session(
         .subscribe(known.with(call), &inbox)
         .await?;
     subscribing.keep(&uri, (subscription, place));
-    // The session may have ended in between, when this did not hang on it yet.
+    // The session may have ended in between, before the subscription was attached to it.
     if !sessions.is_alive(&opened.record).await {
         sessions.ended(&opened.key);
     }
@@ -135,13 +135,14 @@ fn params(uri: &str) -> Result<Params, Failure> {
         .map_err(|error| Failure::invalid_params(error.to_string()))
 }
 
-/// The resources that a listen's filter names, each once, at most `most`; `None` where they are no
+/// The resources that a listen's filter names, each once, at most `most`; `None` if they are no
 /// strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
     texts(filter, render::UPDATES, most)
 }
 
-/// The texts of an array in a filter, each once, at most `most`; `None` where it is something else.
+/// The strings of an array in a filter, each once, at most `most`; `None` if the member is not such
+/// an array.
 pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc<str>>> {
     let Some(range) = scan::find(filter, member) else {
         return Some(Vec::new());
@@ -164,8 +165,8 @@ pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc
     )
 }
 
-/// Subscribes a listen stream's inbox to resources; gives those that are honoured, in order. It
-/// never fails: what cannot be had is left out (2026-07-28, Subscriptions, "Acknowledgment").
+/// Subscribes a listen stream's inbox to resources; returns the honoured ones, in order. It never
+/// fails: other resources are left out (2026-07-28, Subscriptions, "Acknowledgment").
 pub(crate) fn of_stream(
     context: &Context,
     known: &Authenticated<()>,
@@ -194,7 +195,7 @@ pub(crate) fn of_stream(
             .buffered(AT_ONCE)
             .filter_map(std::future::ready);
         let mut all = Vec::new();
-        // Altogether no longer than one may take: what is left is not honoured.
+        // The time limit of one holds for all together: the rest is not honoured.
         let gathering = granted.for_each(|one| {
             all.push(one);
             std::future::ready(())
@@ -227,15 +228,15 @@ async fn one(
     Ok((subscription, place))
 }
 
-/// The longest name that can be subscribed to.
+/// The longest URI that can be subscribed to.
 const LONGEST: usize = 8 << 10;
-/// How often a name is kept: by the session or stream, in the table of its server, and where it
-/// waits to be told.
+/// The number of copies of a URI: in the session or stream, in the table of its server, and in
+/// queues of pending updates.
 const COPIES: usize = 6;
-/// What a subscription takes beside its name.
+/// The memory of a subscription beside its URI, in bytes.
 const OVERHEAD: usize = 512;
 
-/// A place for a subscription to a resource or task of this name, which is paid for by its length.
+/// A permit for a subscription to a resource or task of this name, weighted by its length.
 pub(crate) fn place(
     context: &Context,
     known: &Authenticated<()>,

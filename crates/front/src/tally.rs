@@ -1,7 +1,7 @@
-//! How a request counts in `mcp.server.operation.duration`: one word, known when its answer is
-//! over.
+//! The outcome of a request in `mcp.server.operation.duration`: one label, known at the end of the
+//! answer.
 //!
-//! The status does not tell: a refused call, a tool's own error and an upstream that is down are
+//! The status does not show it: a refused call, a tool's own error and an upstream that is down are
 //! all HTTP 200.
 
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use http::StatusCode;
 use weir_core::FailureKind;
 
-/// The words, from good to bad: of a batch the worst of its items counts.
+/// The outcomes, from good to bad: the outcome of a batch is that of its worst item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Tally {
-    /// It got what it asked for.
+    /// The request succeeded.
     Ok,
-    /// A tool answered, and says that it failed.
+    /// A tool answered with an error result.
     ToolError,
     /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own
     /// error.
     ProtocolError,
-    /// It was turned away: by its head, for want of credentials or scopes, by a rule or a limit, or
-    /// for arguments against the tool's schema.
+    /// The request was rejected: by its head, for want of credentials or scopes, by a rule or a
+    /// limit, or for arguments against the tool's schema.
     Refused,
     /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds
     /// load.
     Failed,
-    /// The client took it back or went away before the end.
+    /// The client cancelled the request or disconnected before the end.
     Cancelled,
 }
 
@@ -52,7 +52,7 @@ impl Tally {
         }
     }
 
-    /// What an answer without a message of its own counts as.
+    /// The outcome of an answer without a message of its own.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         match status {
             status if status.is_success() => Self::Ok,
@@ -61,7 +61,7 @@ impl Tally {
         }
     }
 
-    /// What a failure counts as.
+    /// The outcome of a failure.
     pub(crate) fn of_failure(kind: &FailureKind) -> Self {
         match kind {
             FailureKind::TimedOut
@@ -84,7 +84,7 @@ impl Tally {
         }
     }
 
-    /// What a result counts as, from the text of its `isError`.
+    /// The outcome of a result, from the text of its `isError`.
     pub(crate) fn of_result(is_error: Option<&[u8]>) -> Self {
         if is_error == Some(b"true") {
             Self::ToolError
@@ -94,14 +94,14 @@ impl Tally {
     }
 }
 
-/// Among the extensions of an answer: what it counts as, where its status does not say it.
+/// The outcome of an answer, among its extensions, if its status does not show it.
 #[derive(Clone, Debug)]
 pub(crate) enum Counted {
     /// Known with the head.
     Now(Tally),
     /// Known at the end of the body.
     Later(Later),
-    /// Where the message that it brought is answered.
+    /// Counted at the answer to the message that the request carried.
     Elsewhere,
 }
 
@@ -115,7 +115,7 @@ impl Counted {
     }
 }
 
-/// A word that the body of an answer says at its end; until then, [`Tally::Cancelled`].
+/// An outcome that the body of an answer sets at its end; until then, [`Tally::Cancelled`].
 #[derive(Clone, Debug)]
 pub(crate) struct Later(Arc<AtomicU8>);
 

@@ -1,4 +1,4 @@
-//! Methods about tasks, in both forms: those of the tasks extension, and those of 2025-11-25.
+//! Methods about tasks, in both forms: the tasks extension, and 2025-11-25.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::rescue::{Told, rescue};
 use crate::sessions::Opened;
 use crate::stack::Context;
 
-/// Whether a method of the tasks extension is about a task.
+/// Returns true if a method of the tasks extension is about a task.
 pub(crate) fn is_about_task(method: Method) -> bool {
     matches!(
         method,
@@ -26,7 +26,7 @@ pub(crate) fn is_about_task(method: Method) -> bool {
     )
 }
 
-/// Whether calls of a modern client may become tasks.
+/// Returns true if calls of a modern client may become tasks.
 pub(crate) fn taken(class: CapabilityClass) -> AsTask {
     if class.has(CapabilityClass::TASKS) {
         AsTask::Taken
@@ -35,7 +35,7 @@ pub(crate) fn taken(class: CapabilityClass) -> AsTask {
     }
 }
 
-/// What a client of this class lacks to be told of tasks (SEP-2663).
+/// Checks that a client of this class declared the tasks extension (SEP-2663).
 ///
 /// # Errors
 /// `MissingCapability`.
@@ -51,8 +51,8 @@ pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
     Err(Failure::new(FailureKind::MissingCapability(needed), text))
 }
 
-/// Whether a call of a legacy client is to become a task. One of a client whose revision has none
-/// is never to look like one.
+/// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
+/// never see one.
 pub(crate) fn wanted(
     context: &Context,
     revision: Revision,
@@ -64,14 +64,14 @@ pub(crate) fn wanted(
     if !revision.has_task_param() {
         return AsTask::Driven;
     }
-    // Whoever offers no tasks ignores what asks for them (tasks, "Task Support and Handling").
+    // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
     if !context.shared.catalog.has_tasks(&context.endpoint) {
         return AsTask::Never;
     }
     tasks::wanted(lifted.params.raw()).map_or(AsTask::Never, |ttl_ms| AsTask::Wanted { ttl_ms })
 }
 
-/// The call with that. A modern server is told that a task is taken.
+/// The call with this task mode. A modern server sees that the client takes a task.
 pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
     if matches!(as_task, AsTask::Wanted { .. }) {
         call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
@@ -79,7 +79,7 @@ pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
     Call { as_task, ..call }
 }
 
-/// The task that a request is for the result of.
+/// The task of a `tasks/result` request.
 pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
     let name = params
         .task_id()
@@ -89,10 +89,10 @@ pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
     Some(name.into_owned())
 }
 
-/// Serves a method of 2025-11-25 that is answered at once; gives the result.
+/// Serves a method of 2025-11-25 that is answered at once; returns the result.
 ///
 /// # Errors
-/// As the router's.
+/// Those of the router.
 pub(crate) async fn legacy(
     context: &Context,
     known: &Authenticated<()>,
@@ -117,7 +117,7 @@ pub(crate) async fn legacy(
     }
 }
 
-/// Serves a method of the extension.
+/// Serves a method of the tasks extension.
 pub(crate) async fn modern(
     context: &Context,
     known: &Authenticated<()>,

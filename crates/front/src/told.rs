@@ -1,4 +1,4 @@
-//! A request that is told of: its span, from its decoding to the end of its answer.
+//! The trace span of a request, from its decoding to the end of its answer.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::observe::Answer;
 use crate::stack::Context;
 use crate::tally::Tally;
 
-/// Characters of a client's request id that are told.
+/// The most characters of a client's request id in a span.
 const ID_LENGTH: usize = 64;
 
-/// The span. Dropping it is the end of a request that nobody waits for any more.
+/// The span. Dropped before its end, it ends as cancelled.
 #[derive(Debug)]
 pub(crate) struct Told(Arc<ServerSpan>);
 
 impl Told {
-    /// Whether this request is told of, and if it is, its surroundings with the span. Of a batch
-    /// each request is by itself, all or none.
+    /// Begins a span if this request is traced; returns the context with it. Requests of a batch
+    /// each have a span, all or none.
     pub(crate) fn begin(
         context: &Context,
         request: &Request,
@@ -53,33 +53,33 @@ impl Told {
         ))
     }
 
-    /// Answers it. What is logged meanwhile names the trace; the answer's body takes the span
-    /// along.
+    /// Runs `answering` inside the span. Log lines in between name the trace; the answer's body
+    /// takes the span along.
     pub(crate) async fn over(self, answering: impl Future<Output = Answer>) -> Answer {
         let mut answer = answering.instrument(self.0.log().clone()).await;
         answer.body_mut().labels.span = Some(self);
         answer
     }
 
-    /// Answers it as an item of a batch, whose status is none of its own.
+    /// Runs `answering` for an item of a batch, which has no status of its own.
     pub(crate) async fn over_item(
         self,
         answering: impl Future<Output = Option<Said>>,
     ) -> Option<Said> {
         let said = answering.instrument(self.0.log().clone()).await;
-        // What nobody waits for any more has no answer.
+        // A cancelled request has no answer.
         let tally = said.as_ref().map_or(Tally::Cancelled, |said| said.tally);
         self.0.end(tally.as_str(), tally != Tally::Ok, Vec::new());
         said
     }
 
-    /// The answer is over.
+    /// Ends the span with the answer.
     pub(crate) fn end(&self, tally: Tally, status: u16) {
         let status = vec![("http.response.status_code", Value::Number(status.into()))];
         self.0.end(tally.as_str(), tally != Tally::Ok, status);
     }
 
-    /// Which it is.
+    /// The trace and span ids.
     pub(crate) fn context(&self) -> SpanContext {
         self.0.context()
     }
@@ -96,8 +96,9 @@ impl Drop for Told {
     }
 }
 
-/// By the semantic conventions for MCP. A session's id is not told: it opens the session. Nor is a
-/// resource's URI: there is no end to them, and some have secrets in them.
+/// Attributes by the semantic conventions for MCP. The session id is left out, because it grants
+/// access to the session. Resource URIs are left out, too: they are unbounded, and some contain
+/// secrets.
 fn attributes(context: &Context, request: &Request, modern: bool) -> Vec<(&'static str, Value)> {
     let id: String = String::from_utf8_lossy(request.id.as_json())
         .trim_matches('"')

@@ -1,4 +1,4 @@
-//! One round with a modern server: its questions go out, the answers come in, the call is made
+//! One round with a modern server: its questions are sent, the answers arrive, the call is made
 //! again.
 
 use std::borrow::Cow;
@@ -21,29 +21,28 @@ use weir_wire::{ErrorObject, code, scan};
 use super::{Asker, Outcome};
 use crate::questions::Asking;
 
-/// Rounds of one call. A server that asks on and on never gets to its answer.
+/// The most rounds of one call, against a server that never stops asking.
 const MOST_ROUNDS: u32 = 16;
-/// Questions of one round.
+/// The most questions of one round.
 const MOST_QUESTIONS: usize = 32;
-/// How long a server that only wants to be asked again is left alone, at first and at most.
+/// The delay before the call is repeated for a server without questions, at first and at most.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// The questions of a call that ended with them.
 pub(super) struct Round {
-    /// The server's own state, exactly as it gave it.
+    /// The server's own state, unchanged.
     state: Option<String>,
     answers: Vec<(String, Bytes)>,
-    /// Why there will be no answers: the client declined.
+    /// The client's error, if it declined: the call gets no answers.
     declined: Option<ErrorObject>,
-    /// Whether anything was asked; else the call is only made again after a while.
+    /// True if the client was asked; otherwise the call is only repeated after a delay.
     asks: bool,
     until: Pin<Box<Sleep>>,
 }
 
 impl Round {
-    /// Takes an answer. To an elicitation there is always one; sampling and roots have no form of
-    /// refusal.
+    /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot.
     pub(super) fn answered(&mut self, key: String, method: Method, outcome: Result<Bytes, Bytes>) {
         match (outcome, method) {
             (Ok(result), _) => self.answers.push((key, asks::lifted_answer(&result))),
@@ -70,7 +69,7 @@ impl Round {
 }
 
 impl Asker {
-    /// Begins a round; an end where there can be none.
+    /// Begins a round; returns an end if no round is possible.
     pub(super) fn begin(&mut self, payload: Payload) -> Option<End> {
         let bad = |text: &'static str| Some(Failure::new(FailureKind::BadAnswer, text).into());
         let Payload::Whole(result) = payload else {
@@ -121,7 +120,7 @@ impl Asker {
         let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
         let params = scan::find(request, "params").map(|range| request.slice(range));
         let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
-        // What may be asked was looked at where the server's answer was read.
+        // The method was checked for permission when the server's answer was read.
         let Some(method) = method.and_then(|method| Method::parse(&method)) else {
             return;
         };
@@ -145,7 +144,7 @@ impl Asker {
         }
     }
 
-    /// What comes of a round, once all is answered.
+    /// The next step of a round, once all questions are answered.
     pub(super) fn poll_round(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let Some(round) = &mut self.round else {
             return Poll::Pending;
@@ -188,7 +187,7 @@ impl Asker {
     }
 }
 
-/// The end of a call whose client declined. Modern servers cannot be told.
+/// The end of a call that its client declined. A modern server gets no notice of it.
 fn declined(call: &Call, error: &ErrorObject) -> End {
     let text = format!(
         "The client did not give the input that the server asked for: {}",

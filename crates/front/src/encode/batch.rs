@@ -1,5 +1,5 @@
-//! The room for the answers of one batch: as many bytes as a batch may have, taken from the memory
-//! of all that waits.
+//! The budget for the answers of one batch: bounded for each batch, and taken from the memory of
+//! all waiting messages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use weir_core::{Failure, FailureKind};
 
 use crate::answer::Said;
 
-/// What the answers of one batch may have together.
+/// The bytes that the answers of one batch may have together.
 pub(crate) struct BatchRoom {
     left: AtomicUsize,
     budget: ByteBudget,
@@ -16,7 +16,7 @@ pub(crate) struct BatchRoom {
 }
 
 impl BatchRoom {
-    /// Room for so many bytes.
+    /// A budget of `bytes`.
     pub(crate) fn new(bytes: usize, budget: &ByteBudget, owner: BudgetOwner) -> Self {
         Self {
             left: AtomicUsize::new(bytes),
@@ -25,15 +25,15 @@ impl BatchRoom {
         }
     }
 
-    /// The share of one answer, empty yet.
+    /// An empty reservation for one answer.
     pub(super) fn share(&self) -> Reservation {
         self.budget.nothing_of(self.owner)
     }
 
-    /// Makes a share larger.
+    /// Grows a reservation.
     ///
     /// # Errors
-    /// The batch has too much already, or others have the memory.
+    /// The batch is at its limit, or the memory is in use.
     pub(super) fn grow(&self, share: &mut Reservation, bytes: usize) -> Result<(), Failure> {
         let less = |left: usize| left.checked_sub(bytes);
         let is_left = self
@@ -49,10 +49,10 @@ impl BatchRoom {
         ))
     }
 
-    /// Takes the room of an answer that is whole.
+    /// Reserves memory for a whole answer.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`BatchRoom::grow`].
     pub(crate) fn hold(&self, said: Said) -> Result<Said, Failure> {
         let mut share = self.share();
         self.grow(&mut share, said.message.len())?;
@@ -87,7 +87,7 @@ mod tests {
             BatchRoom::new(100, &budget, owner).hold(said(30)).is_err(),
             "others have the memory"
         );
-        // One principal leaves a fourth to others, however many batches it sends.
+        // One principal leaves a fourth to others, with any number of batches.
         budget.set_limit(1000);
         let of = |owner| BatchRoom::new(1000, &budget, owner);
         let own: Vec<_> = (0..100)

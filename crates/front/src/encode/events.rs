@@ -1,5 +1,5 @@
-//! The event stream of a call: notes as they come, keep-alive comments, then the response, then the
-//! end.
+//! The event stream of a call: notifications as they come, keep-alive comments, then the response,
+//! then the end.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,16 +25,16 @@ pub(super) struct Events {
     asked: Asked,
     stage: Stage,
     ready: VecDeque<Bytes>,
-    /// Progress that came too soon after the last: the newest is kept.
+    /// Progress that came too soon after the last report: the newest is kept.
     held: Option<Note>,
-    /// When progress may be told again.
+    /// The earliest time of the next progress report.
     told_until: Instant,
     wake: Pin<Box<Sleep>>,
     comment_at: Instant,
     counted: Later,
 }
 
-/// What a stream begins with.
+/// The first event of a stream.
 pub(super) enum First {
     Note(Note),
     Message(Bytes),
@@ -42,7 +42,7 @@ pub(super) enum First {
 
 enum Stage {
     Calling(Owned),
-    /// Kept: dropping it would take the call back while its result still arrives.
+    /// Kept: dropping it would cancel the call while its result still arrives.
     Results(
         Box<Results>,
         StreamEncoder,
@@ -73,7 +73,7 @@ impl Events {
         events
     }
 
-    /// What the answer counts as, once it is over.
+    /// The outcome of the answer, known at its end.
     pub(super) fn counted(&self) -> Later {
         self.counted.clone()
     }
@@ -107,7 +107,7 @@ impl Events {
         }
     }
 
-    /// What was held back goes out, if it may or must.
+    /// Writes the held progress, if its time has come or `now` is absent.
     fn release(&mut self, now: Option<Instant>) {
         if now.is_none_or(|now| now >= self.told_until)
             && let Some(note) = self.held.take()
@@ -138,7 +138,7 @@ impl Events {
         }
     }
 
-    /// Takes what the call has; `Ready` if anything changed.
+    /// Takes the next event of the call; `Ready` if the state changed.
     fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         match &mut self.stage {
             Stage::Over => Poll::Ready(Ok(())),
@@ -146,13 +146,13 @@ impl Events {
                 let step = ready!(owned.poll_step(cx));
                 match step {
                     Step::Event(Event::Note(note)) => self.note(note),
-                    // Before a question goes what was reported on the way to it.
+                    // Reports that were held go out before a question.
                     Step::Message(message) => {
                         self.release(None);
                         self.event(&message);
                     }
-                    // Questions of a call that asks its client come as messages; others have nobody
-                    // to ask.
+                    // A call that asks its client sends questions as messages; any other call has
+                    // no client to ask.
                     Step::Event(Event::Ask(_)) => {}
                     Step::Event(Event::End(end)) => {
                         if let Stage::Calling(owned) =
@@ -187,7 +187,7 @@ impl Events {
         }
     }
 
-    /// Comments and held progress; registers for the next of them.
+    /// Writes due comments and held progress; registers for the next of them.
     fn poll_time(&mut self, cx: &mut Context<'_>) {
         if !matches!(self.stage, Stage::Calling(_)) {
             return;

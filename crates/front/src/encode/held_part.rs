@@ -1,4 +1,4 @@
-//! The part of one result that is held while the rest passes: its bound, and its memory.
+//! The part of one result that is held while the rest passes: its limit and its memory.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use weir_core::hold::HoldReservation;
 use super::SMALL;
 use crate::stack::Shared;
 
-/// So much is reserved at a time.
+/// The bytes of one reservation.
 const STEP: usize = 64 << 10;
 
-/// The memory of the held part. The first bytes take none from others, as with a small answer.
+/// The memory of the held part. The first bytes need no reservation, as with a small answer.
 pub(super) struct HeldPart {
     shared: Arc<Shared>,
     held: usize,
@@ -28,8 +28,8 @@ impl HeldPart {
         }
     }
 
-    /// Whether so many further bytes can be held: within `limits.hold_per_call`, and where others
-    /// have not taken `limits.hold`.
+    /// Returns true if this many further bytes can be held: within `limits.hold_per_call`, and
+    /// within the free part of `limits.hold`.
     pub(super) fn try_grow(&mut self, bytes: usize) -> bool {
         let held = self.held.saturating_add(bytes);
         let most = self.shared.hold.per_call();
@@ -48,7 +48,7 @@ impl HeldPart {
         true
     }
 
-    /// Nothing is held any more.
+    /// Releases all memory.
     pub(super) fn release(&mut self) {
         (self.held, self.reserved) = (0, SMALL);
         self.reservations.clear();

@@ -1,5 +1,5 @@
-//! A large result on its way through: no more of it is held than one chunk and, where structured
-//! content may have to be said as text, what [`HeldPart`] has room for.
+//! A large result as a stream: only one chunk of it is held, and the part that [`HeldPart`] has
+//! room for if structured content may have to be repeated as text.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,18 +24,18 @@ use crate::tally::{Counted, Later, Tally};
 pub(crate) struct Results {
     ready: VecDeque<Bytes>,
     source: Box<dyn PayloadSource>,
-    /// Gone once the result is over.
+    /// Absent once the result is over.
     column: Option<Column>,
     failed: bool,
     counted: Later,
 }
 
-/// The edits of a result in their order: each reads what the one before it leaves.
+/// The edits of a result in order: each reads the output of the one before.
 pub(super) struct Column {
     blocks: Option<Blocks>,
     structured: Option<(StructuredAsText, HeldPart)>,
     rewriter: Rewriter,
-    /// How many hidden characters were removed from the result so far.
+    /// The number of hidden characters removed so far.
     removed: u64,
 }
 
@@ -51,18 +51,18 @@ impl Results {
         }
     }
 
-    /// What the result counts as, once it is over.
+    /// The outcome of the result, known at its end.
     pub(super) fn counted(&self) -> Later {
         self.counted.clone()
     }
 
-    /// Says it there instead.
+    /// Reports the outcome to `counted` instead.
     pub(super) fn count_in(&mut self, counted: Later) {
         self.counted = counted;
     }
 
-    /// The next bytes of the message; `None` after its end. A failure breaks the answer off: its
-    /// head is gone already.
+    /// The next bytes of the message; `None` after its end. A failure breaks the answer off,
+    /// because its head is already sent.
     pub(super) fn poll_chunk(
         &mut self,
         cx: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl Results {
         }
     }
 
-    /// The whole message, as far as there is room for it.
+    /// Collects the whole message within the budget of the batch.
     pub(super) async fn collect(mut self, room: &BatchRoom) -> Result<Said, Failure> {
         let (mut chunks, mut share) = (Vec::new(), room.share());
         while let Some(chunk) = poll_fn(|cx| self.poll_chunk(cx)).await {
@@ -137,8 +137,7 @@ impl Column {
         }
     }
 
-    /// So many hidden characters were removed from what is fed from now on and before: the result
-    /// says so at its end.
+    /// Sets the number of hidden characters removed so far; the result states it at its end.
     fn cleaned(&mut self, removed: u64) {
         if removed != self.removed {
             self.removed = removed;
@@ -168,7 +167,7 @@ impl Column {
             .try_for_each(|part| self.rewriter.feed(part, out))
     }
 
-    /// All that was given out has been taken.
+    /// Releases held memory once all output was taken.
     fn drained(&mut self) {
         if let Some((edit, held)) = &mut self.structured
             && edit.held() == 0

@@ -1,9 +1,9 @@
-//! `-32042` of 2025-11-25: a server says that its caller must visit URLs first. Other revisions
-//! have no such code.
+//! `-32042` of 2025-11-25: a server requires its caller to visit URLs first. Other revisions have
+//! no such code.
 //!
-//! A modern client is asked to visit them, and the call is made again as it was. A client of
-//! 2025-11-25 that can be sent to a URL is told so in the same form, under weir's names; any other
-//! in words.
+//! A modern client is asked to visit them, and the call is repeated unchanged. A client of
+//! 2025-11-25 with URL elicitation gets the same error, under weir's names; any other client gets a
+//! text.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -20,7 +20,7 @@ use crate::questions;
 use crate::tally::Tally;
 
 impl Asked {
-    /// What becomes of the failure; `None` where it is another one.
+    /// Converts the failure if it is `-32042`; `None` for any other.
     pub(super) fn visit(&self, failure: &Failure) -> Option<Ready> {
         let FailureKind::Upstream(error) = failure.kind() else {
             return None;
@@ -50,7 +50,7 @@ impl Asked {
         self.asking(Payload::Whole(asks::visiting(visits)), Some(Resume::Again))
     }
 
-    /// The names are those under which the client hears later that all is done.
+    /// The client gets the completion notification under these names later.
     fn visit_by_error(
         &self,
         (failure, error): (&Failure, &UpstreamError),

@@ -1,4 +1,4 @@
-//! The session that a legacy request belongs to, or the reason why there is none.
+//! Finds the session of a legacy request, or the reason for its absence.
 
 use http::{HeaderMap, StatusCode};
 use weir_core::{Authenticated, CapabilityClass};
@@ -11,13 +11,13 @@ use crate::observe::Answer;
 use crate::sessions::Opened;
 use crate::stack::Context;
 
-/// Why a request has no session.
+/// The reason that a request has no session.
 pub(crate) enum NoSession {
-    /// It names none.
+    /// The request names no session.
     Missing,
-    /// It names none that is alive and its own.
+    /// The named session does not live, or does not belong to the caller.
     Unknown,
-    /// Its version header names a revision weir does not have.
+    /// The version header names a revision that weir does not have.
     Version,
     /// Sessions cannot be read now.
     Unreadable,
@@ -44,7 +44,7 @@ impl NoSession {
     }
 }
 
-/// The session a request belongs to.
+/// Loads the session that a request names.
 pub(crate) async fn session(
     context: &Context,
     known: &Authenticated<()>,
@@ -69,7 +69,7 @@ pub(crate) async fn session(
     Ok(opened)
 }
 
-/// The legacy revision that the head names, if it names one.
+/// The legacy revision in the head, if the head names one.
 fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
     let Some(value) = headers.get(&crate::head::VERSION) else {
         return Ok(None);
@@ -81,7 +81,7 @@ fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
         .ok_or(())
 }
 
-/// A session for a request that names none, where those are served one by one.
+/// A session for a request that names no session, if the settings serve such requests one by one.
 pub(super) fn alone(
     context: &Context,
     known: &Authenticated<()>,

@@ -32,25 +32,25 @@ use crate::stack::Arrival;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What every request of a connection knows about it.
+/// The properties of a connection that all its requests share.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     /// The client certificate (DER, leaf), verified against the listener's roots.
     pub(crate) certificate: Option<Arc<[u8]>>,
     pub(crate) pulse: Arc<Pulse>,
-    /// Whether it came by TLS.
+    /// True if the connection uses TLS.
     pub(crate) secure: bool,
-    /// What a connection of HTTP/2 shares with its requests.
+    /// The state that an HTTP/2 connection shares with its requests.
     pub(crate) http2: Option<http2::Shared>,
-    /// True inside the process, where no router reads headers in the place of bodies.
+    /// True inside the process, with no router that reads headers in place of bodies.
     pub(crate) in_memory: bool,
 }
 
-/// How a connection ended; the cause is for the debug log only.
+/// The end of a connection; the cause is for the debug log only.
 pub(super) type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// A connection's surroundings, as they were when it was accepted.
+/// The context of a connection, as of its accept.
 struct Context {
     listening: Arc<Listening>,
     limits: Limits,
@@ -90,8 +90,8 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
     let stream = WriteWatch::new(stream, limits.stall_time, pulse.clone());
     let context = Context { listening, limits };
     let ended = match context.listening.acceptor() {
-        // Boxed one by one: a task keeps room for the largest state it may ever be in, and most
-        // connections are never in it.
+        // Boxed one by one: a task reserves room for its largest possible state, and most
+        // connections never reach it.
         None => Box::pin(context.clear(stream, Peer::new(address, pulse))).await,
         Some(acceptor) => {
             Box::pin(context.secure(stream, Peer::new(address, pulse), acceptor)).await
@@ -103,7 +103,7 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
 }
 
 impl Context {
-    /// Clear text: HTTP/2 only by prior knowledge, seen by its preface.
+    /// Serves clear text: HTTP/2 only by prior knowledge, detected by its preface.
     async fn clear(&self, mut stream: WriteWatch<TcpStream>, peer: Peer) -> Ended {
         let due = Instant::now() + self.limits.head_time;
         let Ok(first) = timeout_at(due, first_bytes(&mut stream)).await else {
@@ -114,7 +114,7 @@ impl Context {
         self.run(stream, (prefix, due), version, peer).await
     }
 
-    /// TLS: the version is what both sides agreed on by ALPN.
+    /// Serves TLS: the version is the one that both sides agreed on by ALPN.
     async fn secure(
         &self,
         stream: WriteWatch<TcpStream>,
@@ -154,12 +154,13 @@ impl Context {
 
     /// Waits for a permit for a handshake, once the client has begun one.
     async fn permit(&self, stream: &WriteWatch<TcpStream>, address: IpAddr) -> Option<Handshake> {
-        // What is wrong with the socket the handshake will say.
+        // The handshake reports errors of the socket.
         let _begun = stream.get_ref().readable().await;
         self.listening.handshakes.enter(address).await
     }
 
-    /// Serves a stream of which `prefix` was read already; its first head must be in by `due`.
+    /// Serves a stream from which `prefix` was already read; its first head must be complete by
+    /// `due`.
     async fn run<S>(
         &self,
         stream: S,
@@ -205,8 +206,8 @@ impl Context {
             ended = &mut connection => return Ok(ended?),
             () = self.listening.drain.cancelled() => {}
         }
-        // Answers say `Connection: close` from now on. An idle connection may have a request under
-        // way (fault A26).
+        // Answers carry `Connection: close` from now on. An idle connection may have a request
+        // under way (A26).
         if let Ok(ended) = timeout(self.limits.drain_idle, &mut connection).await {
             return Ok(ended?);
         }
@@ -217,7 +218,7 @@ impl Context {
 
 type One<S> = http1::Connection<TokioIo<Guarded<S>>, PerRequest>;
 
-/// What a connection's requests are given to.
+/// The service that takes a connection's requests.
 struct PerRequest {
     listening: Arc<Listening>,
     peer: Peer,
@@ -226,17 +227,17 @@ struct PerRequest {
 impl Service<Request<Incoming>> for PerRequest {
     type Response = Served;
     type Error = Infallible;
-    // Boxed: the connection keeps room for its service's future as long as it lives, also while a
-    // stream is open.
+    // Boxed: the connection reserves room for its service's future as long as it lives, also while
+    // a stream is open.
     type Future = Serving;
 
     fn call(&self, request: Request<Incoming>) -> Serving {
-        // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
+        // Each request runs to its end on the stack it began on, also across a reload.
         let stack = self.listening.stack.load_full();
         let pulse = self.peer.pulse.clone();
         let arrival = Arrival::new(request.map(RequestBody::http1), self.peer.clone());
         Box::pin(async move {
-            // One answer is sent at a time: this begins when the last one is over.
+            // Answers are sent one at a time: this one begins when the last one is over.
             let served = stack.serve(arrival).await;
             pulse.set_until(
                 served
@@ -271,13 +272,13 @@ fn h1(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // Guarded keeps this time, apart from the idle time.
+        // `Guarded` keeps this time, apart from the idle time.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         .max_buf_size((limits.head_bytes * 2).max(16 << 10))
-        // A FIN is read as the client leaving: in the modern revision that is the cancel signal,
-        // and a half-closed connection cannot be told from a closed one before something is written
-        // to it (fault A22).
+        // A FIN counts as the client's disconnect. In the modern revision that is the cancel
+        // signal, and a half-closed connection cannot be told from a closed one before a write to
+        // it (A22).
         .half_close(false);
     if limits.headers != 100 {
         // hyper's own default is 100 and costs no allocation.

@@ -1,12 +1,12 @@
-//! Where requests of HTTP/1.1 begin and end, followed byte by byte before the parser sees them.
+//! The framing of HTTP/1.1 requests, followed byte by byte before the parser sees them.
 //!
-//! The parser is lenient where RFC 9112 allows it: a bare LF ends a line, a length beside chunks is
-//! dropped, two equal lengths are one, and `chunked` may be said twice. A proxy in front of weir
-//! may read the same bytes otherwise, and then the two see different requests in them (fault A07).
-//! The parser shows nothing of this afterwards. So the end of such a line is handed on as NUL,
-//! which the parser refuses with 400, and the connection ends.
+//! The parser is lenient as far as RFC 9112 allows it: a bare LF ends a line, a length beside
+//! chunks is dropped, two equal lengths are one, and `chunked` may stand twice. A proxy in front of
+//! weir may read the same bytes otherwise, and then the two see different requests in them (A07).
+//! The parser hides these cases afterwards. So the end of such a line is passed on as NUL, which
+//! the parser refuses with 400, and the connection ends.
 
-/// The longest line that may be one of those that frame a body.
+/// The longest line that may frame a body.
 const LONGEST: usize = 256;
 
 /// Follows the requests of a connection, also of a client that does not wait for answers.
@@ -15,11 +15,11 @@ pub(super) struct RequestFraming {
     state: State,
     /// The byte before the next one.
     last: u8,
-    /// The line so far has more than carriage returns.
+    /// The line so far has bytes other than carriage returns.
     filled: bool,
-    /// There was a line before this one, so that an empty one ends the head.
+    /// A line came before this one, so that an empty one ends the head.
     begun: bool,
-    /// The line, where it may be one that frames the body.
+    /// The line, if it may frame the body.
     line: Vec<u8>,
     framing: Option<Framing>,
     /// Bytes of the body that were read.
@@ -31,30 +31,30 @@ enum State {
     /// Lines of a head.
     #[default]
     Head,
-    /// So many bytes of a body.
+    /// Remaining bytes of a body.
     Body(u64),
     /// The size of a chunk so far; `true` while it has only digits.
     Size(u64, bool),
-    /// So many bytes of a chunk and its end.
+    /// Remaining bytes of a chunk and its end.
     Chunk(u64),
     /// Lines after the last chunk.
     Trailer,
-    /// What comes is refused by the parser, and the connection ends.
+    /// The parser refuses the rest, and the connection ends.
     Refused,
 }
 
-/// What a head says of its body.
+/// The framing that a head declares for its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(u64),
     Chunked,
 }
 
-/// A head that two readers could understand differently.
+/// The error for a head that two readers could understand differently.
 struct Doubtful;
 
 impl RequestFraming {
-    /// Looks at bytes that were just read.
+    /// Examines bytes that were just read.
     pub(super) fn check(&mut self, bytes: &mut [u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -93,8 +93,8 @@ impl RequestFraming {
         }
     }
 
-    /// Bytes that are still to come of a request's body which has at most `most`; of a larger one,
-    /// none.
+    /// The remaining bytes of the current request's body if it has at most `most` bytes; 0 for a
+    /// larger one.
     pub(super) fn rest_of_body(&self, most: u64) -> u64 {
         match self.state {
             State::Body(left) if self.body.saturating_add(left) <= most => left,
@@ -103,8 +103,8 @@ impl RequestFraming {
         }
     }
 
-    /// Passes over whole lines that say nothing of the body, and takes the next line of the head,
-    /// or what is there of it; gives where that ends.
+    /// Skips whole lines that do not frame the body, and takes the next line of the head, or its
+    /// available part; returns the index of its end.
     fn head(&mut self, bytes: &mut [u8], from: usize) -> usize {
         let line_end = |from| memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
         let (mut from, mut end) = (from, line_end(from));
@@ -133,7 +133,7 @@ impl RequestFraming {
         end + 1
     }
 
-    /// Keeps a line that begins as one does that frames the body.
+    /// Keeps a line if its first byte may begin a framing header.
     fn keep(&mut self, part: &[u8]) {
         let first = if self.filled {
             self.line.first()
@@ -150,7 +150,7 @@ impl RequestFraming {
         let (filled, begun) = (std::mem::take(&mut self.filled), self.begun);
         if filled {
             self.begun = true;
-            // The first line is the request's.
+            // The first line is the request line.
             let said = if begun { self.said() } else { Ok(()) };
             self.line.clear();
             return said;
@@ -168,7 +168,7 @@ impl RequestFraming {
         Ok(())
     }
 
-    /// Takes what the line says of the body; only one line may.
+    /// Takes the framing of the body from the line; only one line may declare it.
     fn said(&mut self) -> Result<(), Doubtful> {
         let Some(colon) = memchr::memchr(b':', &self.line) else {
             return Ok(());
@@ -195,7 +195,7 @@ impl RequestFraming {
         }
     }
 
-    /// The parser refuses what is no size.
+    /// Reads one byte of a chunk's size line. The parser refuses an invalid size.
     fn size(&mut self, byte: u8, size: u64, digits: bool) {
         let digit = (byte as char).to_digit(16).filter(|_| digits);
         self.state = match (byte, digit) {
@@ -223,8 +223,8 @@ impl RequestFraming {
     }
 }
 
-/// Whether a whole line, without its LF, ends as it should and begins as none does that frames a
-/// body or ends a head.
+/// Returns true if a whole line, without its LF, ends correctly and can neither frame a body nor
+/// end a head.
 fn is_beside_framing(line: &[u8]) -> bool {
     matches!(line, [first, .., b'\r'] if !begins_framing(*first) && *first != b'\r')
 }
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// What is handed on of these reads.
+    /// The bytes that are passed on for these reads.
     fn handed_on(reads: &[&str]) -> String {
         let mut framing = RequestFraming::default();
         let mut all = Vec::new();
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Of heads and bodies, good and bad.
+    /// Parts of heads and bodies, good and bad.
     const PARTS: [&str; 20] = [
         "POST /mcp HTTP/1.1\r\n",
         "GET / HTTP/1.1\r\n",

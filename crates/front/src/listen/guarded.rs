@@ -1,10 +1,9 @@
-//! A byte stream that watches its own clock: a request head must be in within its time, an idle
-//! connection goes after a while, and a connection that is closed early first swallows what its
-//! client still sends: of a body that would have been taken all of it, so that the client gets the
-//! refusal and no reset.
+//! A byte stream with timeouts: for a request head, and for an idle connection. A connection that
+//! is closed early first discards the bytes that its client still sends, and the whole of an
+//! acceptable body, so that the client gets the refusal and no reset.
 //!
-//! hyper's own head timer also runs while a connection is idle between requests, so the two times
-//! could not differ with it.
+//! hyper's own head timer also runs while a connection is idle between requests, so it could not
+//! keep the two times apart.
 
 use std::future::Future;
 use std::io;
@@ -22,13 +21,14 @@ use super::framing::RequestFraming;
 use super::pulse::Pulse;
 use crate::intake::{SWALLOWED_BYTES, SWALLOWED_TIME};
 
-/// How long a body is swallowed at the most; one that does not come has [`SWALLOWED_TIME`].
+/// The longest time that a body is discarded for; a body that does not arrive gets
+/// [`SWALLOWED_TIME`].
 const LONGEST_LINGERING: Duration = Duration::from_secs(5);
 
-/// The times of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
+/// The timeouts of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// By when the first head must be in, whatever of it was read before.
+    /// The deadline of the first head, including its part that was read before.
     pub(crate) first: Instant,
     pub(crate) head: Duration,
     pub(crate) idle: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Times {
     pub(crate) body_bytes: usize,
 }
 
-/// `inner` with `prefix` read first, and with the times kept.
+/// The stream `inner`, with `prefix` read first, and with timeouts.
 pub(crate) struct Guarded<S> {
     inner: S,
     prefix: Bytes,
@@ -44,19 +44,19 @@ pub(crate) struct Guarded<S> {
     times: Option<Times>,
     phase: Phase,
     framing: RequestFraming,
-    /// When the time is over; `None` while there is none.
+    /// The current deadline, if there is one.
     due: Option<Instant>,
-    /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a
-    /// request moves a mark and no timer.
+    /// Never later than `due`. It may fire earlier, and is then set anew. So a request moves `due`
+    /// alone, and not the timer.
     timer: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
-    /// Bytes read since the head of a request was in, and which request that was.
+    /// Bytes read since the head of a request was complete, and the number of that request.
     unanswered: (usize, usize),
     /// The memory of large heads, taken with the first of them.
     memory: Option<Reservation>,
 }
 
-/// What is still swallowed of a connection whose write side is shut.
+/// The bytes left to discard of a connection with its write side shut.
 #[derive(Clone, Copy, Debug)]
 struct Lingering {
     bytes: usize,
@@ -65,23 +65,23 @@ struct Lingering {
 
 /// The most that is read ahead of a connection.
 pub(super) const READ_BUFFER: usize = 64 << 10;
-/// What a connection may read of a head before it takes more memory than every connection has.
+/// The bytes of a head that need no further reservation: each connection has that much.
 const SMALL_HEAD: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No byte of a head yet.
     Waiting,
-    /// Part of a head is in; the number tells this head from the next one.
+    /// Part of a head has arrived; the number tells this head from the next one.
     Head(usize),
     /// A request is being answered.
     Busy,
-    /// The write side is shut, the rest is swallowed.
+    /// The write side is shut, the rest is discarded.
     Lingering,
 }
 
 impl<S> Guarded<S> {
-    /// `times: None` keeps none (HTTP/2).
+    /// Wraps a stream. Without `times` there are no timeouts (HTTP/2).
     pub(crate) fn new(inner: S, prefix: Bytes, pulse: Arc<Pulse>, times: Option<Times>) -> Self {
         let phase = if prefix.is_empty() {
             Phase::Waiting
@@ -106,7 +106,7 @@ impl<S> Guarded<S> {
             memory: None,
         };
         if let Some(times) = times {
-            // The first head has its time from the accept on, sent or not (fault A02).
+            // The first head has its time from the accept on, even before its first byte (A02).
             guarded.arm_at(times.first);
         }
         guarded
@@ -120,7 +120,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Takes memory for a head that has become large; an error where there is none.
+    /// Reserves memory for a head that has become large; an error if none is free.
     fn cover(&mut self, read: usize) -> io::Result<()> {
         let (served, is_busy) = (self.pulse.served(), self.pulse.is_busy());
         let before = if is_busy || served != self.unanswered.1 {
@@ -170,7 +170,7 @@ impl<S> Guarded<S> {
         })
     }
 
-    /// True once the time is over.
+    /// True once the deadline has passed.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         while let (Some(due), Some(timer)) = (self.due, &mut self.timer) {
             if timer.as_mut().poll(cx).is_pending() {
@@ -184,7 +184,8 @@ impl<S> Guarded<S> {
         false
     }
 
-    /// Follows the requests' state; called whenever hyper reads. Errors once a time is over.
+    /// Follows the state of requests; called whenever hyper reads. Returns an error once a deadline
+    /// has passed.
     fn keep_time(&mut self, read: bool, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(times) = self.times else {
             return Ok(());
@@ -210,8 +211,7 @@ impl<S> Guarded<S> {
             Phase::Waiting | Phase::Lingering => false,
         };
         match self.phase {
-            // What was read is the begin of the next head, also where the last answer ended just
-            // before.
+            // The bytes read begin the next head, even if the last answer ended just before.
             Phase::Waiting | Phase::Busy | Phase::Head(_)
                 if read && (answered || self.phase == Phase::Waiting) =>
             {
@@ -289,7 +289,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    /// Shuts the write side, then reads away what still comes: closing a socket with unread bytes
+    /// Shuts the write side, then reads and discards the rest. Closing a socket with unread bytes
     /// resets it, and the client would never see the refusal that was just sent.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
@@ -459,7 +459,7 @@ mod tests {
                 );
             }
             drop(beat);
-            // The next head begins before the connection was looked at again.
+            // The next head begins before the connection is polled again.
             client.write_all(b"he").await.unwrap();
             let (kind, after) = error_of(&mut guarded).await;
             assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
@@ -481,7 +481,7 @@ mod tests {
         closing.await.unwrap().unwrap();
     }
 
-    /// How much of a body is swallowed, and what comes of `sent` bytes of it.
+    /// The number of bytes discarded from a body of `sent` bytes after this head.
     async fn swallowed(head: &str, read: usize, sent: usize) -> usize {
         let (mut client, server) = duplex(1 << 10);
         let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(times()));

@@ -1,5 +1,5 @@
-//! How many TLS handshakes go on, altogether and from one network: silent ones of a few addresses
-//! must not shut TLS for the others.
+//! Limits of concurrent TLS handshakes, overall and from one network: silent ones of a few
+//! addresses must not shut TLS for the others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The part of all handshakes that one network may have.
+/// One network may have one in this many of all handshakes.
 const PART: usize = 8;
 
-/// The handshakes that go on.
+/// The permits for handshakes.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     all: Arc<Semaphore>,
     each: usize,
-    /// An entry for each network with a handshake that goes on or waits: the connections bound it.
+    /// An entry for each network with a running or waiting handshake: the connections bound it.
     networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// A handshake that goes on.
+/// The permit of one handshake.
 #[derive(Debug)]
 pub(super) struct Handshake {
     _all: OwnedSemaphorePermit,
     _own: Network,
 }
 
-/// A network's handshakes, and the permit for one of them once there is one.
+/// A network's share of the handshakes, and the permit for one of them once it is granted.
 #[derive(Debug)]
 struct Network {
     handshakes: Arc<Handshakes>,
@@ -45,8 +45,8 @@ impl Handshakes {
         })
     }
 
-    /// Waits for a permit: first for one of the address's network, so that only as many wait for
-    /// those of all.
+    /// Waits for a permit: first for one of the address's network, so that a network has only so
+    /// many waiting for the overall ones.
     pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Handshake> {
         let address = network(address);
         let semaphore = self
@@ -78,7 +78,8 @@ impl Drop for Network {
         self.permit = None;
         let mut networks = self.handshakes.networks();
         self.semaphore = None;
-        // Whoever goes on or waits there has a share; new shares are made under the lock.
+        // Each running or waiting handshake of the network holds a reference; new ones are made
+        // under the lock.
         if networks
             .get(&self.address)
             .is_some_and(|semaphore| Arc::strong_count(semaphore) == 1)
@@ -88,7 +89,7 @@ impl Drop for Network {
     }
 }
 
-/// The address itself, or the /64 of IPv6: so many addresses anybody has.
+/// The address itself, or the /64 of IPv6, because one client commonly has all addresses of a /64.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,9 +1,9 @@
 //! One HTTP/2 connection: its requests are tasks, and it ends when it is old, idle, flooded, or
-//! stands still.
+//! stalled.
 //!
-//! Our own driver over the protocol's library, because what a client may hold is decided here: no
-//! part of an answer is handed to the library before there is window for it, so a stream that waits
-//! can be reset, and what waits is counted.
+//! Our own driver over the `h2` crate, because weir limits the memory that a client can hold. No
+//! part of an answer is handed to the library before there is window for it, so a waiting stream
+//! can be reset, and waiting bytes are counted.
 
 mod flow;
 mod frames;
@@ -37,11 +37,12 @@ use crate::stack::Arrival;
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 
-/// The memory of a stream with its request, whose head may be large, beside that of its connection.
+/// The memory of a stream with its request and its possibly large head, beside that of its
+/// connection.
 const STREAM: usize = 16 << 10;
 
-/// Streams that the client may make weir reset by breaking the protocol, for as long as the
-/// connection lives (CVE-2025-8671).
+/// Streams that the client may make weir reset by breaking the protocol, over the life of the
+/// connection (CVE-2025-8671).
 const PROVOKED_RESETS: usize = 256;
 
 /// Serves an HTTP/2 connection to its end.
@@ -90,7 +91,7 @@ where
     }
 }
 
-/// What the requests of a connection share with it.
+/// The state that a connection shares with its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     flow: Arc<Flow>,
@@ -98,19 +99,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Cancelled when streams that wait for changes are to end: the connection is told to go.
+    /// Cancelled when streams that wait for changes must end, because the connection gets GOAWAY.
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
-    /// What waits for the connection's client.
+    /// The flow control of the connection.
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }
 }
 
-/// The window of a connection: what its client may send before it is read. The first part of it is
-/// the protocol's, the rest is as large as there is memory for it.
+/// The window of a connection: the bytes that its client may send before they are read. The
+/// protocol fixes its first part; the rest is as large as memory allows.
 fn window(windows: &ByteBudget, most: u32) -> (u32, Reservation) {
     let share = windows.reserve_part(most.saturating_sub(FIRST_WINDOW) as usize);
     let more = u32::try_from(share.bytes()).unwrap_or(0);
@@ -130,7 +131,7 @@ fn builder(all: &Limits, window: u32) -> Builder {
     builder
 }
 
-/// Drives a connection: accepts its streams, and looks after its window, its floods and its pings.
+/// Drives a connection: accepts its streams, and watches its window, its floods and its pings.
 struct Driver<S> {
     connection: Connection<FrameWatch<S>, Piece>,
     listening: Arc<Listening>,
@@ -139,12 +140,12 @@ struct Driver<S> {
     /// Ends the streams' tasks when the connection is dropped.
     streams: CancellationToken,
     limits: Limits,
-    /// Told to go for its floods.
+    /// True once the connection got GOAWAY for a flood.
     calmed: bool,
-    /// When the connection's window was seen used up, and what had been granted by then.
+    /// The time the connection's window was found used up, and the bytes granted by then.
     exhausted: Option<(Instant, u64)>,
     pings: Option<PingPong>,
-    /// When the last ping was sent, and how much had gone over the connection by then.
+    /// The time of the last ping, and the bytes moved over the connection by then.
     pinged: Option<(Instant, u64)>,
     next_ping: Instant,
     every: Duration,
@@ -186,7 +187,7 @@ where
         let stack = self.listening.stack.load_full();
         let Some(memory) = stack.budgets().connections.try_reserve(STREAM) else {
             reset("memory");
-            // Nothing of it was looked at: the client may send it again.
+            // Unprocessed, so the client may send it again.
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
         let window = self.flow.enter(respond.stream_id().as_u32());
@@ -197,19 +198,19 @@ where
             (stack, self.flow.clone(), window),
             self.limits.stall_time,
         );
-        // On the heap: each of the futures around it has room for it once more.
+        // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {
             let _memory = memory;
             serving.await;
         };
-        // The connection is ended by force, and with it this.
+        // A forced end of the connection also ends this task.
         self.listening
             .tasks
             .spawn(self.streams.clone().run_until_cancelled_owned(serving));
     }
 
-    /// Looks at the clock. `Ready` where the connection is to be dropped, with the reason.
+    /// Checks the timers. `Ready` with the reason if the connection must be dropped.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         while self.look.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
@@ -241,7 +242,7 @@ where
         }
     }
 
-    /// True where a ping stays unanswered and nothing else moves either.
+    /// True if a ping stays unanswered and no bytes move either.
     fn is_dead(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(pings) = &mut self.pings else {
             return false;

@@ -1,9 +1,9 @@
-//! Goes on at once with a connection that woke itself.
+//! A future that is polled again at once after it woke itself.
 //!
-//! hyper hands a request's body to its service through a channel whose two ends live in one task.
-//! Asking for the body therefore wakes the task that is asking. The scheduler takes a task that
-//! wakes itself for one that yields: it goes behind all others, and an idle thread is woken to take
-//! it over, which costs more than the whole request.
+//! hyper hands a request's body to its service through a channel with both ends in one task. Asking
+//! for the body therefore wakes the task that is asking. The scheduler treats a task that wakes
+//! itself as one that yields: it goes behind all others, and an idle thread is woken to take it
+//! over, which costs more than the whole request.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// How often in a row; after that the task does yield.
+/// The polls in a row before the task does yield.
 const ROUNDS: usize = 4;
 
-/// `inner`, polled again where it was woken while it was polled.
+/// The future `inner`, polled again if it was woken during its poll.
 pub(super) struct Prompt<F> {
     inner: F,
     bell: Option<(Arc<Bell>, Waker)>,
 }
 
-/// Hears a wake, and passes it on only where nobody is looking already.
+/// Records a wake, and passes it on only if no poll is running.
 struct Bell {
     state: AtomicU8,
     task: Waker,
 }
 
-/// Nobody is looking.
+/// No poll is running.
 const IDLE: u8 = 0;
 /// The future is being polled.
 const POLLED: u8 = 1;
-/// A wake was heard since.
+/// A wake was recorded since.
 const RUNG: u8 = 2;
 
 impl<F> Prompt<F> {
@@ -42,7 +42,7 @@ impl<F> Prompt<F> {
         &mut self.inner
     }
 
-    /// The bell of the task that polls now: a future may move to another one.
+    /// The recorder of the current task: a future may move to another one.
     fn bell(&mut self, task: &Waker) -> (Arc<Bell>, Waker) {
         match &self.bell {
             Some((bell, waker)) if bell.task.will_wake(task) => (bell.clone(), waker.clone()),
@@ -89,7 +89,7 @@ impl<F: Future + Unpin> Future for Prompt<F> {
                 return Poll::Pending;
             }
         }
-        // It stays rung: the wake below is the one for everything that was heard.
+        // The state stays recorded: the wake below covers all of them.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! Whether a connection is answering requests or waiting for one: what its timers go by.
+//! The activity of a connection, for its timers: it either answers requests or waits for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use tokio::time::Instant;
 pub(crate) struct Pulse {
     busy: AtomicUsize,
     served: AtomicUsize,
-    /// By when the answer that is being sent is to be over, of HTTP/1.1.
+    /// The latest end of the answer in transmission, for HTTP/1.1.
     until: Mutex<Option<Instant>>,
 }
 
-/// One request being answered; over when dropped.
+/// A request in progress; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Beat(Arc<Pulse>);
 
 impl Pulse {
-    /// A request's head is in.
+    /// Counts a request with a complete head.
     pub(crate) fn begin(self: &Arc<Self>) -> Beat {
         self.busy.fetch_add(1, Ordering::AcqRel);
         self.served.fetch_add(1, Ordering::AcqRel);
@@ -31,12 +31,12 @@ impl Pulse {
         self.busy.load(Ordering::Acquire) > 0
     }
 
-    /// The answer that is being sent is to be over by then.
+    /// Sets the latest end of the answer in transmission.
     pub(crate) fn set_until(&self, until: Option<Instant>) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
-    /// By when what is being sent is to be over.
+    /// The latest end of the answer in transmission.
     pub(crate) fn until(&self) -> Option<Instant> {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }

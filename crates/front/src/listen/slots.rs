@@ -1,13 +1,13 @@
-//! How many connections are open, altogether and by address. Of IPv6 the address that counts is its
-//! /64: whoever has one has as many single addresses as it likes. A slot is given back when it is
-//! dropped.
+//! Limits of open connections, overall and by address. An IPv6 address counts as its /64, because
+//! one client commonly has all addresses of it. A slot is released when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The books. The map has an entry for each connected address only, so the total cap bounds it.
+/// The open connections. The map has an entry for each connected address only, so the overall limit
+/// bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct Slots(Mutex<Books>);
 
@@ -17,7 +17,7 @@ struct Books {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// Why a connection gets no slot; the words of the metric.
+/// The reason that a connection gets no slot; `as_str` is the label of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoSlot {
     Total,
@@ -33,7 +33,7 @@ impl NoSlot {
     }
 }
 
-/// An open connection's place.
+/// The slot of an open connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -41,8 +41,8 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// Takes a place for a connection from `address`. Loopback is bound by the total only:
-    /// everything behind a local proxy is one address.
+    /// Takes a slot for a connection from `address`. Loopback is bound by the overall limit only,
+    /// because all clients of a local proxy have one address.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -77,7 +77,7 @@ impl Slots {
     }
 }
 
-/// The address under which a connection is counted: its own, or the first one of its /64.
+/// The address that a connection counts under: its own, or the first one of its /64.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -135,7 +135,7 @@ mod tests {
             NoSlot::Address
         );
         let other = take("2001:db8:1:3::1").unwrap();
-        // A mapped address is the address.
+        // An IPv4-mapped address counts as the IPv4 address.
         let mapped = [
             take("::ffff:192.0.2.1").unwrap(),
             take("192.0.2.1").unwrap(),

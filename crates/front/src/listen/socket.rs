@@ -1,4 +1,4 @@
-//! Sockets as weir wants them: the listening one, and what is set on each accepted one.
+//! Socket options: of the listening socket, and of each accepted one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::settings::Limits;
 
-/// The socket that was handed over, or else binds and listens. Must be called inside a tokio
-/// runtime.
+/// Returns the inherited socket, or else binds and listens. Must be called inside a tokio runtime.
 pub(crate) fn bind(
     inherited: Option<std::net::TcpListener>,
     address: SocketAddr,
@@ -36,7 +35,7 @@ pub(crate) fn bind(
     TcpListener::from_std(socket.into())
 }
 
-/// Sets what makes a vanished client noticed (fault A23). A socket that refuses an option is served
+/// Sets the options that detect a vanished client (A23). A socket that refuses an option is served
 /// all the same.
 pub(crate) fn tune(stream: &TcpStream, limits: &Limits) {
     let socket = SockRef::from(stream);

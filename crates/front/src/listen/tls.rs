@@ -1,5 +1,5 @@
-//! TLS: one certificate, and the authorities of clients' certificates, read again when their files
-//! change, without touching open connections.
+//! TLS: one certificate, and the authorities of client certificates. Changed files are read again
+//! without an effect on open connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +16,19 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::settings::TlsFiles;
 
-/// Why a certificate cannot be used.
+/// The error of a certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read or is not PEM.
     #[error("cannot read {path}: {cause}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
-    /// The chain and the key do not belong together, or are of no kind that TLS 1.2 or 1.3 knows.
+    /// The chain and the key do not belong together, or are of a kind that TLS 1.2 and 1.3 do not
+    /// know.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
 }
@@ -40,10 +41,10 @@ pub(crate) struct Certificates {
     provider: Arc<CryptoProvider>,
 }
 
-/// Who checks clients' certificates, where they are asked for.
+/// The verifier of client certificates, if they are requested.
 type Clients = Option<Arc<dyn ClientCertVerifier>>;
 
-/// When the files were last written: what is compared to notice a change.
+/// The times the files were last written, compared to detect a change.
 type Stamp = [Option<SystemTime>; 3];
 
 impl Certificates {
@@ -61,7 +62,7 @@ impl Certificates {
         }))
     }
 
-    /// Reads them again, or other ones. A broken pair changes nothing.
+    /// Reads the files again, or other ones. A broken pair has no effect.
     pub(crate) fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
         let stamp = stamp(files);
         let key = certified(files, &self.provider)?;
@@ -72,8 +73,8 @@ impl Certificates {
         Ok(())
     }
 
-    /// Reads them again if they were written since; says whether. Two reads of a file, so not for a
-    /// hot path.
+    /// Reads the files again if they were written since; returns true if so. Blocks on file IO, so
+    /// it must not run on a hot path.
     pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
         let (files, known) = self
             .files
@@ -220,7 +221,7 @@ mod tests {
         let certificates = Certificates::read(&files).unwrap();
         assert_eq!(shown(&certificates), first);
         assert!(!certificates.refresh().unwrap());
-        // Half of a change: the new certificate has come, its key has not.
+        // Half of a change: the new certificate is written, its key is not.
         let second = write(&files, 1);
         let key = std::fs::read_to_string(&files.key).unwrap();
         put(&files.key, "", 2);

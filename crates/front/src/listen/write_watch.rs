@@ -1,5 +1,5 @@
-//! A socket that fails once its client has taken nothing of what waits for it for too long, or an
-//! answer later than its call may last.
+//! A socket that fails a write once its client has read no byte for too long, or when an answer
+//! outlasts its call.
 
 use std::future::Future as _;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::pulse::Pulse;
 
-/// `inner`, whose writes fail once one of them has stood still for `most`. It stands below TLS,
-/// which takes more than it has sent.
+/// The stream `inner`, with writes that fail once one has stalled for `most`. It stands below TLS,
+/// because TLS accepts more bytes than it has sent.
 pub(super) struct WriteWatch<S> {
     inner: S,
     most: Duration,

@@ -82,7 +82,7 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     )
 }
 
-/// Failure x era x method, as a document under review: `UPDATE=1` writes it anew.
+/// Failure x era x method, as a reviewed document: `UPDATE=1` writes it anew.
 #[test]
 fn the_table_of_failures_is_as_reviewed() {
     let mut table = String::new();
@@ -128,7 +128,8 @@ fn r049_r050_no_undefined_code_reaches_a_modern_client() {
             "{number} became {}",
             seen.code
         );
-        // The range that implementations used before: an upstream's may pass, but none becomes one.
+        // The range that implementations used before: an upstream's code may pass, but no other
+        // code is mapped into it.
         assert!(
             seen.code == number || !(-32_019..=-32_000).contains(&seen.code),
             "{number} became {}",

@@ -1,5 +1,5 @@
-//! Sessions of the anonymous principal by the network that opened them: one network takes no more
-//! than is left for the others.
+//! Sessions of the anonymous principal by the network that opened them. One network cannot take the
+//! share of the others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ struct Opened {
 }
 
 impl AnonymousSessions {
-    /// Counts a session, where its network has fewer than `most`.
+    /// Counts a session if its network has fewer than `most`.
     pub(super) fn add(&self, key: SessionKey, network: SenderNetwork, most: usize) -> bool {
         let mut opened = self.opened();
         let own = opened.by_network.entry(network).or_default();
@@ -33,7 +33,7 @@ impl AnonymousSessions {
         true
     }
 
-    /// Forgets a session that is over, or was not opened.
+    /// Forgets a session that ended, or was not opened.
     pub(super) fn remove(&self, key: &SessionKey) {
         let mut opened = self.opened();
         let Some(network) = opened.by_key.remove(key) else {

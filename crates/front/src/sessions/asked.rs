@@ -1,5 +1,5 @@
-//! What a session's client is asked, and what it says about that: on this replica, or told to the
-//! one that asked.
+//! Requests that a session's client is asked, and its answers: on this replica, or sent to the
+//! replica that asked.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use weir_core::telemetry::instruments;
 use super::{AskHold, Sessions};
 use crate::stack::Shared;
 
-/// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's
+/// The bus topic of a client's answer: session key, 1 for a result and 0 for an error, the id's
 /// length and the id, the result or error object.
 pub(super) const ANSWER: &str = "answer";
 
-/// What a client says about something it was asked.
+/// A client's message about a request that it was asked.
 #[derive(Debug)]
 pub(crate) enum FromClient {
     /// Progress: the `params` of the notification.
@@ -25,15 +25,15 @@ pub(crate) enum FromClient {
     Answer(Result<Bytes, Bytes>),
 }
 
-/// Reports of progress that wait to be passed on, and a place for the answer.
+/// Capacity of the channel: progress reports that wait, and a place for the answer.
 const FROM_CLIENT: usize = 8;
 
 /// A result or an error object.
 type Answer = Result<Bytes, Bytes>;
 
 impl Sessions {
-    /// Registers something the client is asked, by the JSON of the request's id; it is forgotten
-    /// when the guard is dropped.
+    /// Registers a request to the client, by the JSON of the request's id; dropping the guard
+    /// removes it.
     pub(crate) fn ask(
         shared: &Arc<Shared>,
         key: SessionKey,
@@ -57,7 +57,7 @@ impl Sessions {
         )
     }
 
-    /// Takes the client's answer to what it was asked under this id, wherever that was.
+    /// Takes the client's answer to the request with this id, on any replica.
     pub(crate) fn answer(&self, key: &SessionKey, id: &[u8], outcome: Answer) {
         if let Err(outcome) = self.answered(key, id, outcome) {
             let (kind, text) = match outcome {
@@ -77,7 +77,8 @@ impl Sessions {
         }
     }
 
-    /// Gives an answer to who asked here; back where nobody did.
+    /// Delivers an answer to its local asker; returns it as an error if no request with this id is
+    /// open here.
     fn answered(&self, key: &SessionKey, id: &[u8], outcome: Answer) -> Result<(), Answer> {
         let asked = self
             .shard(key)
@@ -86,12 +87,12 @@ impl Sessions {
         let Some(asked) = asked else {
             return Err(outcome);
         };
-        // A place is kept for it; a question that is no longer open needs none.
+        // The last place in the channel is the answer's. A closed request needs no answer.
         let _late = asked.try_send(FromClient::Answer(outcome));
         Ok(())
     }
 
-    /// An answer as another replica, or this one, told it to all.
+    /// Takes an answer from the bus, sent by another replica or by this one.
     pub(super) fn told(&self, body: &Bytes) {
         let Some((key, rest)) = body.split_first_chunk::<16>() else {
             return;
@@ -110,7 +111,7 @@ impl Sessions {
         }
     }
 
-    /// Takes the client's report of progress with what it was asked under this id.
+    /// Takes the client's progress report on the request with this id.
     pub(crate) fn report(&self, key: &SessionKey, id: &[u8], params: Bytes) {
         let shard = self.shard(key);
         let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else {

@@ -1,5 +1,5 @@
-//! What hangs on a session on this replica, and the guards by which it does: each takes its own
-//! away when it is dropped.
+//! The local state of a session on this replica, and the guards that register it. A guard removes
+//! its own part when it is dropped.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,35 +18,35 @@ use super::{FromClient, Sessions, Subscribed};
 use crate::settings::Limits;
 use crate::stack::Shared;
 
-/// What hangs on a session here. The entry goes when nothing does; so open connections and the
-/// limit of subscriptions bound the map.
+/// The local state of a session. The entry goes once it is empty, so open connections and the limit
+/// of subscriptions bound the map.
 #[derive(Default)]
 pub(super) struct Live {
-    /// What its stream is to tell of single resources.
+    /// Updates of single resources that its stream will send.
     pub(super) inbox: Inbox,
-    /// By the client's own names.
+    /// Subscriptions, by the client's own URIs.
     pub(super) subscribed: HashMap<Box<str>, Subscribed>,
-    /// Subscriptions under way.
+    /// The number of subscriptions in progress.
     pub(super) subscribing: usize,
-    /// Who reads which stream that can be taken up again: one at a time.
+    /// The reader of each resumable stream: one at a time.
     pub(super) readers: HashMap<u64, (u64, CancellationToken)>,
     pub(super) calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
     pub(super) stream: Option<(u64, CancellationToken)>,
-    /// What the client was asked, by the request's id. Each belongs to one of the calls.
+    /// Open requests to the client, by the request's id. Each belongs to one of the calls.
     pub(super) asks: HashMap<Bytes, mpsc::Sender<FromClient>>,
     pub(super) next: u64,
     pub(super) detached: usize,
 }
 
 impl Live {
-    /// Whether nothing hangs on the session.
+    /// Returns true if the session has no local state.
     pub(super) fn is_idle(&self) -> bool {
         let streams = self.stream.is_some() || !self.readers.is_empty();
         self.calls.is_empty() && !streams && self.subscribed.is_empty() && self.subscribing == 0
     }
 }
 
-/// How many answers run on without their connections at most.
+/// The limits of answers that run on without their connections.
 #[derive(Clone, Copy)]
 pub(crate) struct MostDetached {
     pub(super) of_session: usize,
@@ -73,7 +73,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Whether the call may run on without its connection: bounded by session and altogether.
+    /// Returns true if the call may run on without its connection: bounded by session and overall.
     pub(crate) fn may_detach(&self) -> bool {
         let place = Sessions::detach(&self.shared, self.key, self.most);
         let may = place.is_some();
@@ -84,7 +84,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // It takes the same lock.
+        // The drop of the permit takes the same lock.
         drop(self.detached.take());
         self.shared.sessions.leave(&self.key, |live| {
             let Some(calls) = live.calls.get_mut(&self.request) else {
@@ -98,7 +98,7 @@ impl Drop for InFlight {
     }
 }
 
-/// Who reads a stream.
+/// The registered reader of a stream.
 pub(crate) struct ReadHold {
     pub(super) shared: Arc<Shared>,
     pub(super) key: StreamKey,
@@ -119,7 +119,7 @@ impl Drop for ReadHold {
     }
 }
 
-/// The place of an answer without a connection.
+/// The permit of an answer without a connection.
 pub(crate) struct Detached {
     pub(super) shared: Arc<Shared>,
     pub(super) key: SessionKey,
@@ -138,14 +138,14 @@ impl Drop for Detached {
     }
 }
 
-/// A subscription under way.
+/// A subscription in progress.
 pub(crate) struct Subscribing {
     pub(super) shared: Arc<Shared>,
     pub(super) key: SessionKey,
 }
 
 impl Subscribing {
-    /// Keeps what was subscribed to, until the session ends or takes it back.
+    /// Stores the subscription, until the session ends or unsubscribes.
     pub(crate) fn keep(self, uri: &str, subscribed: Subscribed) {
         let before = {
             let mut shard = self.shared.sessions.shard(&self.key);
@@ -167,7 +167,7 @@ impl Drop for Subscribing {
     }
 }
 
-/// Something that a client is asked.
+/// A registered request to a client.
 pub(crate) struct AskHold {
     pub(super) shared: Arc<Shared>,
     pub(super) key: SessionKey,
@@ -190,12 +190,13 @@ pub(crate) struct StreamHold {
 }
 
 impl StreamHold {
-    /// What the session was told of a list, on this stream or one before it.
+    /// The last version of a list that the session was notified of, on this stream or one before
+    /// it.
     pub(crate) fn last_told(&self, list: ListKind) -> Option<Version> {
         self.shared.sessions.told.last(&self.key, list)
     }
 
-    /// The session is told of a list as it is now.
+    /// Records that the session is notified of a list at this version.
     pub(crate) fn tell(&self, list: ListKind, version: Version) {
         self.shared.sessions.told.note(self.key, list, version);
     }

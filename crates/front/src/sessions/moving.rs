@@ -1,4 +1,4 @@
-//! Sessions that come from another process, and those that go to one.
+//! Sessions that move between processes at a graceful restart.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -10,7 +10,7 @@ use super::Sessions;
 use crate::moved::MovedSession;
 
 impl Sessions {
-    /// Describes all sessions whose state is not in their records alone.
+    /// Describes all sessions with state beside their records.
     pub(crate) fn describe(&self, all: &mut HashMap<SessionKey, MovedSession>) {
         let mut of = |key: SessionKey, change: &mut dyn FnMut(&mut MovedSession)| {
             change(all.entry(key).or_insert_with(|| MovedSession::new(key)));
@@ -56,7 +56,7 @@ impl Sessions {
         self.adopted().remove(key).unwrap_or_default()
     }
 
-    /// A client takes a subscription back that it had in another process.
+    /// Removes an inherited subscription that its client cancels.
     pub(super) fn forget_adopted(&self, key: &SessionKey, uri: &str) {
         if let Some(subscriptions) = self.adopted().get_mut(key) {
             subscriptions.retain(|known| known != uri);

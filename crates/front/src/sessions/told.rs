@@ -1,9 +1,9 @@
-//! What sessions know of their lists: so that a client whose GET stream was away for a while is
-//! told of what changed meanwhile.
+//! The versions of the lists that each session was last notified of. A client whose GET stream was
+//! away is notified of the changes in between.
 //!
 //! Kept here and not in the session's record: it changes with every change of a list, and only this
-//! replica's streams tell of those. A client that comes back to another replica is told of what
-//! changes from then on.
+//! replica's streams announce those. A client that reconnects to another replica is notified of
+//! later changes only.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use weir_core::SessionKey;
 use weir_core::catalog::Version;
 use weir_core::upstream::ListKind;
 
-/// Sessions in one part. What is forgotten above that costs a client a notification that it missed,
-/// if it missed one.
+/// The largest number of sessions in one part. Above it, an entry is evicted: that client may miss
+/// one notification.
 const MOST: usize = 4096;
-/// Parts, so that sessions seldom wait for one another.
+/// Parts, to reduce contention between sessions.
 const PARTS: usize = 16;
 
 type Lists = [Option<Version>; ListKind::ALL.len()];
 
-/// The lists that each session was last told of. An entry goes with its session.
+/// The list versions that each session was last notified of. An entry goes with its session.
 #[derive(Default)]
 pub(super) struct ToldLists([Mutex<HashMap<SessionKey, Lists>>; PARTS]);
 

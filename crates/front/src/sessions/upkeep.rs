@@ -14,17 +14,18 @@ use super::asked::ANSWER;
 use super::{CANCEL, Sessions, session_key};
 use crate::stack::Shared;
 
-/// Sessions are over: the replica that says so, which has ended them on itself, and their keys.
+/// The bus topic of ended sessions: the replica that sends it, which has ended them locally, and
+/// their keys.
 const ENDED: &str = "session-ended";
-/// Ended sessions in one message, and so many after which others have their turn.
+/// Ended sessions in one message. After as many, other tasks have their turn.
 const ENDED_AT_ONCE: usize = 1024;
-/// How often expired sessions are looked for.
+/// The interval between searches for expired sessions.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How often calls are looked for whose clients did not come back: each holds a connection.
+/// The interval between searches for parked calls of absent clients: each holds a connection.
 const SWEEP_PARKED: Duration = Duration::from_secs(1);
 
 impl Sessions {
-    /// Ends sessions here, and tells every other replica that they are over.
+    /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn over(&self, keys: &[SessionKey]) {
         for keys in keys.chunks(ENDED_AT_ONCE) {
             instruments()
@@ -60,7 +61,7 @@ impl Sessions {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session is over: what hangs on it here goes.
+    /// Removes the local state of an ended session.
     pub(crate) fn ended(&self, key: &SessionKey) {
         let live = self.shard(key).remove(key);
         self.ports.replays.forget(*key);
@@ -78,7 +79,8 @@ impl Sessions {
     }
 }
 
-/// Listens to what replicas tell, and clears expired sessions away. Runs until it is dropped.
+/// Receives the bus messages of replicas, and clears expired sessions away. Runs until it is
+/// dropped.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let sessions = &shared.sessions;
     let mut cancels = sessions.ports.bus.subscribe(CANCEL);
@@ -124,8 +126,8 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open
-/// for them.
+/// Ends the local state of sessions: calls, streams, subscriptions, and the sessions that upstreams
+/// hold open for them.
 async fn end_all(shared: &Shared, ended: &[SessionKey]) {
     for keys in ended.chunks(ENDED_AT_ONCE) {
         for key in keys {

@@ -1,5 +1,4 @@
-//! Sessions that nobody ended: what hangs on them goes when they expire, however many do so at
-//! once.
+//! Sessions without a DELETE: their state goes when they expire, however many expire at once.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ async fn d08_upstreams_hear_of_every_session_that_expires_however_many_do_at_onc
             id,
         }
     };
-    // The first look for expired sessions is made at the start. Other tasks of the runtime run
+    // The first search for expired sessions is made at the start. Other tasks of the runtime run
     // beside it.
     let world = World::after(settings(), (0..SESSIONS).map(key).collect()).await;
     for _ in 0..1000 {

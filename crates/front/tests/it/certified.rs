@@ -71,14 +71,14 @@ async fn connect(
         .await
 }
 
-/// Whether a request on a connection with this certificate is answered, and how.
+/// The status of a request on a connection with this certificate; absent if it is not answered.
 async fn status(
     world: &World,
     root: &CertificateDer<'static>,
     shown: Option<&Shown>,
 ) -> Option<u16> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    // In TLS 1.3 a client hears of a refusal only when it reads.
+    // In TLS 1.3 a client learns of a refusal only when it reads.
     let mut stream = connect(world, root, shown).await.ok()?;
     let (_, message) = world.client().modern().envelope("tools/list", json!({}));
     let body = message.to_string();
@@ -145,8 +145,7 @@ async fn where_a_certificate_is_required_a_connection_without_one_is_refused() {
     let world = World::locked(required.clone()).await;
     assert_eq!(status(&world, &root, None).await, None);
     assert!(status(&world, &root, Some(&own)).await.is_some());
-    // Another authority counts from a reload on, for connections from then on; a broken file
-    // changes nothing.
+    // A reload applies another authority to later connections; a broken file changes no setting.
     let next = Authority::new();
     std::fs::write(&ca, "nothing").unwrap();
     assert!(

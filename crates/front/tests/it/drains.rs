@@ -1,4 +1,4 @@
-//! The phases of a drain: streams end gracefully, calls may finish, and may be taken back.
+//! The phases of a drain: streams end gracefully; calls may finish, and may be cancelled.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
     let world = World::open(settings()).await;
     let client = world.client().modern();
-    // The list is known, so that nothing changes while the stream is open.
+    // The list is known, so that it does not change while the stream is open.
     assert_eq!(client.list_tools().await.unwrap().len(), 4);
     let mut listening = client
         .listen(json!({"toolsListChanged": true}))
@@ -55,7 +55,7 @@ async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
 #[tokio::test]
 async fn r095_a_stream_that_weir_ends_says_when_to_come_back_to_clients_that_know_the_word() {
     let world = World::open(settings()).await;
-    // The list is known, so that nothing changes while the streams are open.
+    // The list is known, so that it does not change while the streams are open.
     assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
     let mut streams = Vec::new();
     for (revision, retry) in [
@@ -64,7 +64,7 @@ async fn r095_a_stream_that_weir_ends_says_when_to_come_back_to_clients_that_kno
     ] {
         let client = world.client().legacy(revision).initialize().await.unwrap();
         let first = client.get_stream().await.unwrap();
-        // A second stream of a session ends the first; what ends them all is the drain.
+        // A second stream of a session ends the first; the drain ends the others.
         let second = client.get_stream().await.unwrap();
         streams.extend([(first, retry), (second, retry)]);
     }
@@ -90,7 +90,7 @@ async fn r212_a_call_can_be_taken_back_while_weir_drains() {
     let mut world = World::open(settings()).await;
     let alice = world.legacy("alice").await;
     let session = alice.session().unwrap().to_owned();
-    // A connection that is there already: a draining front takes no new ones.
+    // A connection opened before: a draining front accepts no new ones.
     let mut kept = RawSocket::connect(&world.url()).await.unwrap();
     let (headers, mut message) = alice.envelope(
         "tools/call",
@@ -104,7 +104,7 @@ async fn r212_a_call_can_be_taken_back_while_weir_drains() {
     call.next_message().await.unwrap().unwrap();
     let front = world.front.clone();
     let drained = tokio::spawn(async move { front.drain(LONG).await });
-    // Nobody can connect any more: the drain has begun.
+    // Connections are refused: the drain has begun.
     while tokio::net::TcpStream::connect(world.front.local_addr())
         .await
         .is_ok()

@@ -1,4 +1,4 @@
-//! Bugs: each ends the request it happens in, and nothing else.
+//! Panics: each ends only the request it happens in.
 
 use http::StatusCode;
 use serde_json::json;
@@ -23,7 +23,7 @@ async fn a_panic_before_the_answer_is_a_500_for_that_request_alone() {
     assert_eq!(world.modern("alice").list_tools().await.unwrap().len(), 4);
 }
 
-/// Two answers share an HTTP/2 connection; one of them meets a bug.
+/// Two answers share an HTTP/2 connection; one of them panics.
 #[tokio::test]
 async fn a_panic_in_an_answer_leaves_the_others_on_its_connection_alone() {
     let world = World::open(settings()).await;

@@ -1,5 +1,4 @@
-//! Every kind of id that weir hands out, in the hands of somebody else: it is like an id that never
-//! was.
+//! Ids of every kind, used by another principal: each behaves like an id that was never issued.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -7,14 +6,14 @@ use weir_testkit::{Answer, RawClient};
 
 use crate::world::{World, settings};
 
-/// The same text with one letter changed: the id of nothing.
+/// The same text with one letter changed: an unknown id.
 fn never_was(id: &str) -> String {
     let at = id.len() / 2;
     let other = if &id[at..=at] == "A" { "B" } else { "A" };
     format!("{}{other}{}", &id[..at], &id[at + 1..])
 }
 
-/// What an answer says, without the name of its request.
+/// The status and body of an answer, without the name of its request.
 fn told(answer: &Answer) -> (u16, String) {
     let body = String::from_utf8(answer.body.to_vec()).unwrap();
     (
@@ -23,7 +22,7 @@ fn told(answer: &Answer) -> (u16, String) {
     )
 }
 
-/// Asks the same with two ids.
+/// Sends the same request with two ids.
 async fn both(
     client: &RawClient,
     method: &str,
@@ -66,7 +65,7 @@ async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
             foreign.last()
         );
     }
-    // They are alice's still.
+    // They still belong to alice.
     let rest = alice.ask("tools/list", page(&cursor)).await.unwrap();
     assert_eq!(rest.result()["tools"].as_array().unwrap().len(), 1);
     let resumed = alice.ask("tools/call", resume(&state)).await.unwrap();
@@ -122,7 +121,7 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
         }
         assert_eq!((seen[0].0, &seen[0]), (404, &seen[1]), "{request}");
     }
-    // Another session of alice's own is none of the first one's, either.
+    // Another session of alice's own does not reach the first one either.
     let second = world.legacy("alice").await;
     let cancel = second
         .notify("notifications/cancelled", json!({ "requestId": "mine" }))

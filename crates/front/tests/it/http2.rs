@@ -1,5 +1,5 @@
-//! HTTP/2 from clients that write frames by hand: what waits for them is bounded, what stands still
-//! is ended, and floods end their connection alone (faults A10 to A12).
+//! HTTP/2 from clients that write frames by hand: waiting bytes are bounded, stalled streams end,
+//! and a flood ends only its own connection (A10 to A12).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use weir_testkit::h2::{
 
 use crate::world::{World, settings};
 
-/// Settings under which what stands still is soon seen.
+/// Settings with a short stall time.
 fn impatient() -> Settings {
     let mut settings = settings();
     settings.limits.stall_time = Duration::from_millis(300);
@@ -26,7 +26,7 @@ async fn connect(world: &World, window: u32) -> H2Client {
         .unwrap()
 }
 
-/// Sends a modern request; gives its stream.
+/// Sends a modern request; returns its stream.
 async fn ask(world: &World, client: &mut H2Client, method: &str, params: Value) -> u32 {
     let (headers, message) = world.client().modern().envelope(method, params);
     let headers: Vec<(&str, &str)> = headers
@@ -59,7 +59,7 @@ async fn listen(world: &World, client: &mut H2Client) -> u32 {
     .await
 }
 
-/// Another client is served as ever.
+/// Checks that another client is served as usual.
 async fn others_are_served(world: &World) {
     assert_eq!(
         world
@@ -97,7 +97,7 @@ async fn a12_a_stream_without_window_is_reset_and_its_connection_goes_on() {
             "{size} bytes"
         );
     }
-    // The same where a window was there and is used up, with the end of the answer still to come.
+    // The same for a window that is used up, before the end of the answer.
     let some = echo(&world, &mut client, 1000).await;
     client.grant(some, 10).await.unwrap();
     let reset = client
@@ -105,7 +105,7 @@ async fn a12_a_stream_without_window_is_reset_and_its_connection_goes_on() {
         .await
         .unwrap();
     assert_eq!((reset.stream, reset.error_code()), (some, Some(CANCEL)));
-    // The connection is as good as ever, and so is the stream that had nothing to say.
+    // The connection still works, and so does the idle stream.
     let good = echo(&world, &mut client, 0).await;
     client.grant(good, 1 << 16).await.unwrap();
     assert_eq!(client.response(good).await.unwrap().0, 200);
@@ -161,7 +161,7 @@ async fn a12_a_connection_whose_own_window_stands_still_ends() {
 #[tokio::test]
 async fn a12_what_waits_for_one_connection_is_bounded_and_the_rest_is_not_begun() {
     let mut settings = impatient();
-    // None becomes a stream, whose head is sent before there is anything of its result.
+    // No answer becomes a stream, because its head would be sent before any part of its result.
     settings.limits.stream_after = Duration::from_secs(3600);
     let world = World::open(settings).await;
     let mut client = connect(&world, 0).await;
@@ -179,7 +179,7 @@ async fn a12_what_waits_for_one_connection_is_bounded_and_the_rest_is_not_begun(
             HEADERS => begun += 1,
             _ => reset += 1,
         }
-        // Answers that wait are 4 MiB at most: eight.
+        // Waiting answers take 4 MiB at most: eight.
         assert!(begun - reset <= 8, "{begun} begun, {reset} reset");
     }
     others_are_served(&world).await;
@@ -225,22 +225,22 @@ async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
         told.contains("acknowledged") && told.contains(r#""resultType":"complete""#),
         "{told}"
     );
-    // The call that still runs is taken back with the connection.
+    // The call that still runs is cancelled with the connection.
     while let Ok(Some(frame)) = client.next_frame().await {
         assert!(frame.kind == GOAWAY || frame.stream == waiting, "{frame:?}");
     }
     world.taken_back.recv().await.unwrap();
 }
 
-/// Writes `flood`; gives the code of the GOAWAY that answers it.
+/// Writes `flood`; returns the code of the GOAWAY that answers it.
 async fn flooded(
     world: &World,
     name: &str,
     flood: impl Fn(&mut H2Client) -> Vec<u8>,
 ) -> Option<u32> {
     let mut client = connect(world, 1 << 16).await;
-    // What weir reads away when it closes: more would reset the connection, and its GOAWAY would be
-    // lost.
+    // The bytes that weir discards when it closes: more would reset the connection, and its GOAWAY
+    // would be lost.
     let mut written = 0;
     while written < 50_000 {
         let bytes = flood(&mut client);
@@ -338,7 +338,7 @@ async fn a11_more_headers_than_may_be_are_431_and_the_connection_goes_on() {
     let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
     let many = client.get("/mcp", &headers).await.unwrap();
     assert_eq!(client.response(many).await.unwrap().0, 431);
-    // As many, in few lines, but too large.
+    // Few lines, but too large.
     let large = "v".repeat(8000);
     let large = client
         .get(

@@ -1,5 +1,4 @@
-//! What counts as a request in flight, and what does not: streams that wait have a bound of their
-//! own.
+//! Requests that count as in flight, and streams, which have a limit of their own.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     settings.limits.in_flight_wait = Duration::from_millis(20);
     let world = World::locked(settings).await;
     let (alice, session) = (world.modern("alice"), world.legacy("alice").await);
-    // Many more than may be in flight.
+    // Many more streams than requests may be in flight.
     let mut open = vec![session.get_stream().await.unwrap()];
     for _ in 0..6 {
         open.push(
@@ -35,8 +34,8 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
         4,
         "and requests are served beside them"
     );
-    // Calls whose answers have begun are none either: each has a place of its principal and its
-    // upstream.
+    // Calls with a begun answer are not in flight either: their principal's and upstream's permits
+    // bound them.
     let mut calls = Vec::new();
     for number in 0..3 {
         let mut call = alice
@@ -50,7 +49,7 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
         calls.push(call);
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
-    // Two requests whose bodies still come are two in flight.
+    // Two requests with unfinished bodies are two in flight.
     let mut halves = Vec::new();
     for _ in 0..2 {
         halves.push(half(&world).await);
@@ -69,7 +68,7 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
         StatusCode::SERVICE_UNAVAILABLE,
         "to open a stream is a request, too"
     );
-    // Their ends give both places back, as soon as front has seen them out.
+    // Their ends release both permits, once front sees them.
     drop(halves);
     let mut tries = 0;
     while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {
@@ -102,7 +101,7 @@ async fn f11_a_request_beyond_the_bound_waits_for_its_turn() {
     assert_eq!(second.await.unwrap(), 4);
 }
 
-/// A request whose body does not come.
+/// A request without its body.
 async fn half(world: &World) -> RawSocket {
     let mut half = RawSocket::connect(&world.url()).await.unwrap();
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nExpect: 100-continue\r\n\
@@ -113,7 +112,7 @@ async fn half(world: &World) -> RawSocket {
     half
 }
 
-/// Posts a message to a line of HTTP+SSE; gives the head of the answer.
+/// Posts a message to an HTTP+SSE connection; returns the head of the answer.
 async fn post(world: &World, path: &str, message: &serde_json::Value) -> String {
     let mut socket = RawSocket::connect(&world.url()).await.unwrap();
     let body = message.to_string();
@@ -153,7 +152,7 @@ async fn f11_posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_st
     for number in 0..3 {
         let call = json!({"jsonrpc": "2.0", "id": number, "method": "tools/call",
             "params": {"name": "wait", "arguments": {"silent": true}}});
-        // The request before may still be seen out.
+        // The previous request may not have ended yet.
         while !post(&world, &path, &call).await.contains(" 202 ") {}
     }
     let refused = alice.ask("tools/list", json!({})).await.unwrap();

@@ -28,7 +28,7 @@ fn call(tool: &str, token: &str) -> Request<Bytes> {
         .unwrap()
 }
 
-/// Begins a call that waits, whose first message is there.
+/// Begins a call that waits, and reads its first message.
 async fn begin(channel: &InMemoryChannel) -> InMemoryBody {
     let response = channel.send(call("wait", "alice")).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);

@@ -1,7 +1,7 @@
-//! Front alone, over sockets: the real catalog and router behind it, a scripted upstream behind
-//! those, and ports whose answers the test decides. What needs a whole weir is tested with the
-//! whole weir; here is what that cannot show yet: clients with names, bugs, TLS from the inside,
-//! and the phases of a drain.
+//! The client side alone, over sockets: the real catalog and router behind it, a scripted upstream
+//! behind those, and ports with answers that the test decides. Features that need a whole weir are
+//! tested with the whole weir. These tests cover clients with names, panics, TLS internals, and the
+//! phases of a drain.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -20,7 +20,7 @@ use weir_core::port::{
 use weir_core::principal::Identity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
 
-/// Keeps nothing.
+/// A replay log that keeps no events.
 pub(crate) struct NoReplays;
 
 impl Replays for NoReplays {
@@ -39,8 +39,9 @@ impl Replays for NoReplays {
     fn expire(&self) {}
 }
 
-/// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in
-/// the verifier; no token is nobody, where nobody may come, or whoever has a certificate.
+/// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
+/// alone; `panic` panics. Without a token, the caller is anonymous if that is allowed; otherwise a
+/// certificate makes it `whoever`.
 pub(crate) struct Names {
     pub(crate) anonymous: bool,
 }
@@ -72,7 +73,7 @@ impl Verifier for Names {
     }
 }
 
-/// Lets everybody do everything, and tells nobody.
+/// Allows every call, and keeps no audit.
 pub(crate) struct Lenient;
 
 impl Lenient {
@@ -103,7 +104,7 @@ impl Authorizer for Lenient {
     }
 }
 
-/// Lets everybody in once, and nobody again.
+/// Admits the first caller, and denies all later ones.
 #[derive(Default)]
 pub(crate) struct Closing(AtomicBool);
 
@@ -171,7 +172,7 @@ impl Audit for Lenient {
 pub(crate) struct Kept(Mutex<HashMap<RecordKey, Record>>, Mutex<Vec<RecordKey>>);
 
 impl Kept {
-    /// None, and these have expired since somebody looked last.
+    /// Empty records, with these keys expired since the last query.
     pub(crate) fn with_expired(keys: Vec<RecordKey>) -> Self {
         Self(Mutex::default(), Mutex::new(keys))
     }
@@ -250,7 +251,7 @@ impl OwnBus {
 
 impl Bus for OwnBus {
     fn publish(&self, message: BusMessage) {
-        // Nobody need be listening.
+        // A topic may have no subscribers.
         drop(self.topic(message.topic).send(message));
     }
 
@@ -259,7 +260,7 @@ impl Bus for OwnBus {
     }
 }
 
-/// A mailbox without post.
+/// A mailbox that never receives.
 pub(crate) struct Empty(pub(crate) ReplicaId);
 
 impl Mailbox for Empty {

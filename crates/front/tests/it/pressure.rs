@@ -1,4 +1,4 @@
-//! Short memory: what is new waits outside, what is open goes on.
+//! Memory pressure: new requests are refused, open ones go on.
 
 use http::StatusCode;
 use serde_json::json;
@@ -53,7 +53,7 @@ async fn f10_short_memory_ends_connections_then_refuses_what_is_new_and_leaves_w
         session.get_stream().await.unwrap().status,
         StatusCode::SERVICE_UNAVAILABLE
     );
-    // What ends something makes room.
+    // Requests that end a session still pass: they free memory.
     assert!(session.delete().await.unwrap().status.is_success());
     world.upstream.release();
     world.upstream.release();

@@ -1,4 +1,4 @@
-//! Clients with names: a session, a state and a cap belong to one of them.
+//! Clients with names: a session, a state and a limit belong to one of them.
 
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::world::{World, settings};
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
-/// Sends a list request, or what looks like one, with these headers besides the usual ones.
+/// Sends a list request, or one of another method, with these headers besides the usual ones.
 async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> Answer {
     let usual = [
         ("content-type", "application/json"),
@@ -18,7 +18,7 @@ async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) 
     for (name, value) in usual.iter().chain(headers) {
         map.append(*name, value.parse().unwrap());
     }
-    // A stream is got without a body.
+    // A GET has no body.
     let body = if *method == Method::GET { "" } else { LIST };
     world
         .client()
@@ -80,7 +80,7 @@ async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
         }
     }
     assert_eq!(seen[..3], seen[3..]);
-    // Neither the session nor its stream noticed.
+    // Neither the session nor its stream was affected.
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
     alice.delete().await.unwrap();
     while stream.next_event().await.unwrap().is_some() {}
@@ -130,7 +130,7 @@ async fn d07_the_cap_of_streams_binds_one_principal_and_nobody_else() {
         world.modern("bob").listen(filter()).await.unwrap().status,
         StatusCode::OK
     );
-    // A closed stream gives its place back, as soon as front sees the close.
+    // A closed stream releases its permit, once front sees the close.
     open.pop();
     let mut tries = 0;
     while alice.listen(filter()).await.unwrap().status != StatusCode::OK {

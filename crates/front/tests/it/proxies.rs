@@ -1,11 +1,11 @@
-//! Whose address counts where a proxy stands between.
+//! The client address behind proxies.
 
 use http::{Method, StatusCode};
 use serde_json::json;
 
 use crate::world::{World, settings};
 
-/// The status of a request with these `X-Forwarded-For` lines and a token that is good from
+/// The status of a request with these `X-Forwarded-For` lines and a token that is valid from
 /// `address` alone.
 async fn status(world: &World, address: &str, lines: &[&str]) -> StatusCode {
     let client = world

@@ -1,4 +1,4 @@
-//! An upstream that does what its tools are called.
+//! An upstream whose tools are named after their behaviour.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,19 +14,19 @@ use weir_core::upstream::{
 };
 use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
 
-/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input
-/// first and then says what it resumed; `wait` tells progress, but for one with the argument
-/// `silent`, and ends when [`Scripted::release`] says so; `boom` tells progress and then panics.
+/// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
+/// first and then returns the state that it resumed; `wait` reports progress, unless it has the
+/// argument `silent`, and ends at [`Scripted::release`]; `boom` reports progress and then panics.
 pub(crate) struct Scripted {
     id: UpstreamId,
     gate: Arc<Semaphore>,
     dropped: mpsc::Sender<()>,
-    /// The sessions of whose end it heard.
+    /// The sessions that ended.
     ended: Mutex<HashSet<SessionKey>>,
 }
 
 impl Scripted {
-    /// The upstream, and where it says that a `wait` was taken back.
+    /// The upstream, and the receiver of a message for each cancelled `wait`.
     pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
         let (dropped, taken_back) = mpsc::channel(16);
         let id = UpstreamId::new("script").unwrap();
@@ -41,7 +41,7 @@ impl Scripted {
         )
     }
 
-    /// How many sessions it heard the end of.
+    /// The number of sessions that ended.
     pub(crate) fn ended(&self) -> usize {
         self.ended.lock().unwrap().len()
     }
@@ -141,7 +141,7 @@ impl Upstream for Scripted {
     }
 }
 
-/// Progress, then the end once the gate lets it through.
+/// Progress, then the end once the gate opens.
 fn async_events(
     gate: Arc<Semaphore>,
     held: TakenBack,
@@ -164,13 +164,13 @@ fn async_events(
     )
 }
 
-/// Says so when a call is dropped before its end.
+/// Reports a call that is dropped before its end.
 struct TakenBack(Option<mpsc::Sender<()>>);
 
 impl Drop for TakenBack {
     fn drop(&mut self) {
         if let Some(told) = self.0.take() {
-            // The test may be over, or not listen.
+            // The test may be over, or not receive.
             let _unheard = told.try_send(());
         }
     }

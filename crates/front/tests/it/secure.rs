@@ -1,5 +1,5 @@
-//! TLS: both HTTP versions by ALPN, certificates replaced under way, and handshakes that go
-//! nowhere.
+//! TLS: both HTTP versions by ALPN, certificates replaced during operation, and handshakes that
+//! never finish.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use weir_front::settings::TlsFiles;
 
 use crate::world::{World, settings};
 
-/// A folder with a certificate and its key in it, removed with this.
+/// A folder with a certificate and its key in it, removed on drop.
 pub(crate) struct Files(pub(crate) TlsFiles);
 
 impl Files {
@@ -46,7 +46,7 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         let folder: PathBuf = self.0.cert.parent().unwrap().into();
-        // A leftover in the system's own place for them is no failure.
+        // A leftover in the system's temporary folder is no failure.
         drop(std::fs::remove_dir_all(folder));
     }
 }
@@ -71,7 +71,7 @@ async fn connect(
         .await
 }
 
-/// Asks for the list of tools over a connection that is there.
+/// Asks for the list of tools over an open connection.
 pub(crate) async fn list(world: &World, stream: TlsStream<TcpStream>) -> (http::Version, Value) {
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let (headers, message) = world.client().modern().envelope("tools/list", json!({}));
@@ -202,7 +202,7 @@ async fn a15_handshakes_of_a_few_addresses_that_go_nowhere_keep_no_other_out() {
         let own = format!("127.0.0.{}:0", 2 + number % 2);
         socket.bind(own.parse().unwrap()).unwrap();
         let mut stream = socket.connect(world.front.local_addr()).await.unwrap();
-        // Half of them say nothing at all, the others begin a handshake.
+        // Half of them are silent, the others begin a handshake.
         if number < 16 {
             stream.write_all(&[0x16, 3, 1]).await.unwrap();
         }

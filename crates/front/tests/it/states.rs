@@ -38,7 +38,7 @@ async fn r170_r173_a_state_comes_back_to_the_upstream_as_it_was() {
     let world = World::locked(settings()).await;
     let alice = world.modern("alice");
     let state = state(&alice).await;
-    // Spelled otherwise, the arguments are the same.
+    // The same arguments in another order.
     let again = ask(
         &alice,
         "ask",

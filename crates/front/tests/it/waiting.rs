@@ -1,4 +1,4 @@
-//! Streams with nothing to say still say that they are open.
+//! Keep-alive comments of idle streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn r039_r041_d22_streams_that_wait_keep_saying_so_and_carry_no_ids() {
             .await
             .unwrap(),
         legacy.get_stream().await.unwrap(),
-        // No progress token: the call has nothing to tell before its end.
+        // No progress token: the call sends no notification before its end.
         modern
             .request("tools/call", json!({"name": "wait"}))
             .await

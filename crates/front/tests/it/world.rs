@@ -1,4 +1,4 @@
-//! A front with its surroundings.
+//! A running client side with all its ports.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use weir_wire::Revision;
 use crate::ports::{Empty, Kept, Lenient, Names, NoReplays, OwnBus};
 use crate::scripted::Scripted;
 
-/// Front over one scripted upstream, at `/mcp`, transparent.
+/// The client side over one scripted upstream, at `/mcp`, transparent.
 pub(crate) struct World {
     pub(crate) front: Arc<Front>,
     pub(crate) upstream: Arc<Scripted>,
@@ -29,17 +29,17 @@ pub(crate) fn settings() -> Settings {
 }
 
 impl World {
-    /// For everybody.
+    /// A front that anonymous callers may use.
     pub(crate) async fn open(settings: Settings) -> Self {
         Self::new(settings, true, PageSize::default(), Arc::new(Lenient)).await
     }
 
-    /// For bearers of tokens.
+    /// A front for bearers of tokens.
     pub(crate) async fn locked(settings: Settings) -> Self {
         Self::new(settings, false, PageSize::default(), Arc::new(Lenient)).await
     }
 
-    /// For bearers of tokens, with lists of so many items a page.
+    /// A front for bearers of tokens, with this many items in a page of a list.
     pub(crate) async fn paged(settings: Settings, items: usize) -> Self {
         Self::new(
             settings,
@@ -53,12 +53,12 @@ impl World {
         .await
     }
 
-    /// For bearers of tokens, by the word of this authorizer at its door.
+    /// A front for bearers of tokens that this authorizer admits.
     pub(crate) async fn guarded(settings: Settings, authorizer: Arc<dyn Authorizer>) -> Self {
         Self::new(settings, false, PageSize::default(), authorizer).await
     }
 
-    /// For everybody, when these sessions have expired.
+    /// A front for anonymous callers, started after these sessions have expired.
     pub(crate) async fn after(settings: Settings, expired: Vec<RecordKey>) -> Self {
         Self::over(
             settings,
@@ -135,12 +135,12 @@ impl World {
         }
     }
 
-    /// Where clients connect.
+    /// The URL of the endpoint.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.front.local_addr())
     }
 
-    /// A client that speaks no era by itself.
+    /// A client without an era.
     pub(crate) fn client(&self) -> RawClient {
         RawClient::new(&self.url())
     }

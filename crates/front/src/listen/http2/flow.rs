@@ -1,5 +1,5 @@
-//! The flow of an HTTP/2 connection: its windows, the answers that wait in it for their client, and
-//! the frames that ask for work and bring none.
+//! The flow control of an HTTP/2 connection: its windows, the answers that wait for its client, and
+//! frames without data that cost work.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -14,26 +14,26 @@ use tokio::time::Instant;
 
 use weir_wire::http2::{DATA, END_STREAM, FrameHead, HEADERS, IdleFrames, Seen};
 
-/// The most bytes of answers that wait for the client of one connection (fault A12).
+/// The most bytes of answers that wait for the client of one connection (A12).
 pub(crate) const MOST_WAITING: usize = 4 << 20;
-/// From so many on no further request is begun and no further result is read.
+/// The waiting bytes from which on no further request begins and no further result is read.
 const ROOM: usize = 1 << 20;
-/// The window of a connection, and of a stream where the client sets no other (RFC 9113, 6.9.2).
+/// The window of a connection, and of a stream unless the client sets another (RFC 9113, 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// Updates of windows that are kept for streams of which only the head was read.
+/// Window updates that are kept for streams before their request is processed.
 const EARLY: usize = 256;
 
-/// How many more frames that bring nothing may come for each frame of an answer.
+/// The further frames without data that each frame of an answer allows.
 const IDLE_FRAMES_AN_ANSWER: u32 = 4;
 
-/// What the connection's task, its streams and its frames share.
+/// The state that the connection's task, its streams and its frames share.
 #[derive(Debug)]
 pub(crate) struct Flow {
     /// Bytes of answers that the client's socket has not taken.
     waiting: AtomicUsize,
     room: Notify,
-    /// Places for those bytes, given out in the order in which they are asked for.
+    /// Permits for those bytes, granted in the order of requests.
     places: Arc<Semaphore>,
     /// Bytes of answers that were sent.
     answered: AtomicU64,
@@ -45,14 +45,14 @@ pub(crate) struct Flow {
 
 #[derive(Debug)]
 struct Windows {
-    /// What the client takes of all streams together.
+    /// The bytes that the client accepts on all streams together.
     connection: i64,
-    /// What the client has granted the connection so far.
+    /// The bytes that the client has granted the connection so far.
     granted: u64,
-    /// What a stream's window begins with.
+    /// The initial window of a stream.
     initial: i64,
-    /// What was granted to each stream that is answered, beyond its begin; the streams at once
-    /// bound it.
+    /// The bytes granted to each answered stream beyond its initial window; the limit of streams
+    /// bounds the map.
     streams: HashMap<u32, i64>,
     /// Grants for streams that are not yet answered.
     early: VecDeque<(u32, i64)>,
@@ -80,10 +80,10 @@ impl Flow {
         })
     }
 
-    /// Waits until so little waits for the client that more may be made for it.
+    /// Waits until few enough bytes wait for the client.
     pub(crate) async fn room(&self) {
         loop {
-            // Registered before the look, so that no change between the two is missed.
+            // Registered before the check, so that no change between the two is missed.
             let mut changed = std::pin::pin!(self.room.notified());
             changed.as_mut().enable();
             if self.waiting() < ROOM {
@@ -93,8 +93,8 @@ impl Flow {
         }
     }
 
-    /// Drives `making`, which makes an answer or a part of one, only while there is room for what
-    /// it makes.
+    /// Drives `making`, which produces an answer or a part of one, only while there is room for its
+    /// output.
     pub(crate) async fn within<T>(&self, making: impl Future<Output = T>) -> T {
         let mut making = pin!(making);
         let mut room = None;
@@ -109,8 +109,7 @@ impl Flow {
         .await
     }
 
-    /// Counts bytes of an answer until they were sent. `None`: they are too many beside what waits
-    /// already.
+    /// Counts bytes of an answer until they are sent. `None` if too many bytes wait already.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
         let places = self
             .places
@@ -120,9 +119,10 @@ impl Flow {
         Some(self.share(bytes, places))
     }
 
-    /// The same, as soon as enough of what waits already was sent. Whoever came first is first.
+    /// Counts bytes of an answer as soon as enough of the waiting bytes are sent, in the order of
+    /// calls.
     pub(super) async fn hold_in_turn(self: Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
-        // They are never closed.
+        // The semaphore is never closed.
         let places = self
             .places
             .clone()
@@ -141,7 +141,7 @@ impl Flow {
         })
     }
 
-    /// Bytes of answers that were sent so far.
+    /// Bytes of answers sent so far.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
@@ -150,8 +150,8 @@ impl Flow {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Answers wait, and the connection's window is used up; with it what was granted so far:
-    /// whoever grants anything moves.
+    /// The bytes granted so far, if answers wait and the connection's window is used up. A growing
+    /// number shows that the client is alive.
     pub(super) fn exhausted(&self) -> Option<u64> {
         let windows = self.windows();
         (self.waiting() > 0 && windows.connection <= 0).then_some(windows.granted)
@@ -165,7 +165,7 @@ impl Flow {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// True once the client sent too many frames that bring nothing.
+    /// True once the client sent too many frames without data.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Acquire)
     }
@@ -179,7 +179,8 @@ impl Flow {
             .filter(|(of, _)| *of == stream)
             .map(|(_, bytes)| bytes)
             .sum();
-        // Streams are answered in the order in which they come: those before this one will not be.
+        // Streams are answered in the order of their arrival: earlier streams without a window will
+        // never be answered.
         windows.early.retain(|(of, _)| *of > stream);
         windows.streams.insert(stream, granted);
         StreamWindow {
@@ -227,9 +228,9 @@ impl Flow {
         }
     }
 
-    /// Takes what a frame costs that brings nothing.
+    /// Charges for a frame without data.
     fn count(&self, head: &FrameHead) {
-        // The library bounds the small ones among those.
+        // The library bounds small frames among those.
         if head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0) {
             return;
         }
@@ -247,7 +248,7 @@ impl Flow {
     }
 }
 
-/// Bytes of an answer that wait; they are counted until the last part of them is dropped.
+/// Waiting bytes of an answer; they count until their last part is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     flow: Arc<Flow>,
@@ -255,7 +256,7 @@ pub(super) struct Share {
     _places: OwnedSemaphorePermit,
 }
 
-/// A larger answer than may wait takes all places, and so waits alone.
+/// The permits for so many bytes. An answer above the limit takes all permits, and so waits alone.
 fn places(bytes: usize) -> u32 {
     u32::try_from(bytes.min(MOST_WAITING)).unwrap_or(u32::MAX)
 }
@@ -284,7 +285,7 @@ impl Piece {
         }
     }
 
-    /// No bytes: the end of a stream.
+    /// An empty part: the end of a stream.
     pub(super) fn empty() -> Self {
         Self {
             bytes: Bytes::new(),
@@ -316,12 +317,12 @@ pub(super) struct StreamWindow {
 }
 
 impl StreamWindow {
-    /// Bytes were given to the connection.
+    /// Records bytes that were handed to the connection.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += i64::try_from(bytes).unwrap_or(i64::MAX);
     }
 
-    /// True where the stream's own window is used up, whatever the connection's is.
+    /// True if the stream's own window is used up, independent of the connection's.
     pub(super) fn is_exhausted(&self) -> bool {
         let windows = self.flow.windows();
         windows.initial + windows.streams.get(&self.stream).copied().unwrap_or(0) <= self.sent
@@ -365,7 +366,7 @@ mod tests {
         assert!(!flow.is_flooded(), "a second brings a hundred more");
         tokio::time::advance(Duration::from_secs(1)).await;
         for _ in 0..10_000 {
-            // A call: its head and body come, its answer goes, and two windows grow.
+            // A call: its head and body arrive, its answer is sent, and two windows grow.
             flow.received(head(HEADERS, 4, 50));
             flow.received(head(DATA, 1, 100));
             flow.sent(head(HEADERS, 4, 10));

@@ -1,5 +1,5 @@
-//! The frames of an HTTP/2 connection, seen by their heads as they pass: windows and floods, which
-//! the protocol's library does not show.
+//! The frames of an HTTP/2 connection, observed by their heads as they pass: the protocol's library
+//! does not expose windows and floods.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use weir_wire::http2::{FrameParser, PREFACE};
 
 use super::flow::Flow;
 
-/// `inner`, whose frames are told to the connection's flow.
+/// The stream `inner`, with its frames reported to the connection's flow control.
 pub(super) struct FrameWatch<S> {
     inner: S,
     flow: Arc<Flow>,
@@ -42,7 +42,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameWatch<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        // The connection's task ends a flood as soon as it gets to it: what else comes is not read.
+        // The connection's task ends a flood at its next turn: further bytes are not read.
         if this.flow.is_flooded() {
             return Poll::Pending;
         }

@@ -1,5 +1,4 @@
-//! One stream of an HTTP/2 connection: a request, and its answer in parts for which there is
-//! window.
+//! One stream of an HTTP/2 connection: a request, and its answer in parts that fit the window.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -22,14 +21,14 @@ use super::flow::{Flow, Piece, Share, StreamWindow};
 use crate::observe::{Followed, Served};
 use crate::stack::{Arrival, Stack};
 
-/// What is asked of a stream's window at once: one frame.
+/// The capacity requested from a stream's window at once: one frame.
 const PART: usize = 16 << 10;
 
-/// Why an answer is not sent to its end.
+/// The reason that an answer is not sent to its end.
 enum Unsent {
     /// The client reset the stream, or the connection is gone.
     Gone,
-    /// It is reset, for this reason.
+    /// The stream is reset, for this reason.
     Reset(Reason),
 }
 
@@ -51,7 +50,7 @@ pub(super) async fn serve(
     };
     let (head, body) = head_of(answer);
     let ends = body.is_end_stream();
-    // What is whole is in memory, and counts, before any of it can be sent.
+    // A whole body is in memory, and counts before any of it can be sent.
     let whole = body
         .size_hint()
         .exact()
@@ -94,7 +93,7 @@ pub(super) async fn serve(
     }
 }
 
-/// The outcome, unless the client resets the stream before.
+/// The outcome, unless the client resets the stream first.
 async fn unless_reset<T>(
     mut answering: Pin<&mut impl Future<Output = T>>,
     respond: &mut SendResponse<Piece>,
@@ -108,10 +107,10 @@ async fn unless_reset<T>(
     .await
 }
 
-/// The head as HTTP/2 has it, and the body.
+/// The head in its HTTP/2 form, and the body.
 fn head_of(answer: Served) -> (Response<()>, Followed) {
     let (mut parts, body) = answer.into_parts();
-    // Such a header is of HTTP/1.1: here the stream's end says it.
+    // `Connection` belongs to HTTP/1.1: in HTTP/2 the end of the stream replaces it.
     parts.headers.remove(header::CONNECTION);
     parts.headers.entry(header::DATE).or_insert_with(date);
     if let (false, Some(bytes)) = (body.is_end_stream(), body.size_hint().exact()) {
@@ -123,7 +122,7 @@ fn head_of(answer: Served) -> (Response<()>, Followed) {
     (Response::from_parts(parts, ()), body)
 }
 
-/// The time as `Date` has it, made once a second.
+/// The `Date` header, computed once a second.
 fn date() -> HeaderValue {
     thread_local! {
         static LAST: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
@@ -143,8 +142,8 @@ fn date() -> HeaderValue {
     })
 }
 
-/// The place of an answer among what waits for its connection's client. A client that reads gets
-/// one answer after the other; one that takes nothing has those reset that found no place.
+/// A request for the permits of an answer's bytes on its connection. A client that reads gets one
+/// answer after the other; if a client does not read, its answers without a permit are reset.
 struct Place<'a> {
     flow: &'a Arc<Flow>,
     stall_time: Duration,
@@ -152,8 +151,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// For a whole answer, which is in memory already: while it waits it takes from the memory of
-    /// all messages.
+    /// Waits for the permits of a whole answer, which is in memory already: while it waits it takes
+    /// from the memory of all messages.
     async fn of_whole(
         self,
         bytes: usize,
@@ -170,7 +169,7 @@ impl Place<'_> {
         Box::pin(self.wait(bytes, gone)).await
     }
 
-    /// For a part of an answer.
+    /// Waits for the permits of a part of an answer.
     async fn of(
         self,
         bytes: usize,
@@ -218,18 +217,18 @@ impl Place<'_> {
     }
 }
 
-/// An answer on its way.
+/// An answer in transmission.
 struct Sending {
     stream: SendStream<Piece>,
     window: StreamWindow,
     flow: Arc<Flow>,
     stall_time: Duration,
-    /// When the call ends at the latest, however slowly the client reads.
+    /// The latest end of the call, independent of the client's reading speed.
     until: Option<Instant>,
 }
 
 impl Sending {
-    /// Sends a body to its end. `whole` is the share of one that is in memory already.
+    /// Sends a body to its end. `whole` counts a body that is in memory already.
     async fn all<B>(&mut self, mut body: B, mut whole: Option<Arc<Share>>) -> Result<(), Unsent>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -271,7 +270,7 @@ impl Sending {
     {
         let flow = self.flow.clone();
         let mut next = pin!(async {
-            // What is held already waits for no room.
+            // Bytes that are counted already do not wait for room.
             if is_held {
                 body.frame().await
             } else {
@@ -287,7 +286,7 @@ impl Sending {
         .await
     }
 
-    /// A place for a part of the answer.
+    /// Waits for the permits of a part of the answer.
     async fn place(&mut self, bytes: usize) -> Result<Arc<Share>, Unsent> {
         let place = Place {
             flow: &self.flow,
@@ -317,8 +316,8 @@ impl Sending {
         Ok(())
     }
 
-    /// How much may be sent now. A stream whose own window stays used up is reset; where it is the
-    /// connection's, the connection's task sees to it.
+    /// The bytes that may be sent now. A stream with its own window used up for too long is reset;
+    /// if the connection's window is used up, the connection's task handles it.
     async fn capacity(&mut self) -> Result<usize, Unsent> {
         let (stream, stall_time, until) = (&mut self.stream, self.stall_time, self.until);
         let due = move || {
