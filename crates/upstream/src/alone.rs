@@ -1,6 +1,6 @@
-//! What a server says to the client of a session outside of all its calls, and what that client
-//! answers: on its own standing stream, where it has one. For a session of no client's own nobody
-//! is asked (SEP-2260).
+//! Requests and notifications of a server to the client of a session outside of all calls, and the
+//! client's answers. They go to the client's own standing stream. In a session that belongs to no
+//! single client a server's questions are refused (SEP-2260).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -17,19 +17,19 @@ use weir_wire::{Message, Request, Revision, scan};
 use crate::asking::Asking;
 use crate::site::Site;
 
-/// Who is spoken to.
+/// The client that a server speaks to.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) site: Arc<Site>,
-    /// The client whose own session it is; calls of several clients of one principal may run in a
-    /// session of none.
+    /// The client that owns the session; absent for a session in which calls of several clients of
+    /// one principal run.
     pub(crate) session: ClientSession,
-    /// What its server was told that it can be asked.
+    /// The capabilities that were declared to the server.
     pub(crate) class: CapabilityClass,
 }
 
-/// The session of the client that a server may speak to outside of its calls. Of a child that
-/// several sessions of one principal share it is that of the last call.
+/// The client session that a server may speak to outside of its calls. For a child that several
+/// sessions of one principal share, it is the session of the last call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientSession(Arc<Mutex<Option<SessionKey>>>);
 
@@ -42,7 +42,7 @@ impl ClientSession {
         *self.lock()
     }
 
-    /// Sets another one; gives the one before.
+    /// Replaces the session and returns the previous one.
     pub(crate) fn set(&self, session: Option<SessionKey>) -> Option<SessionKey> {
         std::mem::replace(&mut *self.lock(), session)
     }
@@ -52,7 +52,7 @@ impl ClientSession {
     }
 }
 
-/// What the server asked the client itself.
+/// The open requests of a server that belong to no call of the client.
 #[derive(Debug)]
 pub(crate) struct Alone {
     client: Client,
@@ -60,7 +60,7 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Of a server of this revision.
+    /// Tracks requests of a server of this revision.
     pub(crate) fn new(client: Client, revision: Revision) -> Self {
         Self {
             client,
@@ -68,7 +68,7 @@ impl Alone {
         }
     }
 
-    /// Takes a message that is for no call; gives what is to be answered at once.
+    /// Takes a message that belongs to no call. Returns the response that is to be sent at once.
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
         match message {
             Message::Request(request) => self.asked(&request),
@@ -99,12 +99,12 @@ impl Alone {
         }
     }
 
-    /// Tells the server what came from the client.
+    /// Sends the client's answers and progress to the server.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, tell: impl FnMut(Bytes)) {
         self.asking.poll(cx, tell);
     }
 
-    /// Takes what comes, and tells what the client answers, until it is dropped.
+    /// Takes messages, and sends the client's answers, until the future is dropped.
     pub(crate) async fn serve(
         mut self,
         mut messages: mpsc::Receiver<Message>,
@@ -142,13 +142,14 @@ impl Alone {
             .bells
             .ring(&session, Ring::Ask(ask))
             .err()?;
-        // Its client has no stream on which it could be asked outside of its calls.
+        // The client has no stream on which it could be asked outside of its calls.
         self.asking.withdraw(&request.id);
         drop(unheard);
         Some(hop::answer_alone(request))
     }
 
-    /// What a URL asked for is done, maybe long after the call that asked.
+    /// Notifies the client that a URL elicitation is complete, maybe long after the call that
+    /// asked.
     fn visited(&self, params: &[u8]) {
         let Some(session) = self.client.session.get() else {
             return;
@@ -158,7 +159,7 @@ impl Alone {
         if let Some(name) = name.filter(|_| self.client.class.has(CapabilityClass::ELICITATION_URL))
         {
             let ring = Ring::Visited(self.client.site.id.clone(), (*name).into());
-            // A client that is not there sees it when it comes back to the page or calls again.
+            // A client without a stream sees it when it comes back to the page or calls again.
             let _unheard = self.client.site.bells.ring(&session, ring);
         }
     }

@@ -1,4 +1,5 @@
-//! What a legacy server asks in the middle of one call, and the answers on their way back to it.
+//! Requests of a legacy server in the middle of one call, and the client's answers on their way
+//! back.
 
 use std::task::{Context, Poll};
 
@@ -12,9 +13,9 @@ use weir_wire::{Request, RequestId, Revision};
 
 use crate::site::Site;
 
-/// Questions of one call that a server may have open; one more is not answered by anybody.
+/// The most questions of one call that a server may have open. One more is answered with an error.
 const MOST: usize = 64;
-/// Bytes of them.
+/// The most bytes of those questions.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The questions of one call.
@@ -32,13 +33,13 @@ struct Open {
     hearing: Hearing,
     _reservation: Reservation,
     bytes: usize,
-    /// The question as it came, where it did not come on the call's own channel: another call may
-    /// be the one it is for.
+    /// The question as it came on a channel that several calls share: it may be meant for another
+    /// call.
     shared: Option<Request>,
 }
 
 impl Asking {
-    /// Of a server of this revision.
+    /// Tracks questions of a server of this revision.
     pub(crate) fn new(revision: Revision) -> Self {
         Self {
             revision,
@@ -46,7 +47,7 @@ impl Asking {
         }
     }
 
-    /// Takes a question; gives it for the client, or the refusal for the server. `shared` is the
+    /// Takes a question. Returns it for the client, or the refusal for the server. `shared` is the
     /// question as it came on a channel that the call shares with others.
     pub(crate) fn ask(
         &mut self,
@@ -69,7 +70,7 @@ impl Asking {
             return Err(asks::unanswered(&id));
         };
         if shared.is_none() {
-            // Without the rest of what was read with it.
+            // Copied without the rest of the chunk it was read with.
             question.params = Bytes::copy_from_slice(&question.params);
         }
         let method = question.method;
@@ -88,13 +89,13 @@ impl Asking {
         Ok(Event::Ask(Box::new(ask)))
     }
 
-    /// The server no longer waits for one.
+    /// Withdraws a question that the server no longer waits for.
     pub(crate) fn withdraw(&mut self, id: &RequestId) {
         self.open.retain(|open| open.id != *id);
     }
 
-    /// The call is over: gives what is still open of what came on a shared channel. Its server may
-    /// wait on, for another call.
+    /// Ends the call and returns its open questions that came on a shared channel. The server may
+    /// still wait for their answers in another call.
     pub(crate) fn left(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.open)
             .into_iter()
@@ -102,7 +103,7 @@ impl Asking {
             .collect()
     }
 
-    /// Tells the server what came from the client.
+    /// Sends the client's answers and progress to the server.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut tell: impl FnMut(Bytes)) {
         let revision = self.revision;
         self.open.retain_mut(|open| {

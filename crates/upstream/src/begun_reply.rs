@@ -1,4 +1,4 @@
-//! Replies whose first event is waited for before they are handed on.
+//! Replies that are handed on after their first event.
 
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
@@ -13,8 +13,7 @@ use weir_core::reply::{End, Event, Payload, Reply, ReplySource};
 pub(crate) fn begun(mut source: impl ReplySource + 'static) -> impl Future<Output = Reply> + Send {
     async move {
         match poll_fn(|cx| source.poll_event(cx)).await {
-            // A reply that is over needs nothing of its source any more; a result that streams
-            // does.
+            // A reply that is over needs its source no more; a result that streams does.
             Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => {
                 Reply::ended(end)
             }

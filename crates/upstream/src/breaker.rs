@@ -1,31 +1,31 @@
-//! The circuit breaker of one upstream: after some failures in a row to reach it, calls fail at
-//! once, and one a second goes through to see whether it is back. Sans-IO: the time is an argument.
+//! The circuit breaker of one upstream. After some failures in a row to reach the server, calls
+//! fail at once, and one call a second goes through as a probe. Sans-IO: the time is an argument.
 //!
-//! It counts connections that were not made and deadlines that passed. What a server answers,
-//! errors of tools included, is a sign of life.
+//! It counts failed connections and passed deadlines. Every answer of the server, errors of tools
+//! included, is a sign of life.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Failures in a row that open it.
+/// The failures in a row that open the breaker.
 const FAILURES: u32 = 5;
-/// Between two calls that are let through while it is open.
+/// The time between two probes while the breaker is open.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// The breaker. While all is well a call costs it two loads.
+/// The breaker. A call to a healthy upstream costs it two loads.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: AtomicU32,
-    /// When the next call may go through, while open.
+    /// The time of the next probe, while the breaker is open.
     next_probe: Mutex<Duration>,
 }
 
 impl Breaker {
-    /// Asks to go through at `now`.
+    /// Admits a call at `now`.
     ///
     /// # Errors
-    /// How long until the next call is let through.
+    /// The time until the next call is let through.
     pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
         if !self.is_open() {
             return Ok(());
@@ -38,20 +38,20 @@ impl Breaker {
         Ok(())
     }
 
-    /// The server answered something.
+    /// Notes that the server answered.
     pub(crate) fn succeeded(&self) {
         if self.is_failing() {
             self.failures.store(0, Ordering::Release);
         }
     }
 
-    /// The server was not reached, or a deadline passed, at `now`.
+    /// Notes that the server was not reached, or that a deadline passed, at `now`.
     pub(crate) fn failed(&self, now: Duration) {
         *self.lock() = now + PROBE_EVERY;
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// True while calls fail at once.
+    /// True while the breaker is open and calls fail at once.
     pub(crate) fn is_open(&self) -> bool {
         self.failures.load(Ordering::Acquire) >= FAILURES
     }
@@ -62,7 +62,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Duration> {
-        // A time stays meaningful whatever panicked while it was held.
+        // The time stays meaningful after a panic of its holder.
         self.next_probe
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -1,16 +1,15 @@
-//! The column a call goes through on its way to a server, outermost first:
+//! The stack that a call passes on its way to a server, outermost first:
 //!
 //! ```text
 //! deadline   idle and hard limits hold over everything below, second tries included
 //! bound      at most so many calls in flight; above the tries, so that a call counts once
-//! repeat     once after a broken connection, where that does no harm
+//! repeat     once after a broken connection, if that does no harm
 //! resend     on a listed proof that nothing ran, once for each
 //! breaker    below the tries: a server that is down is not tried again
 //! speak      the server's era and transport
 //! ```
 //!
-//! A reply that still runs keeps its place in the bound, and its limits, until it ends or is
-//! dropped.
+//! A reply that still runs keeps its in-flight permit and its limits until it ends or is dropped.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,11 +29,11 @@ use crate::refusal::Refusal;
 use crate::repeat;
 use crate::server::Server;
 
-/// How long the place of a call that has ended may take to come back.
+/// The longest wait for the permit of a call that has just ended.
 const HANDOVER: Duration = Duration::from_millis(100);
 
-/// Makes a call. Gives the reply as soon as its first event is known, or once waiting for that
-/// takes a while. Dropping the future or the reply cancels the call at the server.
+/// Makes a call. Returns the reply once its first event is known, or after [`PATIENCE`]. Dropping
+/// the future or the reply cancels the call at the server.
 pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     let limits = Limits::new(outbound.deadlines);
     let mut running: Fut<'static, Reply> =
@@ -47,7 +46,7 @@ pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     }
 }
 
-/// A call whose first event is not known yet.
+/// A call without a first event yet.
 enum Waiting {
     Call(Fut<'static, Reply>),
     Reply(Reply),
@@ -64,7 +63,7 @@ impl ReplySource for Waiting {
     }
 }
 
-/// The next event. A reply is not read on after its end.
+/// Polls the next event. Reading a reply after its end is an internal error.
 pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
     reply.poll_next(cx).map(|event| {
         event.unwrap_or_else(|| {
@@ -73,9 +72,9 @@ pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
     })
 }
 
-/// Bound: at most so many calls in flight, and none waits for one to end: those who wait for a turn
-/// do so before they come here. But who comes when a call has just ended may find its place not yet
-/// given back.
+/// Limits the calls in flight. Calls do not queue here: fairness between callers is decided before.
+/// A call that follows directly on the end of another waits shortly, until that one's permit is
+/// returned.
 async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
     let place = match server.places.clone().try_acquire_owned() {
         Ok(place) => Some(place),
@@ -99,7 +98,7 @@ async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
     }
 }
 
-/// A running reply and its place. A result that streams takes the place along.
+/// A running reply and its permit. A result that streams takes the permit along.
 struct Placed {
     reply: Reply,
     place: Option<OwnedSemaphorePermit>,
@@ -131,8 +130,8 @@ impl PayloadSource for PlacedPayload {
     }
 }
 
-/// Resend: again on proof that nothing ran, at most once for each kind of proof. `used` has those
-/// that were taken before.
+/// Sends the call again on proof that it did not run, at most once for each kind of proof. `used`
+/// has the proofs that were taken before.
 pub(crate) async fn attempts(
     server: &Server,
     outbound: &Outbound,
@@ -152,8 +151,7 @@ pub(crate) async fn attempts(
     }
 }
 
-/// Breaker: a server that was not reached some times in a row is not asked, but for one call a
-/// second.
+/// Applies the circuit breaker: while it is open, one call a second reaches the server.
 async fn guarded(
     server: &Server,
     outbound: &Outbound,

@@ -1,9 +1,10 @@
 //! The time limits of one call.
 //!
-//! Idle is the time between two signs of life: events, and chunks of a result that streams.
-//! Comments and other calls' messages are none. While a person is asked something, nobody is idle.
-//! Hard is the whole. When either passes, what is below is dropped, which tells the server, and the
-//! call fails as timed out.
+//! The idle limit bounds the time between two signs of life: events, and chunks of a result that
+//! streams. SSE comments and other calls' messages are no signs of life. Time in which a person is
+//! asked a question does not count as idle. The hard limit bounds the whole call. When either
+//! passes, the layers below are dropped, which cancels the call at the server, and the call fails
+//! as timed out.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,9 +21,9 @@ use weir_core::upstream::Deadlines;
 use crate::column;
 use crate::server::Server;
 
-/// Who is called: it hears that a limit passed, and says so to the client.
+/// The called server: it records that a limit passed and makes the failure for the client.
 pub(crate) trait Called: Send + Sync {
-    /// A call's limit passed: the whole, or the time between two signs of life.
+    /// Records that a call's limit passed: the hard one if `whole`, else the idle one.
     fn timed_out(&self, whole: bool) -> Failure;
 }
 
@@ -32,7 +33,7 @@ impl Called for Server {
     }
 }
 
-/// How long a call is waited for before its reply is given although nothing is known yet.
+/// The longest wait for a call's first event before its reply is handed on without it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The limits of one call, counted from its start.
@@ -53,7 +54,7 @@ impl Limits {
         }
     }
 
-    /// When the call has to show life, if nothing happens until then.
+    /// Returns the next time at which the call times out unless it shows life.
     pub(crate) fn next(&self) -> Instant {
         self.end.min(self.last + self.idle)
     }
@@ -81,12 +82,12 @@ struct Timer<S> {
     server: Arc<S>,
     limits: Limits,
     sleep: Pin<Box<Sleep>>,
-    /// What the client was asked and has not, or not long ago, answered.
+    /// The questions of the client that are open or were answered since the last look.
     asked: Vec<Waiting>,
 }
 
 impl<S: Called> Timer<S> {
-    /// The failure, once a limit has passed.
+    /// Returns the failure once a limit has passed.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
             if self.sleep.as_mut().poll(cx).is_pending() {
@@ -103,7 +104,7 @@ impl<S: Called> Timer<S> {
 }
 
 impl<S> Timer<S> {
-    /// Time in which a question was open does not count as idle.
+    /// Leaves the time of open questions out of the idle time.
     fn asked(&mut self) {
         let now = Instant::now();
         let limits = &mut self.limits;
@@ -116,7 +117,7 @@ impl<S> Timer<S> {
 }
 
 struct Held<S> {
-    /// Gone once a limit has passed.
+    /// Absent once a limit has passed.
     reply: Option<Reply>,
     timer: Option<Timer<S>>,
 }
@@ -128,14 +129,14 @@ impl<S: Called + 'static> ReplySource for Held<S> {
                 Failure::internal("a reply was read after its end").into(),
             ));
         };
-        // A client that reads slowly has no more time than one that does not.
+        // A client that reads slowly has no more time than others.
         if timer.limits.end <= Instant::now() {
             let failure = timer.server.timed_out(true);
             self.reply = None;
             return Poll::Ready(Event::End(failure.into()));
         }
         if let Poll::Ready(event) = column::next(reply, cx) {
-            // Only a moved mark: the timer itself is set anew when it fires.
+            // Only the mark is moved: the timer itself is set anew when it fires.
             if !matches!(&event, Event::Note(note) if note.kind == NoteKind::Waiting) {
                 timer.limits.lived();
             }
@@ -211,7 +212,7 @@ mod tests {
         })
     }
 
-    /// A reply that says this every so often, `times` times, and then ends.
+    /// A reply with `times` such notes, one every `every`, and then its end.
     fn saying(kind: NoteKind, every: Duration, times: usize) -> Reply {
         let events = stream::unfold(times, move |left| async move {
             tokio::time::sleep(every).await;
@@ -234,7 +235,7 @@ mod tests {
         )
     }
 
-    /// How many notes came, and how it ended.
+    /// Returns the number of notes, and the outcome.
     async fn outcome(mut reply: Reply) -> (usize, Result<(), String>) {
         let mut notes = 0;
         loop {
@@ -274,7 +275,7 @@ mod tests {
         );
     }
 
-    /// A result without end, of which there is always more.
+    /// A result without end.
     struct Endless;
 
     impl PayloadSource for Endless {

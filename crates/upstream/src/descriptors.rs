@@ -1,4 +1,5 @@
-//! Descriptors that go from one process to another, over a socket (`SCM_RIGHTS`, `unix(7)`).
+//! File descriptors that are passed from one process to another over a socket (`SCM_RIGHTS`,
+//! `unix(7)`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,13 +13,13 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use weir_core::upstream::ExportedSession;
 
-/// The most descriptors that go with a byte.
+/// The most descriptors that go with one byte.
 pub const MOST: usize = ExportedSession::MOST_DESCRIPTORS;
 
-/// Sends one byte, and these descriptors with it: at most [`MOST`].
+/// Sends one byte with these descriptors: at most [`MOST`].
 ///
 /// # Errors
-/// Nobody has the other end any more, or there are more descriptors.
+/// The other end is closed, or there are too many descriptors.
 pub async fn send(socket: &UnixStream, byte: u8, given: &[BorrowedFd<'_>]) -> io::Result<()> {
     let send = || {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -37,11 +38,10 @@ pub async fn send(socket: &UnixStream, byte: u8, given: &[BorrowedFd<'_>]) -> io
     socket.async_io(Interest::WRITABLE, send).await
 }
 
-/// Receives one byte, and the descriptors that came with it; `None` where nobody has the other end
-/// any more.
+/// Receives one byte and the descriptors that came with it. Absent once the other end is closed.
 ///
 /// # Errors
-/// As the system reports them.
+/// The error of the system call.
 pub async fn receive(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
     socket
         .async_io(Interest::READABLE, || receive_now(socket))
@@ -66,13 +66,13 @@ fn receive_now(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
     }
     #[cfg(not(target_os = "linux"))]
     for descriptor in &given {
-        // There is no flag for it. What another thread starts in between has them, too.
+        // Without such a flag, a process that another thread starts in between inherits them, too.
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
     }
     Ok((got.bytes > 0).then_some((byte[0], given)))
 }
 
-/// No process that is started meanwhile inherits what is received.
+/// Keeps processes that are started meanwhile from inheriting the descriptors.
 #[cfg(target_os = "linux")]
 const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! The principals and clients behind a session, as one process describes them to the next.
+//! The principals and clients of a session, as one process describes them to its successor.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Makes upstreams out of settings. Holds what all of them share: the ports, weir's own identity,
-//! the machine's roots.
+//! Makes upstreams from settings. Holds the parts that all of them share: the ports, weir's own
+//! identity, the machine's root certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,24 +25,24 @@ use crate::site::Site;
 use crate::stdio::{Origin, StdioServer};
 use crate::streamable::{Http, HttpServer, Roots, TlsError};
 
-/// What upstreams need of the world.
+/// The ports that upstreams use.
 #[derive(Clone)]
 pub struct Ports {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
-    /// Where clients hear what servers say outside of their calls.
+    /// The notifiers of client sessions, for messages of servers outside of calls.
     pub bells: Arc<Bells>,
-    /// What is known of the lists of single sessions.
+    /// The known lists of single sessions.
     pub session_lists: Arc<SessionListTable>,
     /// The process that starts stdio servers and ends them with weir.
     pub keeper: Arc<Keeper>,
-    /// What the process may use as a whole.
+    /// The budgets of the whole process.
     pub budgets: Budgets,
 }
 
-/// Who weir says it is, to every server: never the client's own name.
+/// The name and version of weir that every server gets, never the client's own.
 #[derive(Clone, Debug)]
 pub struct Identity {
     client_info: Bytes,
@@ -50,7 +50,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A name and a version: of letters, digits, dots and dashes.
+    /// Makes an identity of a name and a version: of letters, digits, dots and dashes.
     #[must_use]
     pub fn new(name: &str, version: &str) -> Self {
         let mut out = BytesMut::new();
@@ -66,7 +66,7 @@ impl Identity {
     }
 }
 
-/// An upstream cannot be made of its settings.
+/// An upstream cannot be made from its settings.
 #[derive(Debug, thiserror::Error)]
 #[error("upstream {id}: {why}")]
 pub struct BuildError {
@@ -84,7 +84,7 @@ pub struct Factory {
 }
 
 impl Factory {
-    /// Reads the machine's root certificates; everything else is as given.
+    /// Makes a factory and reads the machine's root certificates.
     #[must_use]
     pub fn new(ports: Ports, identity: Identity) -> Self {
         let roots = Roots::native();
@@ -97,7 +97,7 @@ impl Factory {
         }
     }
 
-    /// Makes one upstream. Opens and starts nothing: that happens with the first call or watch.
+    /// Makes one upstream. Connections and processes are started with its first call or watch.
     ///
     /// # Errors
     /// The certificate file in the settings is not usable.
@@ -155,7 +155,7 @@ impl Factory {
         Ok(Arc::new(Server::new(site, line, baggage)))
     }
 
-    /// Makes what posts documents to the URL of `settings`. Opens nothing before the first.
+    /// Makes a client that posts documents to the URL of `settings`. Connects with the first one.
     ///
     /// # Errors
     /// The certificate file in the settings is not usable.

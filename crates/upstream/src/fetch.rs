@@ -1,6 +1,6 @@
-//! Documents and token requests for whoever may not open sockets: two clients, one for URLs of the
-//! operator's, one that is guarded, for those of outsiders. Bounded in bytes and time; redirects
-//! are answers like others.
+//! The fetcher of documents and tokens for parts that may not open sockets. It has two clients: one
+//! for URLs of the operator, and a guarded one for URLs of outsiders. Answers are bounded in bytes
+//! and time. Redirects are not followed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::streamable::{Pooled, Roots, TlsError, pooled, tcp};
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Fetches.
+/// The fetcher.
 pub(crate) struct Fetcher {
     agent: HeaderValue,
     clients: Result<Clients, TlsError>,
@@ -34,8 +34,8 @@ struct Clients {
 }
 
 impl Fetcher {
-    /// A fetcher that trusts `roots` and says it is `agent`. Opens nothing before the first
-    /// request.
+    /// Makes a fetcher that trusts `roots` and has `agent` as its user agent. Connects with the
+    /// first request.
     pub(crate) fn new(agent: HeaderValue, roots: &Roots) -> Self {
         let connect = Deadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| Clients {
@@ -136,7 +136,8 @@ fn unavailable(text: &'static str) -> Failure {
     Failure::new(FailureKind::Unavailable, text)
 }
 
-/// `max-age` of `Cache-Control`, unless the answer must not be kept at all (RFC 9111, 5.2.2).
+/// Returns `max-age` of `Cache-Control`; zero if the answer must not be kept at all (RFC 9111,
+/// 5.2.2).
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers
         .get_all(header::CACHE_CONTROL)

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// How much is allocated at once: what is held takes no more memory than it has bytes, whatever the
-/// pieces it came in.
+/// The size of one allocation. Held bytes take no more memory than their number, for any size of
+/// the pieces they came in.
 const BLOCK: usize = 64 << 10;
 
 /// Held bytes.
@@ -36,7 +36,7 @@ impl Blocks {
         }
     }
 
-    /// The first bytes, a block at most.
+    /// Takes out the first bytes, at most one block.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let block = self.full.pop_front().or_else(|| {
             let last = std::mem::take(&mut self.last).freeze();
@@ -46,7 +46,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// All of it, and `rest` behind it.
+    /// Joins all blocks, followed by `rest`.
     pub(crate) fn join(mut self, rest: &[u8]) -> Bytes {
         let mut all = BytesMut::with_capacity(self.size + rest.len());
         while let Some(block) = self.pop() {

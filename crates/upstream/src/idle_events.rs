@@ -1,33 +1,33 @@
 //! A bound on idle events of an SSE stream: comments, events without data, and `retry` fields. A
 //! server sends them every few seconds as keep-alives. A server that sends them without end would
-//! take a processor for as long as weir reads the stream: for ever beside calls, and up to the
-//! call's deadline on the stream of a call.
+//! take a processor for as long as weir reads the stream: for ever on a standing stream, and up to
+//! the call's deadline on the stream of a call.
 
 use tokio::time::Instant;
 use weir_wire::http2::IdleFrames;
 
-/// Bytes without data of a message that count as one idle item.
+/// The bytes without data of a message that count as one idle item.
 const BYTES_AN_ITEM: usize = 1 << 10;
 
-/// The idle items and bytes of one stream. The stream may have a thousand, and a hundred more each
-/// second.
+/// The idle items and bytes of one stream. A stream may have a thousand items, and a hundred more
+/// each second.
 #[derive(Debug)]
 pub(crate) struct IdleEvents {
     left: IdleFrames,
     items: u32,
-    /// Bytes without data of a message that are no item yet.
+    /// Bytes without data of a message that are not counted as an item yet.
     bytes: usize,
-    /// Whether data of a message came since bytes were counted.
+    /// True if data of a message came since bytes were counted.
     has_data: bool,
 }
 
-/// The stream had more idle items than it may.
+/// The stream had more idle items than allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("comments and empty events without end")]
 pub(crate) struct IdleFlood;
 
 impl IdleEvents {
-    /// The bound of a stream that begins now.
+    /// Starts the bound of a new stream.
     pub(crate) fn new() -> Self {
         Self {
             left: IdleFrames::new(Instant::now().into_std()),
@@ -50,7 +50,7 @@ impl IdleEvents {
     /// Counts bytes that were decoded to their end.
     ///
     /// # Errors
-    /// [`IdleFlood`] where the stream had too many idle items.
+    /// [`IdleFlood`] if the stream had too many idle items.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<(), IdleFlood> {
         self.bytes = if std::mem::take(&mut self.has_data) {
             0

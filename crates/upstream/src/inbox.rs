@@ -1,4 +1,4 @@
-//! What arrives for one request on a channel that it shares with others.
+//! The messages for one request on a channel that it shares with others.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,18 @@ use bytes::Bytes;
 use weir_core::budget::{BudgetOwner, ByteBudget, Reservation};
 use weir_wire::{Limits, Message, Request};
 
-/// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
+/// The most notifications kept for a call with a slow client. Beyond this the oldest is dropped.
 const MOST_NOTIFICATIONS: usize = 256;
-/// Questions kept for it. More are given back, and have no answer.
+/// The most questions kept for a call. Further ones are returned to the caller, which refuses them.
 const MOST_QUESTIONS: usize = 64;
-/// Bytes of both.
+/// The most bytes of both.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The messages of one request, in the order they came. It has one reader.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     budget: ByteBudget,
-    /// The upstream whose messages they are.
+    /// The upstream that sent the messages.
     owner: BudgetOwner,
     arrived: Mutex<Arrived>,
 }
@@ -27,16 +27,16 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Arrived {
     messages: VecDeque<(Message, Option<Reservation>)>,
-    /// Of notifications and questions.
+    /// The bytes of notifications and questions.
     bytes: usize,
-    /// One request has one answer, which is never left out.
+    /// True once the response has come. A request has one response, and it is never dropped.
     is_answered: bool,
     closed: bool,
     waker: Option<Waker>,
 }
 
 impl Inbox {
-    /// An empty one. What waits in it is taken from `budget`, too, in the owner's name.
+    /// Makes an empty inbox. Waiting messages are also taken from `budget`, for this owner.
     pub(crate) fn new(budget: ByteBudget, owner: BudgetOwner) -> Self {
         Self {
             budget,
@@ -45,7 +45,7 @@ impl Inbox {
         }
     }
 
-    /// Puts a message in; gives a question back that there is no room for.
+    /// Adds a message. Returns a question that there is no room for.
     pub(crate) fn push(&self, message: Message) -> Option<Request> {
         let mut arrived = self.lock();
         let reservation = match &message {
@@ -59,7 +59,7 @@ impl Inbox {
                 arrived.make_room(size);
                 match self.reserve(&arrived, size) {
                     Some(reservation) => Some(reservation),
-                    // It is outdated by the next.
+                    // The next notification supersedes it.
                     None => return None,
                 }
             }
@@ -80,14 +80,14 @@ impl Inbox {
         None
     }
 
-    /// Nothing more will come.
+    /// Ends the inbox: no more messages will come.
     pub(crate) fn close(&self) {
         let mut arrived = self.lock();
         arrived.closed = true;
         wake(arrived);
     }
 
-    /// The next message; `None` once it is closed and empty.
+    /// Polls the next message; absent once the inbox is closed and empty.
     pub(crate) fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let mut arrived = self.lock();
         if let Some((message, _)) = arrived.messages.pop_front() {
@@ -101,7 +101,7 @@ impl Inbox {
         Poll::Pending
     }
 
-    /// Takes out the requests that nobody has read.
+    /// Takes out the unread requests.
     pub(crate) fn questions(&self) -> Vec<Request> {
         let mut arrived = self.lock();
         arrived.bytes = 0;
@@ -137,7 +137,7 @@ impl Arrived {
             .count()
     }
 
-    /// Takes out the oldest notifications until there is room for one of this size.
+    /// Drops the oldest notifications until there is room for one of this size.
     fn make_room(&mut self, size_of_new: usize) {
         let is_notification =
             |(message, _): &(Message, _)| matches!(message, Message::Notification(_));
@@ -158,7 +158,7 @@ impl Arrived {
     }
 }
 
-/// What a message counts. A response is bounded where it is read.
+/// Returns the bytes that count for a message. A response is bounded when it is read.
 fn size(message: &Message) -> usize {
     match message {
         Message::Request(request) => request.raw.len(),
@@ -167,8 +167,8 @@ fn size(message: &Message) -> usize {
     }
 }
 
-/// The message without the rest of what was read with it: a few bytes of a large chunk keep all of
-/// it in memory.
+/// Copies the message out of the chunk that it was read with: a few bytes of a large chunk keep all
+/// of it in memory.
 pub(crate) fn compact(message: Message) -> Message {
     let raw = match &message {
         Message::Request(request) => &request.raw,
@@ -178,7 +178,7 @@ pub(crate) fn compact(message: Message) -> Message {
     Message::parse(Bytes::copy_from_slice(raw), &Limits::upstream()).unwrap_or(message)
 }
 
-/// Wakes the reader, after the lock is given back.
+/// Wakes the reader after the lock is released.
 fn wake(mut arrived: MutexGuard<'_, Arrived>) {
     let waker = arrived.waker.take();
     drop(arrived);

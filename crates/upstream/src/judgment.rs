@@ -1,4 +1,4 @@
-//! What a whole result means to the call it is for.
+//! Classification of a whole result for the call that it answers.
 
 use bytes::Bytes;
 use weir_core::call::AsTask;
@@ -11,25 +11,26 @@ use weir_wire::method::Method;
 use crate::site::Site;
 use crate::tracks::Tracked;
 
-/// Who is listening: the server's tongue, the call's ear, and what its client can be asked.
+/// The state of a call that decides how its result is read: the server's dialect, the message
+/// filter, and the client's capabilities.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) tongue: Tongue,
     pub(crate) ear: Ear,
     pub(crate) class: CapabilityClass,
-    /// Whether the work may go on as a task.
+    /// True if the call may go on as a task.
     pub(crate) task: bool,
-    /// Who is told of its progress then.
+    /// The client session for progress of the task.
     pub(crate) tracked: Option<Tracked>,
-    /// Whether the result is wanted whole, or not at all.
+    /// True if the result is needed whole.
     pub(crate) whole: bool,
-    /// True for a request of weir's own, such as for a list: its answer is read as one message
-    /// whatever its size.
+    /// True for a request of weir's own, such as for a list: its answer is read as one message of
+    /// any size.
     pub(crate) unsplit: bool,
 }
 
 impl Listener {
-    /// The listener of a request of weir's own: its answer is wanted as one message, whatever its
+    /// Returns the listener for a request of weir's own: its answer is read as one message of any
     /// size.
     pub(crate) fn for_own_request(tongue: Tongue, ear: Ear, class: CapabilityClass) -> Self {
         Self {
@@ -43,8 +44,8 @@ impl Listener {
         }
     }
 
-    /// Whether a call may become a task at a server of this kind: a modern one is told that it is
-    /// taken, an older one that it is wanted.
+    /// True if a call may become a task at a server of this kind. A modern server is informed that
+    /// tasks are accepted; an older one gets an explicit request for a task.
     pub(crate) fn takes_task(tongue: Tongue, call: &Call, declared: CapabilityClass) -> bool {
         call.method == Method::ToolsCall
             && if tongue.revision().is_modern() {
@@ -54,7 +55,7 @@ impl Listener {
             }
     }
 
-    /// The call became a task: gives what tells of its progress from then on.
+    /// Notes that the call became a task. Returns the tracker of its progress.
     pub(crate) fn became(&mut self, created: &Bytes) -> Option<Tracked> {
         self.tracked
             .take()
@@ -62,7 +63,7 @@ impl Listener {
     }
 }
 
-/// The end that a whole result is.
+/// Classifies a whole result as an end of the call.
 pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
     if listener.whole && result.len() > site.hold.per_call() {
         return too_large(site).into();
@@ -99,7 +100,7 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
     }
 }
 
-/// A result that would have to be held whole, and is too large for that.
+/// Returns the failure of a result that has to be held whole and is too large for that.
 pub(crate) fn too_large(site: &Site) -> Failure {
     let most = site.hold.per_call();
     let text = format!(

@@ -2,8 +2,8 @@
 //! child processes.
 //!
 //! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out
-//! which era the server speaks, holds its sessions and connections, bounds and times the calls, and
-//! sends again only what it can prove did not run. It knows no client, no endpoint and no other
+//! the server's era, holds its sessions and connections, limits and times the calls, and sends
+//! again only calls that provably did not run. It knows no client, no endpoint and no other
 //! upstream, and it never forwards a client's header or token.
 
 mod advice;

@@ -1,9 +1,9 @@
-//! Messages with a list in which one item breaks a limit of weir's: that item is left out, not the
-//! whole list.
+//! Parses messages with a list in which one item breaks a limit of weir's. That item is left out
+//! instead of the whole list.
 //!
-//! A message is refused as a whole where it is nested too deeply or has a number that is too long.
-//! In a page of a list that would take every item of the upstream away for the fault of one. So the
-//! message is read again with `null` in place of such items, which no list takes for an item.
+//! A message is refused as a whole if it is nested too deeply or has a number that is too long. In
+//! a page of a list that would hide every item of the upstream for the fault of one. So the message
+//! is parsed again with `null` in place of such items, which no list takes for an item.
 
 use std::ops::Range;
 
@@ -16,20 +16,20 @@ use weir_wire::scan::{self, Limits, ScanErrorKind};
 
 use crate::site::Site;
 
-/// The members of results that are lists, and where the name of an item of each stands.
+/// The members of results that are lists, and the member with the name of an item of each.
 const LISTS: [(&str, &str); 4] = [
     ("tools", "name"),
     ("prompts", "name"),
     ("resources", "uri"),
     ("resourceTemplates", "uriTemplate"),
 ];
-/// Brackets that are open around an item: the envelope's, the result's and the list's.
+/// The brackets that are open around an item: the envelope's, the result's and the list's.
 const AROUND: u32 = 3;
 
-/// Reads what a server sent as one message or a batch.
+/// Parses a server's bytes as one message or a batch.
 ///
 /// # Errors
-/// As [`Incoming::parse`], where the fault is not that of single items of a list.
+/// As [`Incoming::parse`], unless only single items of a list are at fault.
 pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incoming, MessageError> {
     let error = match Incoming::parse(bytes.clone(), limits) {
         Ok(incoming) => return Ok(incoming),
@@ -56,8 +56,8 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
     Ok(incoming)
 }
 
-/// The message with `null` in place of the items that break a limit, and their names where they can
-/// be read; `None` where there are none. Nothing else of it is checked.
+/// Returns the message with `null` in place of the items that break a limit, and their names as far
+/// as they can be read; absent if all items are good. The rest of the message is not checked.
 fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<String>>)> {
     let limits = Limits {
         max_depth: limits.max_depth.saturating_sub(AROUND),
@@ -97,7 +97,7 @@ fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<
     Some((out.freeze(), names))
 }
 
-/// A part's range in what its whole is a part of.
+/// Maps the range of a part to the whole that contains it.
 const fn within(whole: &Range<usize>, part: &Range<usize>) -> Range<usize> {
     whole.start + part.start..whole.start + part.end
 }

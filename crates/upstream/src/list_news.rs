@@ -50,7 +50,7 @@ impl ListNewsReader {
     /// safe.
     ///
     /// # Errors
-    /// Nothing more will come.
+    /// The upstream is gone, so that no notification will come.
     pub(crate) async fn changed(&mut self) -> Result<Kinds, RecvError> {
         self.news.changed().await?;
         let news = *self.news.borrow_and_update();

@@ -1,4 +1,4 @@
-//! One page of a server's list, over whatever it is asked.
+//! One page of a server's list, for every transport.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use weir_wire::{scan, write};
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// Reads a page.
+/// Parses a page.
 ///
 /// # Errors
 /// The request's own, or `BadAnswer`. A server without the method fails with its -32601.
@@ -29,7 +29,7 @@ pub(crate) fn page(
     let result = match outcome {
         Ok(result) => result,
         Err(refusal) => {
-            // A server that has no such list is in order.
+            // A server without such a list is healthy.
             if !refusal.failure.is_unknown_method() {
                 site.note_error(&refusal.failure);
             }
@@ -49,10 +49,10 @@ pub(crate) fn page(
     Ok(page)
 }
 
-/// Whether a tool may be shown as far as its annotations of headers go. Where they break the rules,
-/// a tool of a modern server over HTTP must not be offered (`drops`): its headers could not be
-/// made. To any other server they mean nothing, and they are taken away: a modern client would drop
-/// the tool for them.
+/// Checks a tool's `x-mcp-header` annotations; true if the tool may be offered. If they break the
+/// rules, a tool of a modern server over HTTP must not be offered (`drops`), because its headers
+/// could not be made. To any other server they have no meaning, and they are removed, because a
+/// modern client would drop the tool for them.
 fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
     if !scan::contains(tool, b"x-mcp-header") || lower::mirrors(tool).is_ok() {
         return true;
@@ -62,9 +62,9 @@ fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
     !drops
 }
 
-/// A tool with what its server's calls can become in the words of 2025-11-25, where each tool says
-/// so for itself: of a server with the tasks extension any call may, of one without tasks none
-/// (`tasks`, "Tool-Level Negotiation").
+/// Marks a tool with its task support in the words of 2025-11-25, in which each tool declares it.
+/// Any call to a server with the tasks extension may become a task, and no call to a server without
+/// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
 fn marked(tongue: Tongue, has_tasks: bool, tool: &Bytes) -> Bytes {
     let edits = match (tongue.revision().is_modern(), has_tasks) {
         (true, true) => Edits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
@@ -74,14 +74,14 @@ fn marked(tongue: Tongue, has_tasks: bool, tool: &Bytes) -> Bytes {
         }
         (_, false) => Edits::new().remove("execution"),
     };
-    // What is no object is left out where the list is read.
+    // An item that is no object is left out when the list is read.
     edits
         .apply(tool)
         .map_or_else(|_| tool.clone(), |(tool, _)| tool)
 }
 
-/// The member of a subscription's filter that asks for changes of a list. Both lists of resources
-/// have one.
+/// The member of a subscription's filter that requests changes of a list. Both lists of resources
+/// share one.
 const fn filter(kind: ListKind) -> &'static str {
     match kind {
         ListKind::Tools => "toolsListChanged",
@@ -90,11 +90,11 @@ const fn filter(kind: ListKind) -> &'static str {
     }
 }
 
-/// The member of a filter that names single resources, and that which names tasks.
+/// The members of a filter that name single resources, and tasks.
 const UPDATES: &str = "resourceSubscriptions";
 const TASKS: &str = "taskIds";
 
-/// The filter of a subscription to changes of these lists.
+/// Builds the filter of a subscription to changes of these lists.
 pub(crate) fn wanted(kinds: Kinds) -> Bytes {
     let mut out = BytesMut::with_capacity(96);
     let mut object = ObjectWriter::new(&mut out);
@@ -107,12 +107,13 @@ pub(crate) fn wanted(kinds: Kinds) -> Bytes {
     out.freeze()
 }
 
-/// The filter of a subscription to updates of these resources.
+/// Builds the filter of a subscription to updates of these resources.
 pub(crate) fn wanted_updates(uris: &[Arc<str>]) -> Bytes {
     naming(UPDATES, uris)
 }
 
-/// The filter of a subscription to news of a task (SEP-2663, "Task Status Notifications").
+/// Builds the filter of a subscription to the status of a task (SEP-2663, "Task Status
+/// Notifications").
 pub(crate) fn wanted_task(task: &Arc<str>) -> Bytes {
     naming(TASKS, std::slice::from_ref(task))
 }
@@ -132,12 +133,12 @@ fn naming(member: &str, names: &[Arc<str>]) -> Bytes {
     out.freeze()
 }
 
-/// The resources of which an acknowledgment's `params` say that their updates will be told.
+/// Returns the resources that an acknowledgment's `params` name as subscribed.
 pub(crate) fn honoured_updates(params: &[u8]) -> BTreeSet<String> {
     honoured_names(params, UPDATES)
 }
 
-/// Whether an acknowledgment's `params` say that news of a task will be told.
+/// True if an acknowledgment's `params` name the task as subscribed.
 pub(crate) fn honours_task(params: &[u8], task: &str) -> bool {
     honoured_names(params, TASKS).contains(task)
 }
@@ -154,7 +155,7 @@ fn honoured_names(params: &[u8], member: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lists of which an acknowledgment's `params` say that their changes will be told.
+/// Returns the lists that an acknowledgment's `params` name as subscribed.
 pub(crate) fn honoured(params: &[u8]) -> Kinds {
     let Some(range) = scan::find(params, "notifications") else {
         return Kinds::default();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::settings::Transport;
 
-/// Shorter values are words such as `production` or `true`, of which masking would take the sense
-/// out of every line.
+/// The shortest value that is masked. Shorter values are words such as `production` or `true`, and
+/// masking them would make every line unreadable.
 const SHORTEST: usize = 8;
 const MASK: &str = "***";
 
@@ -16,7 +16,7 @@ const MASK: &str = "***";
 pub(crate) struct SecretMask(Arc<[Box<str>]>);
 
 impl SecretMask {
-    /// The secrets of a config: the values of variables, and of headers without their
+    /// Collects the secrets of a config: the values of variables, and of headers without their
     /// authentication scheme.
     pub(crate) fn of(transport: &Transport) -> Self {
         let mut secrets: Vec<Box<str>> = match transport {
@@ -36,12 +36,13 @@ impl SecretMask {
             }
         };
         secrets.retain(|secret| secret.len() >= SHORTEST);
-        // A secret that is the beginning of another one would leave the rest of that one.
+        // The longest first: a secret that is the beginning of another would leave the rest of that
+        // one.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(secrets.into())
     }
 
-    /// The text with `***` in place of each secret.
+    /// Returns the text with `***` in place of each secret.
     pub(crate) fn apply<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut masked = Cow::Borrowed(text);
         for secret in self.0.iter().filter(|secret| text.contains(&***secret)) {

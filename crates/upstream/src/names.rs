@@ -1,13 +1,13 @@
-//! Where a server's name points: looked up seldom, one look-up at a time, and never more than two
-//! addresses to dial.
+//! DNS for upstreams: a cache of a server's addresses, one look-up at a time, and never more than
+//! two addresses to dial.
 //!
-//! The machine's resolver does not say how long an answer is good, so weir takes it for a few
-//! seconds: a burst of new connections asks once, and a server that moved is found soon. While
-//! names cannot be looked up, the last answer serves for a minute: a resolver that is down or slow
-//! does not take down servers that stand where they stood.
+//! The machine's resolver gives no lifetime of an answer, so weir uses it for a few seconds: a
+//! burst of new connections asks once, and a server that moved is found soon. While look-ups fail,
+//! the last answer serves for a minute: a resolver that is down or slow does not take down servers
+//! that did not move.
 //!
-//! For names that outsiders give this is not used: those are looked up for every connection (see
-//! `guard`).
+//! The cache is not used for names that outsiders give: those are looked up for every connection
+//! (see `guard`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,39 +22,39 @@ use tokio::time::Instant;
 use tower::Service;
 use weir_core::port::Fut;
 
-/// How long an answer is taken without asking again.
+/// The time for which an answer is used without asking again.
 const FRESH: Duration = Duration::from_secs(5);
-/// How long it is taken where asking again fails.
+/// The time for which an answer is used if asking again fails.
 const STALE: Duration = Duration::from_secs(60);
-/// How long a new answer is waited for while the last one can still be taken.
+/// The longest wait for a new answer while the last one can still be used.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What looks names up.
+/// A resolver of names.
 pub(crate) trait Names: Send + Sync {
-    /// All addresses of a name, as of now.
+    /// Looks up all current addresses of a name.
     fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// The machine's own way of looking names up.
+/// The machine's own resolver.
 #[derive(Debug)]
 pub(crate) struct SystemNames;
 
 impl Names for SystemNames {
     fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
-            // The port plays no part in looking up.
+            // The port does not matter to a look-up.
             let found = tokio::net::lookup_host((name, 0)).await?;
             Ok(found.map(|address| address.ip()).collect())
         })
     }
 }
 
-/// The resolver of a client's connector: what its names point to, and never more than two of that.
+/// The resolver of a client's connector. It gives at most two addresses of a name.
 #[derive(Clone)]
 pub(crate) struct Resolver(Arc<dyn Names>);
 
 impl Resolver {
-    /// Looks names up by `names`.
+    /// Resolves names by `names`.
     pub(crate) fn new(names: Arc<dyn Names>) -> Self {
         Self(names)
     }
@@ -81,9 +81,9 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// At most two of `found`: the first, which the machine prefers, and the first of the other family,
-/// else the second. Whoever dials tries the other one shortly after the first (RFC 8305), so a
-/// longer list is a longer wait, not more luck.
+/// Selects at most two addresses: the first, which the machine prefers, and the first of the other
+/// family, or else the second. The connector tries the other one shortly after the first (RFC
+/// 8305), so a longer list would only be a longer wait.
 fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
     let first = found.first().copied();
     let other = found
@@ -92,8 +92,8 @@ fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
     first.into_iter().chain(other.or(found.get(1)).copied())
 }
 
-/// A look-up in flight, for all who wait for it. One that nobody waits for any more is kept for the
-/// next: the thread that asks cannot be called back, and another one each time would use them up.
+/// A look-up in flight, shared by all that wait for it. An abandoned look-up is kept for the next
+/// caller: its thread cannot be cancelled, and a new one each time would use the threads up.
 type Flight = Shared<Fut<'static, Result<Answer, Arc<io::Error>>>>;
 
 #[derive(Clone)]
@@ -109,7 +109,7 @@ struct State {
     flight: Option<Flight>,
 }
 
-/// The names of one server, as other names last gave them. Clones share what they know.
+/// The cached addresses of one server's name. Clones share the cache.
 #[derive(Clone)]
 pub(crate) struct Addresses {
     names: Arc<dyn Names>,
@@ -125,8 +125,8 @@ impl Addresses {
         }
     }
 
-    /// The addresses of `name`. Fails where it cannot be looked up and nothing is known from the
-    /// last minute. Dropping the future leaves the look-up to whoever asks next.
+    /// Returns the addresses of `name`. Fails if the look-up fails and the cache has no answer of
+    /// the last minute. Dropping the future leaves the look-up to the next caller.
     async fn of(self, name: String) -> Result<Arc<[IpAddr]>, Arc<io::Error>> {
         let (last, flight) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +165,7 @@ impl Addresses {
                 last.map(|answer| answer.found).ok_or(error)
             }
             (None, Some(answer)) => Ok(answer.found),
-            // Without a last answer the look-up is waited for.
+            // Without a last answer the look-up has no time limit here.
             (None, None) => Err(Arc::new(io::ErrorKind::TimedOut.into())),
         }
     }
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// What a look-up comes to, after how many milliseconds.
+    /// The delay of a look-up in milliseconds, and its outcome.
     type Step = (u64, Result<Vec<IpAddr>, io::ErrorKind>);
 
     struct Script {

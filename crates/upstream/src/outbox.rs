@@ -1,12 +1,12 @@
-//! The messages that a server is sent in a session, or over a line, beside its requests: answers to
-//! what it asked, cancels and notifications. They go out in order and one at a time; those of a
-//! session take one connection together. Over a line requests go the same way, so that each message
-//! keeps its place among them.
+//! The queue of messages to a server in a session, or over a shared channel, beside its requests:
+//! answers, cancellations and notifications. They go out in order and one at a time. Those of a
+//! session take one connection together. Over a shared channel requests use the same queue, so that
+//! each message keeps its place among them.
 //!
-//! A server that does not take them makes them wait, and what waits is bounded: of what a later
-//! message outdates only the newest are kept, a cancel is given up after a second or where there is
-//! no room, and beyond the bound the session is over. An answer is never left out while the session
-//! lasts. Requests are counted by whoever makes them.
+//! Messages to a server that does not read wait, and the queue is bounded. Of messages that a later
+//! one supersedes only the newest are kept. A cancellation is dropped after a second, or if the
+//! queue is full. Beyond the bound the session ends. An answer is never left out while the session
+//! lasts. Requests are counted by their caller.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,20 +21,20 @@ use weir_wire::method::Method;
 
 use crate::streamable::limits;
 
-/// Messages that may wait. One more ends the session.
+/// The most waiting messages. One more ends the session.
 const MOST_WAITING: usize = 256;
-/// Bytes that may wait beside a message that is larger.
+/// The most waiting bytes, unless a single message is larger.
 const MOST_BYTES: usize = 8 << 20;
-/// Answers to pings that may wait, the newest: a server that pings faster than it reads has seen
-/// that weir is there.
+/// The most waiting answers to pings; the newest are kept. A server that pings faster than it reads
+/// has seen that weir is alive.
 const MOST_PONGS: usize = 8;
-/// Reports of progress that may wait, the newest.
+/// The most waiting progress notifications; the newest are kept.
 const MOST_REPORTS: usize = 8;
-/// The longest wait of a cancel, and the time that its post may take: a call that runs on for a
+/// The longest wait of a cancellation, and the time limit of its post: a call that runs on for a
 /// second is soon over anyway.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
-/// The messages of one session or line. `T` is what a message is sent with.
+/// The messages of one session or channel. `T` is sent along with a message.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
@@ -44,11 +44,11 @@ pub(crate) struct Outbox<T> {
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<Waiting<T>>,
-    /// How many of those are requests.
+    /// The number of waiting requests.
     requests: usize,
-    /// Bytes of the others.
+    /// The bytes of the other messages.
     bytes: usize,
-    /// True while [`Outbox::run`], or whoever calls [`Outbox::next`], is at work.
+    /// True while [`Outbox::run`], or the caller of [`Outbox::next`], is at work.
     is_posting: bool,
 }
 
@@ -60,32 +60,32 @@ struct Waiting<T> {
     since: Instant,
 }
 
-/// What becomes of a message while others are before it.
+/// The kind of a message, which decides if later messages supersede it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It is sent, whatever comes after it.
+    /// It is sent in any case.
     Kept,
-    /// A request of this id, which may be taken back before it is sent.
+    /// A request of this id, which may be withdrawn before it is sent.
     Request(u64),
     /// The answer to a ping.
     Pong,
     /// Progress with an answer.
     Report,
-    /// `notifications/roots/list_changed`: one says what many say.
+    /// `notifications/roots/list_changed`: one is enough for many.
     RootsChanged,
     /// `notifications/cancelled`.
     Cancel,
 }
 
-/// What [`Outbox::push`] did.
+/// The outcome of [`Outbox::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The message waits for its turn, or another one says the same.
+    /// The message waits for its turn, or an equal one already waits.
     Queued,
-    /// The same, and nothing was waiting: [`Outbox::run`] is to be started, or whoever calls
+    /// As `Queued`, and the queue was empty: [`Outbox::run`] is to be started, or the caller of
     /// [`Outbox::next`] to be woken.
     Idle,
-    /// Too much waits already: with this message the session is over.
+    /// The queue is full: this message ended the session.
     Overflow,
     /// The session was over before.
     Over,
@@ -107,7 +107,7 @@ impl<T> Default for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Puts a message behind those that wait.
+    /// Queues a message.
     pub(crate) fn push(&self, message: Bytes, with: T) -> Pushed {
         let kind = Kind::of(&message);
         let mut state = self.lock();
@@ -129,7 +129,7 @@ impl<T> Outbox<T> {
         state.put(kind, message, with)
     }
 
-    /// Puts a request behind all that waits.
+    /// Queues a request.
     pub(crate) fn push_request(&self, id: u64, message: Bytes, with: T) -> Pushed {
         let mut state = self.lock();
         if self.over.is_cancelled() {
@@ -139,7 +139,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Takes a request back; false where it was sent already.
+    /// Withdraws a request; false if it was sent already.
     pub(crate) fn take_back(&self, id: u64) -> bool {
         let mut state = self.lock();
         let Some(at) = state
@@ -153,12 +153,14 @@ impl<T> Outbox<T> {
         true
     }
 
-    /// Posts what waits, one after the other, until nothing does or the session is over.
+    /// Posts the waiting messages, one after the other, until the queue is empty or the session is
+    /// over.
     pub(crate) async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
         while let Some((kind, message, with)) = self.pop() {
             let posting = self.over.run_until_cancelled(post(message, with));
             if kind == Kind::Cancel {
-                // A server that has not answered by then has it, or will never have it.
+                // A server that has not responded by then has the cancellation, or will never get
+                // it.
                 let _late = timeout_at(Instant::now() + CANCEL_TIME, posting).await;
             } else {
                 posting.await;
@@ -166,7 +168,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Ends the session; gives the ids of the requests that were not sent.
+    /// Ends the session. Returns the ids of the requests that were not sent.
     pub(crate) fn end(&self) -> Vec<u64> {
         let mut state = self.lock();
         self.over.cancel();
@@ -182,13 +184,13 @@ impl<T> Outbox<T> {
         unsent
     }
 
-    /// Cancelled once the session is over because it did not take what it was sent.
+    /// Cancelled once the session is over because the server does not read its messages.
     pub(crate) fn over(&self) -> &CancellationToken {
         &self.over
     }
 
-    /// The next message; `None` where there is none, and then [`Self::push`] says when to ask
-    /// again.
+    /// Takes the next message; absent if the queue is empty. [`Self::push`] then reports when to
+    /// ask again.
     pub(crate) fn next(&self) -> Option<(Bytes, T)> {
         self.pop().map(|(_, message, with)| (message, with))
     }
@@ -214,7 +216,7 @@ impl<T> Outbox<T> {
 }
 
 impl<T> State<T> {
-    /// How many wait that are no requests.
+    /// Returns the number of waiting messages that are no requests.
     fn messages(&self) -> usize {
         self.waiting.len() - self.requests
     }
@@ -251,8 +253,8 @@ impl<T> State<T> {
         (self.requests, self.bytes) = (0, 0);
     }
 
-    /// Takes out what a message of this kind outdates; false where the message itself says nothing
-    /// new.
+    /// Drops messages that a message of this kind supersedes; false if the message itself is
+    /// redundant.
     fn make_room(&mut self, kind: Kind) -> bool {
         match kind {
             Kind::Kept | Kind::Request(_) => {}
@@ -279,7 +281,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Gives up the oldest cancel; false where none waits.
+    /// Drops the oldest cancellation; false if no cancellation waits.
     fn drop_cancel(&mut self) -> bool {
         let oldest = self
             .waiting
@@ -288,7 +290,7 @@ impl<T> State<T> {
         oldest.and_then(|oldest| self.remove(oldest)).is_some()
     }
 
-    /// Gives up the cancels that waited for too long.
+    /// Drops the cancellations that waited for too long.
     fn drop_late(&mut self) {
         let now = Instant::now();
         let bytes = &mut self.bytes;
@@ -306,7 +308,7 @@ impl<T> State<T> {
 impl Kind {
     fn of(message: &Bytes) -> Self {
         match Message::parse(message.clone(), &limits()) {
-            // Of all that servers ask, a ping alone is answered with nothing.
+            // Of all requests of servers, only a ping has an empty answer.
             Ok(Message::Response(response)) if response.outcome.as_deref() == Ok(b"{}") => {
                 Self::Pong
             }
@@ -339,7 +341,7 @@ mod tests {
         lower::declined(&RequestId::from_text(&id.to_string()))
     }
 
-    /// What is posted, in order.
+    /// Returns the posted messages, in order.
     async fn posted(outbox: &Outbox<()>) -> Vec<Bytes> {
         let all = Mutex::new(Vec::new());
         outbox

@@ -1,9 +1,9 @@
-//! How often something that keeps failing is tried again: full jitter between nothing and a ceiling
-//! that doubles from 100 ms to 30 s. Sans-IO: time and randomness are arguments.
+//! The backoff of an attempt that keeps failing: full jitter between zero and a ceiling that
+//! doubles from 100 ms to 30 s. Sans-IO: time and randomness are arguments.
 //!
-//! Used where an attempt is costly for the other side: opening a session, starting a process,
-//! asking for the era. A stream or a process that ended is never taken up again at once, whatever
-//! the server asks for: see [`least`].
+//! Used if an attempt is costly for the other side: opening a session, starting a process, probing
+//! the era. A stream or a process that ended is never reopened at once, even if the server asks for
+//! that: see [`least`].
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use weir_core::port::Random;
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(30);
 
-/// What the last failure said.
+/// The texts of the last failure.
 #[derive(Clone, Debug)]
 pub(crate) struct LastFailure {
-    /// To clients.
+    /// The text for clients.
     pub(crate) message: String,
-    /// To operators.
+    /// The text for operators.
     pub(crate) cause: String,
 }
 
-/// The pace of one thing that may fail.
+/// The backoff of one kind of attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     failures: u32,
     not_before: Duration,
-    /// The last failure, for those who come while nothing is tried.
+    /// The last failure, for callers that come while no attempt is made.
     why: Option<LastFailure>,
 }
 
 impl Pace {
-    /// Asks to try at `now`.
+    /// Admits an attempt at `now`.
     ///
     /// # Errors
-    /// How long to wait.
+    /// The time to wait.
     pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
         if self.failures == 0 || now >= self.not_before {
             Ok(())
@@ -49,12 +49,12 @@ impl Pace {
         self.failures > 0
     }
 
-    /// The last failure, if it was kept.
+    /// Returns the last failure, if it was kept.
     pub(crate) fn last_failure(&self) -> Option<LastFailure> {
         self.why.clone()
     }
 
-    /// Keeps what the last failure said.
+    /// Keeps the texts of the last failure.
     pub(crate) fn because(&mut self, failure: &Failure) {
         self.why = Some(LastFailure {
             message: failure.message().to_owned(),
@@ -62,20 +62,20 @@ impl Pace {
         });
     }
 
-    /// It worked.
+    /// Notes a success.
     pub(crate) fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// It failed at `now`.
+    /// Notes a failure at `now`.
     pub(crate) fn failed(&mut self, now: Duration, random: &dyn Random) {
         let ceiling = least(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + jitter(ceiling, random);
     }
 
-    /// It ended at `now`, and was begun in vain: the wait is at least half of its ceiling, and
-    /// never under 100 ms.
+    /// Notes that a stream or process that was begun in vain ended at `now`: the wait is at least
+    /// half of its ceiling, and never under 100 ms.
     pub(crate) fn ended(&mut self, now: Duration, random: &dyn Random) {
         let ceiling = least(self.failures);
         self.failed(now, random);
@@ -83,13 +83,13 @@ impl Pace {
     }
 }
 
-/// The least wait before something is taken up again that ended so many times in a row: 100 ms,
-/// doubled each time, up to 30 s.
+/// Returns the least wait before reopening a stream or process that ended so many times in a row:
+/// 100 ms, doubled each time, up to 30 s.
 pub(crate) fn least(times: u32) -> Duration {
     FIRST.saturating_mul(1 << times.min(16)).min(LAST)
 }
 
-/// A random part of `ceiling`, all of it at the most.
+/// Returns a random part of `ceiling`.
 pub(crate) fn jitter(ceiling: Duration, random: &dyn Random) -> Duration {
     let mut bytes = [0; 4];
     random.fill(&mut bytes);

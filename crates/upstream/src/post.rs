@@ -1,5 +1,5 @@
-//! Documents posted for whoever may not open sockets. It holds its connections; what is in the
-//! documents is not its business.
+//! Posts documents for parts that may not open sockets. It holds the connections and does not look
+//! at the documents.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use weir_core::{Failure, FailureKind};
 
 use crate::streamable::{Http, SendError};
 
-/// More than any collector says about what it took.
+/// The longest response. It is more than any collector sends about a document.
 const ANSWER: usize = 64 << 10;
-/// Where gRPC says how it went: behind the body, or where there is none, in the head.
+/// The status of gRPC: in the trailers, or for a response without a body in the head.
 const CODE: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Posts to one URL.
@@ -27,7 +27,7 @@ impl Poster {
                 "application/x-protobuf",
                 (header::ACCEPT, "application/x-protobuf"),
             ),
-            // What every request of gRPC says.
+            // Every request of gRPC has this header.
             Form::Grpc => ("application/grpc", (header::TE, "trailers")),
         };
         let headers = [(header::CONTENT_TYPE, kind), extra]

@@ -1,28 +1,28 @@
-//! An attempt that gave no reply: the failure, and whether it proves that nothing ran.
+//! A failed attempt: its failure, and the proof, if any, that the call did not run.
 
 use weir_core::Failure;
 use weir_era::hop::Proof;
 
-/// Why an attempt gave no reply.
+/// The failure of an attempt without a reply.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// What the client is told if it is not tried again.
+    /// The failure for the client, if the call is not tried again.
     pub(crate) failure: Failure,
-    /// Why it may be tried again, if it may.
+    /// The proof that the call may be tried again, if it may.
     pub(crate) proof: Option<Proof>,
     /// True if the server was not reached: the breaker counts these.
     pub(crate) unreached: bool,
-    /// True if nobody was asked at all: that is neither a failure of the server nor a sign of life.
+    /// True if the server was not asked at all: neither a failure nor a sign of life.
     pub(crate) unasked: bool,
-    /// True if what the server is may have changed: its era is to be found out again.
+    /// True if the server may have been replaced: its era is to be probed again.
     pub(crate) doubtful: bool,
-    /// True if there is no MCP endpoint of the asked kind at the URL (404 or 405): for a probe, a
-    /// sign of the other era.
+    /// True if the server answered that there is no MCP endpoint of the requested kind at the URL
+    /// (400, 404 or 405), or refused to open a session: for a probe, a sign of the other era.
     pub(crate) answered: bool,
 }
 
 impl Refusal {
-    /// A failure that stands: the server answered it.
+    /// Makes a failure that the server answered.
     pub(crate) fn new(failure: Failure) -> Self {
         Self {
             failure,
@@ -34,26 +34,26 @@ impl Refusal {
         }
     }
 
-    /// It may be tried again.
+    /// Adds the proof that the call may be tried again.
     pub(crate) fn proven(mut self, proof: Option<Proof>) -> Self {
         self.proof = proof;
         self
     }
 
-    /// The server was not reached.
+    /// Marks that the server was not reached.
     pub(crate) fn unreached(mut self) -> Self {
         self.unreached = true;
         self.doubtful = true;
         self
     }
 
-    /// Nobody was asked.
+    /// Marks that the server was not asked.
     pub(crate) fn unasked(mut self) -> Self {
         self.unasked = true;
         self
     }
 
-    /// What the server is may have changed.
+    /// Marks that the server may have been replaced.
     pub(crate) fn doubtful(mut self) -> Self {
         self.doubtful = true;
         self
@@ -61,7 +61,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// The server answered, only not to this.
+    /// Marks that the server answered, but not as such an endpoint.
     pub(crate) fn answered(mut self) -> Self {
         self.answered = true;
         self

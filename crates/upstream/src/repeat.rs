@@ -1,9 +1,8 @@
-//! Sending a request again after its connection broke, where that does no harm
-//! ([`Outbound::may_repeat`]).
+//! Repeats a request after its connection broke, if that does no harm ([`Outbound::may_repeat`]).
 //!
-//! Nobody knows whether the first was executed, so it is done once, only while nothing of the
-//! answer has gone on, and within a budget: a server that breaks every connection gets a tenth more
-//! of requests and not twice as many.
+//! It is unknown if the first request was executed. So it is repeated once, only before any part of
+//! the response was forwarded, and within a budget: a server that breaks every connection gets a
+//! tenth more requests and not twice as many.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,43 +24,43 @@ use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::site::Site;
 
-/// The word of the metric.
+/// The reason label of the metric.
 const REASON: &str = "connection_lost";
-/// How many calls earn one repetition.
+/// The calls that earn one repetition.
 const CALLS: u64 = 10;
-/// Repetitions that can be saved up, in calls: those of the last thousand.
+/// The most repetitions that can be saved up, in calls: those of the last thousand.
 const MOST_CALLS: u64 = 100 * CALLS;
-/// Beside what is earned there are ten at first, and one more every six seconds, so that those of a
-/// quiet server are repeated, too.
+/// The repetitions beside the earned ones: ten at first, and one more every six seconds, so that
+/// calls to a quiet server are repeated, too.
 const FLOOR: u64 = 10;
 const FLOOR_EVERY: u64 = 6_000;
-/// How long a server that just ended is waited for in all, where it says when it can be asked
+/// The longest wait in all for a server that just ended, if its failures state when it can be tried
 /// again.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 
-/// How often requests to one server may be repeated: after a tenth of its calls, and a few beside.
-/// After that of tower's retry budgets.
+/// The budget of repetitions at one server: a tenth of its calls, and a few beside. Modelled on
+/// tower's retry budgets.
 #[derive(Debug, Default)]
 pub(crate) struct RepeatBudget {
-    /// Calls that no repetition was taken for.
+    /// The calls that have not paid for a repetition yet.
     calls: AtomicU64,
-    /// When the floor will be whole again, in milliseconds.
+    /// The time at which the floor is whole again, in milliseconds.
     whole_at: AtomicU64,
 }
 
 impl RepeatBudget {
-    /// A call is made.
+    /// Counts a call.
     pub(crate) fn earn(&self) {
-        // Most calls find it full or add to it without contention; which of two that race is
-        // counted makes no difference.
+        // Most calls find it full or add to it without contention. A lost count in a race makes no
+        // difference.
         let calls = self.calls.load(Ordering::Relaxed);
         if calls < MOST_CALLS {
             self.calls.store(calls + 1, Ordering::Relaxed);
         }
     }
 
-    /// Takes one repetition at this time, in milliseconds; false where there is none.
+    /// Takes one repetition at this time, in milliseconds; false if the budget is empty.
     fn take(&self, now: u64) -> bool {
         let spend = |calls: u64| calls.checked_sub(CALLS);
         if self
@@ -82,7 +81,7 @@ impl RepeatBudget {
 }
 
 impl Site {
-    /// Whether a request may be sent again now. It counts as sent then.
+    /// Takes one repetition from the budget, if it has one, and counts it as sent.
     fn takes_repetition(&self) -> bool {
         let taken = self.repeats.take(self.millis());
         if taken {
@@ -94,7 +93,8 @@ impl Site {
     }
 }
 
-/// Makes a request of weir's own, and once more where it asks for a list and its connection broke.
+/// Makes a request of weir's own, and repeats it once if it asks for a list and its connection
+/// broke.
 pub(crate) async fn asked<T, A>(
     site: &Site,
     method: Method,
@@ -123,8 +123,8 @@ fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool
         && site.takes_repetition()
 }
 
-/// Makes a call, and once more where its connection breaks before anything of the answer has gone
-/// on.
+/// Makes a call, and repeats it once if its connection breaks before any part of the response was
+/// forwarded.
 pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
     server.site.repeats.earn();
     let mut used = Vec::new();
@@ -151,13 +151,13 @@ pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
 struct Repeated {
     server: Arc<Server>,
     outbound: Arc<Outbound>,
-    /// What the attempts before were repeated for.
+    /// The proofs that earlier attempts were repeated for.
     used: Vec<Proof>,
 }
 
 impl Repeated {
-    /// Makes the call again. `lost` is the end of the first, which stands where the second reaches
-    /// nobody.
+    /// Makes the call again. `lost` is the end of the first attempt, which is returned if the
+    /// second does not reach the server.
     async fn again(mut self, lost: End) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
@@ -183,9 +183,9 @@ impl Repeated {
     }
 }
 
-/// A reply whose call is made again where it breaks off.
+/// A reply with a call that is repeated if its connection breaks.
 struct Repeating {
-    /// Gone once it was made again, or something of the answer has gone on.
+    /// Absent once the call was repeated, or a part of the response was forwarded.
     call: Option<Repeated>,
     stage: Stage,
 }
@@ -206,7 +206,7 @@ impl ReplySource for Repeating {
                 Stage::Replying(reply) => reply,
             };
             match ready!(next(reply, cx)) {
-                // It tells the client nothing.
+                // The client sees no change by it.
                 Event::Note(note) if note.kind == NoteKind::Waiting => {
                     return Poll::Ready(Event::Note(note));
                 }

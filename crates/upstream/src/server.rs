@@ -1,4 +1,4 @@
-//! One upstream server as core sees it.
+//! One upstream server, as core's port has it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ use crate::stdio::StdioServer;
 use crate::streamable::HttpServer;
 use crate::tasks;
 
-/// How long the last tasks of a retired upstream may take: they say goodbye to servers and
-/// children.
+/// The grace time for the last tasks of a retired upstream, which end sessions and children.
 const FAREWELL: Duration = Duration::from_secs(6);
 
 /// One upstream.
@@ -34,21 +33,21 @@ pub(crate) struct Server {
     pub(crate) site: Arc<Site>,
     pub(crate) line: Line,
     pub(crate) breaker: Breaker,
-    /// Places for calls in flight.
+    /// The permits of calls in flight.
     pub(crate) places: Arc<Semaphore>,
-    /// Whether the baggage of callers goes on.
+    /// True if the baggage of callers is forwarded.
     baggage: bool,
-    /// What tasks of older servers ask.
+    /// The results of older servers' tasks, held open for their questions.
     pub(crate) held: tasks::Desk,
-    /// Places for tasks of which the server is asked to tell.
+    /// The permits of tasks with a subscription to their status.
     followed: Arc<Semaphore>,
 }
 
-/// Tasks of which a server is asked to tell at the same time: each is a stream. Of others nothing
-/// is told.
+/// The most tasks with a subscription at the same time: each is a stream. Further tasks have no
+/// subscription.
 const MOST_FOLLOWED: usize = 256;
 
-/// How the server is reached.
+/// The transport to the server.
 #[derive(Debug)]
 pub(crate) enum Line {
     Http(Box<HttpServer>),
@@ -56,7 +55,7 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// Makes one attempt at a call. `again` is the proof that the attempt before gave.
+    /// Makes one attempt at a call. `again` is the proof of the attempt before.
     pub(crate) async fn call(
         &self,
         outbound: &Outbound,
@@ -68,7 +67,7 @@ impl Line {
         }
     }
 
-    /// The revision the server speaks, once it was spoken to.
+    /// Returns the server's revision, once it is known.
     pub(crate) fn revision(&self) -> Option<&'static str> {
         match self {
             Self::Http(server) => server.revision(),
@@ -76,7 +75,7 @@ impl Line {
         }
     }
 
-    /// The revision that the server is spoken to in for a client of this class.
+    /// Returns the server's revision for a client of this class.
     pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
         match self {
             Self::Http(server) => server.revision_for(class),
@@ -84,7 +83,7 @@ impl Line {
         }
     }
 
-    /// The older revision that it speaks beside, where it is known to.
+    /// Returns the older revision that the server speaks as well, if it is known to have one.
     fn second_revision(&self) -> Option<&'static str> {
         match self {
             Self::Http(server) => server.second_revision(),
@@ -116,7 +115,7 @@ impl Server {
         }
     }
 
-    /// The call with what its client may say to this server.
+    /// Removes the baggage from the call, unless this server may have it.
     pub(crate) fn at_border(&self, outbound: Outbound) -> Outbound {
         if self.baggage || outbound.call.trace.baggage.is_none() {
             return outbound;
@@ -134,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Takes note of how an attempt went.
+    /// Records the outcome of an attempt.
     pub(crate) fn record(&self, refusal: Option<&Refusal>) {
         match refusal {
             None => self.breaker.succeeded(),
@@ -152,7 +151,7 @@ impl Server {
         }
     }
 
-    /// A call's limit passed: the whole, or the time between two signs of life.
+    /// Records a timed-out call: the hard limit if `whole`, else the idle limit.
     pub(crate) fn timed_out(&self, whole: bool) -> Failure {
         let text = if whole {
             "The call took longer than it may: it was cancelled"
@@ -209,8 +208,8 @@ impl Upstream for Server {
     }
 
     fn welcome(self: Arc<Self>, outbound: Outbound) {
-        // A child is for a principal and not for a session: its first call starts it. A place keeps
-        // many clients that begin at once from opening more connections than calls may.
+        // A child is for a principal and not for a session: its first call starts it. A permit
+        // keeps many clients that begin at once from opening more connections than calls may.
         let Line::Http(_) = &self.line else { return };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return;
@@ -285,7 +284,7 @@ impl Upstream for Server {
     fn open_time(&self, usual: Duration) -> Duration {
         match &self.line {
             Line::Http(_) => usual,
-            // What comes after the start may take as long as with any server.
+            // The requests after the start may take as long as with any server.
             Line::Stdio(server) => server.start_time() + usual,
         }
     }
@@ -321,7 +320,7 @@ impl Upstream for Server {
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
             let all = u32::try_from(self.site.bounds.in_flight).unwrap_or(u32::MAX);
-            // Whatever still runs when the grace is over loses its server.
+            // Calls that still run after the grace lose their server.
             let _still_running = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
             match &self.line {
                 Line::Http(server) => server.close().await,

@@ -1,5 +1,4 @@
-//! What the operator says about one upstream server. Already checked: nothing here can be wrong,
-//! only unreachable.
+//! The operator's settings for one upstream server. Already checked.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,41 +12,41 @@ use weir_core::upstream::Deadlines;
 
 use crate::credential::OAuth;
 
-/// One upstream. Two equal settings describe the same server, so a reload keeps what was built from
-/// them.
+/// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that
+/// was built from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its configured id.
+    /// The configured id.
     pub id: UpstreamId,
-    /// How it is reached.
+    /// The transport to the server.
     pub transport: Transport,
-    /// Which protocol it speaks, where the operator knows better than a probe.
+    /// The server's protocol. Default: found out by a probe.
     pub protocol: Protocol,
-    /// Who shares a session or a child process.
+    /// The sharing of a session or a child process between clients.
     pub session: Sharing,
-    /// What the server may ask of clients in the middle of their calls.
+    /// The capabilities that the server may use of clients in the middle of their calls.
     pub asks: CapabilityClass,
-    /// Whether it may send callers to pages of the web (elicitation by URL). A server that cannot
+    /// True if the server may send callers to web pages (elicitation by URL). A server that cannot
     /// tell callers apart would take one caller's visit for another's.
     pub visits: bool,
-    /// Whether the `baggage` (W3C) of its callers goes on to it. It says of them what they want
-    /// their own side to know.
+    /// True if the `baggage` (W3C) of callers is forwarded. It has information that callers mean
+    /// for their own side.
     pub baggage: bool,
-    /// Bounds of what it may make weir hold.
+    /// The bounds of the memory and connections that the server may use.
     pub bounds: Bounds,
-    /// How long a connection may take to stand, name lookup and TLS included.
+    /// The timeout of a new connection, name lookup and TLS included.
     pub connect: Duration,
-    /// How long requests of weir's own may take.
+    /// The time limits of requests of weir's own.
     pub own: OwnDeadlines,
 }
 
 /// The time limits of the requests that weir makes in its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnDeadlines {
-    /// Of a page of a list, and of every other request than a probe.
+    /// The limit of a page of a list, and of every other request than a probe.
     pub list: Duration,
-    /// Of a probe: of each request that finds out what the server speaks or opens a session, and of
-    /// the greeting of a server of HTTP+SSE. How long a process may take is
+    /// The limit of a probe: of each request that finds out the server's protocol or opens a
+    /// session, and of the greeting of a server of HTTP+SSE. The limit for a process is
     /// [`StdioSettings::start`].
     pub probe: Duration,
 }
@@ -61,27 +60,27 @@ impl Default for OwnDeadlines {
     }
 }
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Streamable HTTP.
     Http(HttpSettings),
-    /// A child process that speaks over its standard streams.
+    /// A child process with MCP over its standard streams.
     Stdio(StdioSettings),
 }
 
 /// A server behind a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Where it is: `http` or `https`, with a host.
+    /// The server's URL: `http` or `https`, with a host.
     pub url: Uri,
-    /// Headers of the operator's own on every request; values are secrets.
+    /// The operator's headers on every request; values are secrets.
     pub headers: Vec<(HeaderName, SecretHeader)>,
-    /// The OAuth client whose tokens go with every request; `None`: none do.
+    /// The OAuth client for the tokens of every request. If absent, requests have no token.
     pub auth: Option<Box<OAuth>>,
     /// A PEM file with further root certificates for this server.
     pub ca_file: Option<PathBuf>,
-    /// HTTP/2 without TLS and without asking first ("prior knowledge"); for `http` URLs.
+    /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
     pub h2c: bool,
 }
 
@@ -90,48 +89,50 @@ pub struct HttpSettings {
 pub struct StdioSettings {
     /// The program, looked up in `PATH` of the child's environment.
     pub command: String,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<String>,
-    /// Environment variables beside the minimal set; values are secrets.
+    /// The environment variables beside the minimal set; values are secrets.
     pub env: Vec<(String, SecretText)>,
-    /// Where it runs; weir's own directory where not given.
+    /// The working directory. Default: weir's own.
     pub cwd: Option<PathBuf>,
-    /// How many processes may run at once where each principal has its own. One more is refused as
-    /// busy, unless one was idle for [`Bounds::session_idle`].
+    /// The most processes at once if each principal has its own. One more is refused as busy,
+    /// unless one was idle for [`Bounds::session_idle`].
     pub max_processes: usize,
-    /// How long it may take until it has answered the first message. Package runners download on
-    /// their first start.
+    /// The time limit from the start to the answer to the first message. Package runners download
+    /// on their first start.
     pub start: Duration,
 }
 
-/// Which protocol a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// Find out by a probe, remember, and probe again after failures.
+    /// Found out by a probe, remembered, and probed again after failures.
     #[default]
     Auto,
     /// 2026-07-28 and later, without a probe.
     Modern,
     /// `initialize`, without a probe.
     Legacy,
-    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such thing:
-    /// it is greeted as a legacy one.
+    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such
+    /// transport: it is greeted as a legacy one.
     Sse,
 }
 
-/// Who shares an upstream session or a child process.
+/// The sharing of an upstream session or a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Everybody: the operator says that nothing of one client shows to another.
+    /// All clients share it: the operator vouches that the server shows no data of one client to
+    /// another.
     Shared,
-    /// One for each principal and class of what it can be asked, and over HTTP for each session of
-    /// a legacy client.
+    /// One for each principal and capability class, and over HTTP for each session of a legacy
+    /// client.
     Principal,
 }
 
 impl Sharing {
-    /// What a server may ask of clients where nothing else is said: a session that everybody shares
-    /// has nobody to ask, and its server would have to have others beside it.
+    /// Returns the default of the capabilities that a server may use of clients. A session that all
+    /// clients share belongs to no client that could be asked: asking would need further sessions
+    /// beside it.
     #[must_use]
     pub fn asks(self) -> CapabilityClass {
         match self {
@@ -141,19 +142,18 @@ impl Sharing {
     }
 }
 
-/// Bounds of what one upstream may make weir hold.
+/// The bounds of one upstream's use of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Calls in flight; one more is refused as busy.
+    /// The most calls in flight; one more is refused as busy.
     pub in_flight: usize,
-    /// Bytes of one reply, notes included.
+    /// The most bytes of one reply, notes included.
     pub max_reply: usize,
-    /// Legacy sessions held open.
+    /// The most open legacy sessions.
     pub sessions: usize,
-    /// How long an unused session or child process stays.
+    /// The idle timeout of a session or child process.
     pub session_idle: Duration,
-    /// Sessions over Streamable HTTP in which a stream stays open so that changes of their own
-    /// lists are heard.
+    /// The most sessions over Streamable HTTP with an open stream for changes of their own lists.
     pub standing: usize,
 }
 
@@ -170,7 +170,7 @@ impl Default for Bounds {
 }
 
 impl Settings {
-    /// Settings for a URL, everything else by default.
+    /// Makes settings for a URL, with defaults for the rest.
     #[must_use]
     pub fn http(id: UpstreamId, url: Uri) -> Self {
         let http = HttpSettings {
@@ -183,7 +183,7 @@ impl Settings {
         Self::with(id, Transport::Http(http), Sharing::Principal)
     }
 
-    /// Settings for a command, everything else by default.
+    /// Makes settings for a command, with defaults for the rest.
     #[must_use]
     pub fn stdio(id: UpstreamId, command: impl Into<String>, args: Vec<String>) -> Self {
         let stdio = StdioSettings {
@@ -197,7 +197,7 @@ impl Settings {
         Self::with(id, Transport::Stdio(stdio), Sharing::Shared)
     }
 
-    /// Processes of one server at once where nothing else is said: one each for as many callers as
+    /// The default of the most processes of one server at once: one each for as many callers as
     /// come in five minutes to a machine that starts its servers itself.
     pub const MOST_PROCESSES: usize = 64;
 
@@ -222,14 +222,14 @@ impl Settings {
 pub struct SecretHeader(HeaderValue);
 
 impl SecretHeader {
-    /// Takes a value out of sight.
+    /// Wraps a value and marks it as sensitive.
     #[must_use]
     pub fn new(mut value: HeaderValue) -> Self {
         value.set_sensitive(true);
         Self(value)
     }
 
-    /// The value, for the request that carries it. It stays marked sensitive.
+    /// Returns the value, for the request that carries it. It stays marked sensitive.
     pub(crate) fn expose(&self) -> &HeaderValue {
         &self.0
     }
@@ -246,13 +246,13 @@ impl fmt::Debug for SecretHeader {
 pub struct SecretText(Arc<str>);
 
 impl SecretText {
-    /// Takes a text out of sight.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one that gets it.
+    /// Returns the text for its one use.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Requests of weir's own: only their result counts, whole, within the deadline of lists or of
+//! Requests of weir's own: only their whole result matters, within the deadline of lists or of
 //! probes.
 
 use std::future::{Future, poll_fn};
@@ -11,14 +11,14 @@ use weir_core::{Failure, FailureKind, Reply};
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// The whole result a reply ends with.
+/// Returns the whole result that a reply ends with.
 ///
 /// # Errors
 /// As the reply ends; `BadAnswer` for a result that asks for input or is larger than `max_reply`.
 pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failure> {
     loop {
         match reply.next().await {
-            // Nobody stands behind weir's own requests who could be asked.
+            // A request of weir's own has no client that could be asked.
             Some(Event::Note(_) | Event::Ask(_)) => {}
             Some(Event::End(End::Complete(
                 Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. },
@@ -51,7 +51,7 @@ pub(crate) async fn in_time<T>(
     within(site, site.own.list, request).await
 }
 
-/// Runs one of weir's own requests for so long.
+/// Runs one of weir's own requests within this time limit.
 ///
 /// # Errors
 /// As [`in_time`].

@@ -1,5 +1,4 @@
-//! What every part of one upstream shares: its id, its bounds, the ports, and where it records what
-//! happens.
+//! The shared context of one upstream: its id, its bounds, the ports, and its records of events.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -36,65 +35,65 @@ use crate::repeat::RepeatBudget;
 use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
 
-/// What is held open for a task is not held for longer, whatever its server promises.
+/// The longest time for which a connection or child is held open for a task.
 const LONGEST_KEPT: Duration = Duration::from_secs(3600);
 
-/// Ends of sessions that one server is told at the same time, each on a connection.
+/// The most session deletions at one server at the same time, each on a connection.
 const MOST_FAREWELLS: usize = 32;
-/// Answers of one server that are read to their end at the same time after their calls are over.
+/// The most responses of one server that are drained at the same time after their calls are over.
 const MOST_DRAINING: usize = 64;
 
-/// Requests that a process may make of one upstream after another process has taken its place.
+/// The most request ids that a process may use at one upstream after its successor took over.
 const MOST_LATE_IDS: u64 = 1 << 20;
 
-/// The shared part of one upstream.
+/// The shared context of one upstream.
 pub(crate) struct Site {
     pub(crate) id: UpstreamId,
     pub(crate) bounds: Bounds,
-    /// How long its own requests may take.
+    /// The time limits of its own requests.
     pub(crate) own: OwnDeadlines,
-    /// What the server may ask of clients.
+    /// The capabilities that the server may use of clients.
     asks: CapabilityClass,
-    /// Whether it may send callers to pages of the web.
+    /// True if the server may send callers to web pages.
     visits: bool,
-    /// The secrets that the config gives it.
+    /// The secrets of its config.
     pub(crate) mask: SecretMask,
-    /// What a caller is told to do where the server refuses weir's credentials; `None` where that
-    /// is the operator's matter.
+    /// The advice to a caller if the server refuses weir's credentials; absent if only the operator
+    /// can mend it.
     pub(crate) credential_advice: Option<String>,
-    /// Set once the log has a line of its processes that is no message.
+    /// Set once the log has reported a line of its processes that is no message.
     pub(crate) prints_other_lines: OnceLock<()>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) bells: Arc<Bells>,
-    /// What is known of the lists of its sessions.
+    /// The known lists of its sessions.
     pub(crate) session_lists: Arc<SessionListTable>,
     /// weir's `Implementation` object.
     pub(crate) client_info: Bytes,
     ids: AtomicU64,
     changed: watch::Sender<ListNews>,
     tasks: TaskTracker,
-    /// Ends what runs without an end of its own.
+    /// Ends tasks that have no end of their own.
     closing: CancellationToken,
-    /// Ends everything.
+    /// Ends all tasks.
     stop: CancellationToken,
-    /// The last lines of the error stream of the process whose start failed last.
+    /// The last lines of the error stream of the process with the last failed start.
     last_lines: Mutex<Vec<String>>,
-    /// The last failure's cause, and when it was.
+    /// The last failure's cause and its time.
     last_error: Mutex<Option<(String, SystemTime)>>,
-    /// What is measured of it.
+    /// The metrics of this upstream.
     pub(crate) meter: Arc<UpstreamMeter>,
-    /// Whom progress of tasks is told.
+    /// The recipients of task progress.
     pub(crate) tracks: Arc<Tracks>,
-    /// What the process may use as a whole.
+    /// The budgets of the whole process.
     pub(crate) budgets: Budgets,
-    /// Places for ends of sessions that its server is told at the same time.
+    /// The permits of session deletions at the same time.
     pub(crate) farewells: Semaphore,
-    /// Places for answers whose streams are read to their end after the call is over.
+    /// The permits of responses that are drained after the call is over.
     pub(crate) draining: Arc<Semaphore>,
-    /// How often its requests may be repeated.
+    /// The budget of repeated requests.
     pub(crate) repeats: RepeatBudget,
-    /// Its room for results that are held.
+    /// The upstream's share of the memory for held results.
     pub(crate) hold: Arc<HoldShare>,
 }
 
@@ -143,51 +142,51 @@ impl Site {
         }
     }
 
-    /// The same with these secrets of its config taken out of what operators read.
+    /// Sets the secrets that are masked for operators.
     pub(crate) fn masking(mut self, mask: SecretMask) -> Self {
         self.mask = mask;
         self
     }
 
-    /// The same with this advice to callers where the server refuses weir's credentials.
+    /// Sets the advice to callers if the server refuses weir's credentials.
     pub(crate) fn advising(mut self, credential_advice: Option<String>) -> Self {
         self.credential_advice = credential_advice;
         self
     }
 
-    /// The part of a client's class that is carried to the server when it is spoken to so.
+    /// Returns the part of a client's class that is carried to a server of this dialect.
     pub(crate) fn carries(&self, tongue: Tongue) -> CapabilityClass {
         tongue.carries().cut(self.asks.with(carry::EXTENSIONS))
     }
 
-    /// What the server may ask of clients, whatever it speaks.
+    /// Returns the capabilities that the server may use of clients, in any dialect.
     pub(crate) fn asks(&self) -> CapabilityClass {
         self.asks
     }
 
-    /// A request id never used before towards this server: unique in every session and among all
-    /// that is in flight.
+    /// Returns a new request id: unique in every session of this server and among all requests in
+    /// flight.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last request id that this process may use. The process after it begins beyond.
+    /// Returns the last request id that this process may use. Its successor begins beyond it.
     pub(crate) fn last_id(&self) -> u64 {
         self.ids.load(Ordering::Relaxed) + MOST_LATE_IDS
     }
 
-    /// Goes on after the ids of the process before.
+    /// Continues after the request ids of the previous process.
     pub(crate) fn ids_after(&self, last: u64) {
         self.ids.fetch_max(last, Ordering::Relaxed);
     }
 
-    /// A failure of this upstream.
+    /// Makes a failure of this upstream.
     pub(crate) fn fail(&self, kind: FailureKind, text: impl Into<Cow<'static, str>>) -> Failure {
         Failure::new(kind, text).at(&self.id)
     }
 
-    /// A server's error to a call as the call's failure. What asks of a client that it declare
-    /// more, or visit a page, passes only where the config lets the server ask that.
+    /// Makes a call's failure of a server's error. An error that demands more capabilities of a
+    /// client, or a visit to a page, passes only if the config lets the server ask for that.
     pub(crate) fn refused(&self, error: &Bytes) -> Failure {
         let failure = hop::failure(error).at(&self.id);
         let FailureKind::Upstream(said) = failure.kind() else {
@@ -205,7 +204,7 @@ impl Site {
         self.fail(FailureKind::BadAnswer, text)
     }
 
-    /// Whether all that a server misses can be asked of clients here.
+    /// True if the config lets the server ask for all capabilities that it misses.
     fn asks_for_no_more(&self, said: &UpstreamError) -> bool {
         let needed = said
             .data
@@ -215,8 +214,8 @@ impl Site {
         self.asks.with(carry::EXTENSIONS).has(needed)
     }
 
-    /// The failure of an attempt that is not made before so much time has passed. Clients hear the
-    /// message of the last one, or `usual` where none was kept; operators its cause.
+    /// Makes the failure of an attempt that is not made before `wait` has passed. Clients get the
+    /// message of the last failure, or `usual` if it was not kept; operators get its cause.
     pub(crate) fn not_yet(
         &self,
         last: Option<LastFailure>,
@@ -236,12 +235,12 @@ impl Site {
         self.clock.monotonic()
     }
 
-    /// The clock in whole milliseconds.
+    /// Returns the clock in whole milliseconds.
     pub(crate) fn millis(&self) -> u64 {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs a task that has something to finish: a retired upstream waits for it, within limits.
+    /// Runs a task that has to finish: a retired upstream waits for it, within limits.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.run(self.stop.clone(), task);
     }
@@ -254,7 +253,7 @@ impl Site {
         self.run(self.closing.clone(), task)
     }
 
-    /// Keeps something open for a task that may still need it, for as long as the task is kept.
+    /// Keeps a value alive for a task that may still need it, for as long as the task is kept.
     pub(crate) fn keep(&self, held: impl Send + 'static, ttl: Option<u64>) {
         let time = ttl
             .map_or(LONGEST_KEPT, Duration::from_millis)
@@ -270,7 +269,7 @@ impl Site {
         until: CancellationToken,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
-        // A reply may be dropped when the runtime is already gone: then nobody is left to be told.
+        // A reply may be dropped after the end of the runtime, and then the task is not needed.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let task = async move {
             tokio::select! {
@@ -282,7 +281,7 @@ impl Site {
         Some(self.tasks.spawn_on(task, &runtime).abort_handle())
     }
 
-    /// Ends the tasks: waits for them at most `grace`, then aborts what is left.
+    /// Ends the tasks: waits for them at most `grace`, then aborts the rest.
     pub(crate) async fn stop(&self, grace: Duration) {
         self.tasks.close();
         self.closing.cancel();
@@ -303,14 +302,14 @@ impl Site {
         instruments().list_changed_in.add(1, &[self.label()]);
     }
 
-    /// Somebody heard, on a stream that is not a watch's own, that these lists changed; none where
-    /// weir has a reason of its own to look.
+    /// Notes a change of these lists that was seen outside a watch's own stream. An empty set means
+    /// that weir itself wants the lists to be read again.
     pub(crate) fn list_changed(&self, kinds: Kinds) {
         self.count_change();
         self.changed.send_modify(|news| news.tell(kinds));
     }
 
-    /// Hears of changes from now on.
+    /// Returns a reader of changes from now on.
     pub(crate) fn changes(&self) -> ListNewsReader {
         ListNewsReader::new(self.changed.subscribe())
     }
@@ -323,20 +322,19 @@ impl Site {
             .add(1, &[self.label(), KeyValue::new("reason", why)]);
     }
 
-    /// Counts a session or a child that is ended because the server does not take the messages it
-    /// is sent.
+    /// Counts a session or a child that is ended because the server does not read its messages.
     pub(crate) fn takes_no_messages(&self) {
         tracing::warn!(upstream = %self.id, "session ended: the upstream does not take the messages it is sent");
         let labels = [self.label(), KeyValue::new("reason", "posts_waiting")];
         instruments().upstream_sessions_ended.add(1, &labels);
     }
 
-    /// The owner of what its server says and is to take, within the budgets of the process.
+    /// Returns the owner of this server's messages within the budgets of the process.
     pub(crate) fn owner(&self) -> BudgetOwner {
         BudgetOwner::of_upstream(&self.id)
     }
 
-    /// Counts sessions and children held open.
+    /// Counts open sessions and children.
     pub(crate) fn sessions(&self, change: i64) {
         instruments().upstream_sessions.add(change, &[self.label()]);
     }

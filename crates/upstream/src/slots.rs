@@ -1,6 +1,6 @@
-//! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the
-//! one unused longest makes room, if it was unused for long enough. An owner of many places leaves
-//! some to others.
+//! Slots for values that are opened on demand and shared by key: sessions and child processes.
+//! Their number is bounded. The least recently used slot makes room, if it was unused for long
+//! enough. An owner of many slots leaves some to others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,36 +11,36 @@ use arc_swap::ArcSwapOption;
 
 use crate::pace::Pace;
 
-/// An owner may have this many times the places that are left for others, as with the budgets of
-/// the process.
+/// An owner may have this many times the slots that are left for others, as with the budgets of the
+/// process.
 const OWN_TO_FREE: usize = 3;
-/// Fewer places than this have no shares: whoever comes first may have all of them.
+/// With fewer slots than this, the first owner may have all of them.
 const LEAST_SHARED: usize = 8;
 
-/// The places.
+/// The slots.
 #[derive(Debug)]
 pub(crate) struct Slots<K, T> {
     map: RwLock<HashMap<K, Arc<Slot<T>>>>,
     most: usize,
-    /// Milliseconds for which a place must be unused before it makes room.
+    /// The milliseconds for which a slot must be unused before it makes room.
     idle: u64,
 }
 
-/// One place: what is good now, and the lock under which it is opened.
+/// One slot: its current value, and the lock under which a value is opened.
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
     pub(crate) current: ArcSwapOption<T>,
     pub(crate) opening: Arc<tokio::sync::Mutex<()>>,
-    /// How soon another one is opened here, where the ones before ended early.
+    /// The backoff of opening a value, if the ones before ended early.
     pub(crate) pace: Mutex<Pace>,
     used: Arc<AtomicU64>,
 }
 
-/// A place, and what had to go for it.
+/// A slot, and the value that was evicted for it.
 pub(crate) type Place<T> = (Arc<Slot<T>>, Option<Arc<T>>);
 
 impl<K: Eq + Hash + Clone, T> Slots<K, T> {
-    /// At most `most` places. One makes room for another after it was unused for so many
+    /// Makes at most `most` slots. A slot makes room for another after it was unused for `idle`
     /// milliseconds.
     pub(crate) fn new(most: usize, idle: u64) -> Self {
         Self {
@@ -50,15 +50,15 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         }
     }
 
-    /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so
-    /// a short while ago.
+    /// Returns the slot of `key`, and the value that was evicted for it. Absent if every slot is in
+    /// use, or was until a short while ago.
     pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
         self.place(key, now, true, |_| false)
     }
 
-    /// The same for an owner, whose other places are those of the keys that `is_own` names. An
-    /// owner who has half of eight or more places gets a further one while a third as many are left
-    /// for others; after that, one of its own that was unused for long enough has to go for it.
+    /// Returns the slot of `key` for an owner; `is_own` selects the keys of its other slots. An
+    /// owner of half of eight or more slots gets a further one while a third as many are left for
+    /// others. After that, one of its own that was unused for long enough is evicted for it.
     pub(crate) fn slot_of(
         &self,
         key: &K,
@@ -68,7 +68,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         self.place(key, now, true, is_own)
     }
 
-    /// The place of `key`, if it has one or no other has to go for it.
+    /// Returns the slot of `key`, if it exists or can be made without evicting another.
     pub(crate) fn free_slot(&self, key: &K, now: u64) -> Option<Arc<Slot<T>>> {
         self.place(key, now, false, |_| false).map(|(slot, _)| slot)
     }
@@ -116,7 +116,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         Some((slot, gone))
     }
 
-    /// Takes out what nobody has used since `before`.
+    /// Takes out the values that were not used since `before`.
     pub(crate) fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let old = map.extract_if(|_, slot| slot.is_unused() && slot.last_use() <= before);
@@ -124,7 +124,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
             .collect()
     }
 
-    /// What the places of these keys hold.
+    /// Returns the values of these keys.
     pub(crate) fn those(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let map = self.read();
         map.iter()
@@ -133,7 +133,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
             .collect()
     }
 
-    /// The keys of the places that hold something, and what they hold.
+    /// Returns the keys and values of all filled slots.
     pub(crate) fn all(&self) -> Vec<(K, Arc<T>)> {
         let map = self.read();
         map.iter()
@@ -141,7 +141,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
             .collect()
     }
 
-    /// Takes out the places of these keys.
+    /// Takes out the values of these keys.
     pub(crate) fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let gone = map.extract_if(|key, _| wanted(key));
@@ -149,7 +149,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
             .collect()
     }
 
-    /// Takes out everything.
+    /// Takes out all values.
     pub(crate) fn take_all(&self) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.drain()
@@ -157,7 +157,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
             .collect()
     }
 
-    /// How many places hold something.
+    /// Returns the number of filled slots.
     pub(crate) fn len(&self) -> usize {
         self.read()
             .values()
@@ -182,7 +182,7 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Takes `gone` out. Another one may already stand in its place: that one stays.
+    /// Removes `gone`. Another value that is already in the slot stays.
     pub(crate) fn forget(&self, gone: &Arc<T>) {
         let current = self.current.load();
         if current
@@ -193,16 +193,16 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Where whoever uses what is in the place notes when, in milliseconds of the clock that
-    /// [`Slots::slot`] is given.
+    /// Returns the time of the last use, which users of the value update, in milliseconds of the
+    /// clock of [`Slots::slot`].
     pub(crate) fn last_used(&self) -> Arc<AtomicU64> {
         self.used.clone()
     }
 
-    /// True if nobody but the map holds the place or what is in it.
+    /// True if only the map holds the slot or its value.
     fn is_unused(self: &Arc<Self>) -> bool {
         let held = self.current.load_full();
-        // The place's own reference and the one just taken.
+        // The slot's own reference and the one just taken.
         Arc::strong_count(self) <= 1 && held.is_none_or(|held| Arc::strong_count(&held) <= 2)
     }
 
@@ -268,14 +268,14 @@ mod tests {
         assert_eq!(held.len(), 48);
         let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
         assert_eq!(others.len(), 16, "each finds one, until all are in use");
-        // An own place gives way after its time, though others are free.
+        // An own slot is evicted after its time, though others are free.
         drop(others);
         slots.take_where(|key| key.0 != 1);
         held.truncate(47);
         assert!(place(1, 100).is_none(), "used a short while ago");
         assert!(place_at(1, 100, 1100).is_some(), "in place of its own");
         assert_eq!(slots.those(|_| true).len() + slots.read().len(), 48);
-        // Few places have no shares.
+        // A small number of slots has no shares.
         let few: Slots<(u8, u8), u8> = Slots::new(3, 1000);
         let all: Vec<_> = (0..4)
             .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))

@@ -1,9 +1,9 @@
-//! Tasks as core asks after them, in the words of the extension, at servers of either form. A
-//! modern server is asked as it is.
+//! Requests about tasks, in the words of the extension, to servers of either form. They go to a
+//! modern server unchanged.
 //!
-//! At one of 2025-11-25 a state is put together: its result is fetched apart (`tasks/result`), and
-//! on that request's stream such a server asks its client, so it is held open while the task waits
-//! for input.
+//! For a server of 2025-11-25 a state is put together. Its result is fetched apart
+//! (`tasks/result`). On that request's stream such a server asks its client, so the request is held
+//! open while the task waits for input.
 
 mod held;
 
@@ -23,7 +23,7 @@ use crate::server::Server;
 use crate::settle;
 pub(crate) use held::Desk;
 
-/// Whether a call is about a task.
+/// True if a call is about a task.
 pub(crate) const fn is_about_task(method: Method) -> bool {
     matches!(
         method,
@@ -31,8 +31,8 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
     )
 }
 
-/// Asks after a task, answers what it asks, or cancels it. Dropping the future takes the question
-/// back, never the task.
+/// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
+/// request, never the task.
 pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     let looking = Looking { server, outbound };
     let done = match looking.outbound.call.method {
@@ -46,7 +46,7 @@ pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     }
 }
 
-/// One look at one task.
+/// One request about one task.
 struct Looking {
     server: Arc<Server>,
     outbound: Outbound,
@@ -97,7 +97,7 @@ impl Looking {
         }
     }
 
-    /// The state of a task that is over, with what it gave.
+    /// Returns the state of a task that is over, with its result.
     async fn outcome(&self, state: &Bytes) -> Result<Bytes, Failure> {
         match self.ask(Method::TasksResult).await {
             Ok(result) => Ok(tasks::completed(state, &result)),
@@ -118,8 +118,8 @@ impl Looking {
         }
     }
 
-    /// The state of a task that may wait for its client: what it asks is in it, as far as it has
-    /// said so.
+    /// Returns the state of a task that may wait for its client, with the questions that the server
+    /// has sent so far.
     async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
         if Status::of(state) == Some(Status::InputRequired) {
             held.asked().await;
@@ -148,11 +148,11 @@ impl Looking {
             return Ok(ACKNOWLEDGED);
         }
         if self.is_modern().is_none() {
-            // Nothing is known of the server yet: it has to be found first.
+            // The server is unknown yet: it has to be probed first.
             self.ask(Method::TasksGet).await?;
         }
-        // An older server has no such method. It waits for nothing, as far as is known; but the
-        // task is to be one that is.
+        // An older server has no such method, and no open question is known. The request only makes
+        // sure that the task exists.
         let method = if self.is_modern() == Some(true) {
             Method::TasksUpdate
         } else {
@@ -169,8 +169,7 @@ impl Looking {
             }
             Err(failure) => failure,
         };
-        // Older servers refuse to cancel what is over. In the words of the extension that is no
-        // error.
+        // Older servers refuse to cancel a task that is over. In the extension that is no error.
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
             let state = self.ask(Method::TasksGet).await?;
@@ -181,7 +180,7 @@ impl Looking {
         Err(refused)
     }
 
-    /// Makes one request about the task, and gives its whole result.
+    /// Makes one request about the task, and returns its whole result.
     async fn ask(&self, method: Method) -> Result<Bytes, Failure> {
         let reply = column::call(
             self.server.clone(),
@@ -191,7 +190,7 @@ impl Looking {
         settle::result(&self.server.site, reply).await
     }
 
-    /// The request whose answer is the result, and on whose stream the server asks.
+    /// Makes the request for the result. The server asks on its stream.
     fn result(&self) -> weir_core::port::Fut<'static, Reply> {
         Box::pin(column::call(
             self.server.clone(),
@@ -228,9 +227,9 @@ impl Looking {
         }
     }
 
-    /// `None` where the server was not spoken to yet.
+    /// True for a modern server; absent if the server was not called yet.
     fn is_modern(&self) -> Option<bool> {
-        // A task is in the era that its call was made in: the name of the task carries the class.
+        // A task is in the era of its call: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
         self.server
             .line

@@ -1,7 +1,7 @@
-//! Updates of single resources that a server told of and that nobody has taken yet: each resource
-//! once.
+//! The pending updates of single resources: updates from a server that were not taken yet, each
+//! resource once.
 //!
-//! Written by whoever reads a server's messages, taken by its one line for updates.
+//! The readers of a server's messages add updates, and its one subscription takes them.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_core::upstream::Updated;
 
-/// Resources kept by name. What tells of more at once is taken to mean all of them.
+/// The most resources kept by name. Further updates are taken to mean all resources.
 const MOST: usize = 4096;
-/// Bytes of their names.
+/// The most bytes of their names.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What was told.
+/// The pending updates.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     waiting: Mutex<Waiting>,
@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 impl Told {
-    /// A resource was updated.
+    /// Adds the update of a resource.
     pub(crate) fn one(&self, uri: &str) {
         let mut waiting = self.lock();
         if waiting.order.len() >= MOST || waiting.bytes + uri.len() > MOST_BYTES {
@@ -45,7 +45,7 @@ impl Told {
         self.bell.notify_one();
     }
 
-    /// Any resource may have been updated.
+    /// Adds an update of all resources.
     pub(crate) fn any(&self) {
         self.lock().any = true;
         self.bell.notify_one();

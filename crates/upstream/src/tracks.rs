@@ -1,7 +1,8 @@
-//! Progress of tasks. A call's token holds until the task that it became is over (2025-11-25,
-//! tasks, "Task Progress"), and what comes under it then belongs to no request any more: it is told
-//! where the task's result is waited for, else to the client itself, on its own standing stream.
-//! Where nobody is, the newest waits for the next who asks for the result.
+//! Progress of tasks. A call's token holds until the task that it became is over (specification
+//! 2025-11-25, Tasks, "Task Progress"), and progress under it then belongs to no request. It goes
+//! to the request that waits for the task's result, or else to the client itself, on its own
+//! standing stream. If both are missing, the newest report waits for the next request for the
+//! result.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -20,22 +21,23 @@ use weir_wire::{Message, scan};
 
 use crate::site::Site;
 
-/// Calls of one upstream whose progress is led to their clients. Of more nothing is told.
+/// The most calls of one upstream with tracked progress. Progress of further calls is dropped.
 const MOST: usize = 1024;
-/// Reports that wait for one who listens; more are dropped, since each outdates the one before.
+/// The most reports that wait for a listener; more are dropped, since each supersedes the one
+/// before.
 const REPORTS: usize = 8;
 
-/// A task by its owner and the server's own id of it.
+/// A task by its owner and the server's own task id.
 type Name = (Principal, Arc<str>);
 
-/// Who hears of what comes under which id.
+/// The recipients of progress, by request id.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     tracks: HashMap<u64, Track>,
-    /// Who waits for results, the newest of each task.
+    /// The newest listener of each task.
     ears: HashMap<Name, mpsc::Sender<Bytes>>,
 }
 
@@ -43,24 +45,24 @@ struct State {
 struct Track {
     client: SessionKey,
     owner: Principal,
-    /// The client's own.
+    /// The client's own progress token.
     token: Bytes,
     last: f64,
-    /// What the call became, once that is known.
+    /// The task that the call became, once that is known.
     task: Option<Name>,
-    /// What nobody heard.
+    /// The newest report that was not delivered.
     unheard: Option<Bytes>,
 }
 
-/// Dropping it ends the telling.
+/// The tracking of one call. Dropping it ends the tracking.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     tracks: Arc<Tracks>,
     id: u64,
 }
 
-/// Hears `params` of progress of one task, under its client's own token, until somebody else
-/// listens.
+/// A stream of the progress `params` of one task, under the client's own token, until a newer
+/// listener replaces it.
 #[derive(Debug)]
 pub(crate) struct Ear {
     tracks: Arc<Tracks>,
@@ -68,8 +70,8 @@ pub(crate) struct Ear {
 }
 
 impl Tracks {
-    /// Begins to lead the progress of a call that is to become a task; `None` where its client did
-    /// not ask for any, or cannot be told.
+    /// Starts to track the progress of a call that is to become a task; absent if its client did
+    /// not ask for progress, or cannot be notified.
     pub(crate) fn begin(self: &Arc<Self>, id: u64, outbound: &Outbound) -> Option<Tracked> {
         let call = &outbound.call;
         let client = call
@@ -103,7 +105,7 @@ impl Tracks {
         })
     }
 
-    /// Takes what belongs to no request; false where it is no progress of a task.
+    /// Takes a message that belongs to no request; false if it is no progress of a task.
     pub(crate) fn take(&self, site: &Site, message: &Message) -> bool {
         let Message::Notification(told) = message else {
             return false;
@@ -131,7 +133,7 @@ impl Tracks {
         track.last = at;
         let (client, report) = (track.client, asks::report(params, &track.token));
         if let Some(report) = report.filter(|report| !state.tell(id, report)) {
-            // The lines have a lock of their own, and one is held at a time.
+            // The bells have a lock of their own, and only one lock is held at a time.
             drop(state);
             if site
                 .bells
@@ -144,7 +146,7 @@ impl Tracks {
         true
     }
 
-    /// Hears of a task from now on, and what nobody heard of it so far.
+    /// Listens to the progress of a task from now on, and gets the undelivered report.
     pub(crate) fn listen(self: &Arc<Self>, task: Name) -> Option<Ear> {
         let (sender, reports) = mpsc::channel(REPORTS);
         let mut state = self.lock();
@@ -168,7 +170,7 @@ impl Tracks {
         })
     }
 
-    /// Nothing is told of a task that is over.
+    /// Ends the tracking of a task that is over.
     pub(crate) fn over(&self, task: &Name) {
         self.lock()
             .tracks
@@ -181,7 +183,7 @@ impl Tracks {
 }
 
 impl State {
-    /// Tells whoever waits for the result; false where nobody does.
+    /// Sends a report to the listener of its task; false if there is none.
     fn tell(&self, id: u64, report: &Bytes) -> bool {
         let task = self.tracks.get(&id).and_then(|track| track.task.as_ref());
         let Some(ear) = task
@@ -190,12 +192,12 @@ impl State {
         else {
             return false;
         };
-        // Who does not read what it was told is told of a later one.
+        // A listener that does not read gets a later report.
         let _full = ear.try_send(report.clone());
         true
     }
 
-    /// Keeps a report for the next who waits for the result, who may be there by now.
+    /// Keeps a report for the next listener, unless one has come by now.
     fn keep(&mut self, id: u64, report: Bytes) {
         if !self.tell(id, &report)
             && let Some(track) = self.tracks.get_mut(&id)
@@ -206,7 +208,7 @@ impl State {
 }
 
 impl Tracked {
-    /// The call became a task: this is the answer that says so.
+    /// Notes that the call became the task of this answer.
     pub(crate) fn became(&self, created: &Bytes) {
         let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
         if let (Some(native), Some(track)) = (native, self.tracks.lock().tracks.get_mut(&self.id)) {

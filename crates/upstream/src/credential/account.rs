@@ -1,9 +1,8 @@
-//! One account at one server: the token that is good now, and the one request that is on its way
-//! for the next.
+//! One account at one server: its current token, and the one token request that is in flight.
 //!
-//! A token is renewed before it ends, at a jittered time, while the old one still serves. All who
-//! need one at the same time wait for the same request; it goes on when they give up. After a
-//! failure the next try waits, longer each time.
+//! A token is renewed before it ends, at a jittered time, while the old one still serves. All
+//! requests that need a token at the same time share one token request, and it goes on when they
+//! give up. After a failure the next attempt waits, longer each time.
 
 use std::fmt;
 use std::future::Future;
@@ -23,24 +22,25 @@ use super::challenge::Challenge;
 use super::grant::{Grant, Want};
 use crate::pace::{Pace, jitter};
 
-/// Refused tokens are not replaced more often: a server that refuses everything must not drive weir
-/// to storm its authorization server.
+/// The minimum time between two replacements of refused tokens. It keeps a server that refuses
+/// every token from making weir flood its authorization server.
 const BETWEEN_FORCED: Duration = Duration::from_secs(5);
-/// A token is not used in the last part of its life: the request has to arrive, and clocks differ.
+/// The last part of a token's life in which it is not used: the request has to arrive, and clocks
+/// differ.
 const SKEW: Duration = Duration::from_secs(30);
 
-/// A token, and for how long.
+/// A token and its lifetime.
 pub(crate) struct Bearer {
-    /// The whole `Authorization` header. Sensitive. `None`: requests go without one.
+    /// The whole `Authorization` header. Sensitive. If absent, requests go without one.
     pub(crate) header: Option<HeaderValue>,
-    /// From here on the next one is asked for.
+    /// The time at which a new token is requested.
     renew: Duration,
-    /// From here on it is not used.
+    /// The time at which the token expires for weir.
     end: Duration,
 }
 
 impl Bearer {
-    /// A token that was asked for at `asked`.
+    /// Makes a token that was requested at `asked`.
     pub(crate) fn new(
         header: Option<HeaderValue>,
         asked: Duration,
@@ -59,10 +59,10 @@ impl Bearer {
 type Landing = Pin<Box<dyn Future<Output = Result<Arc<Bearer>, Trouble>> + Send>>;
 type Flight = Shared<Landing>;
 
-/// An account: weir's own, or a caller's.
+/// An account of weir itself or of a caller.
 pub(crate) struct Account {
     grant: Arc<Grant>,
-    /// The caller's token, where it is a caller's.
+    /// The caller's token, for a caller's account.
     subject: Option<ClientToken>,
     held: ArcSwapOption<Bearer>,
     state: Mutex<State>,
@@ -72,13 +72,13 @@ pub(crate) struct Account {
 struct State {
     flight: Option<Flight>,
     pace: Pace,
-    /// Why the last request failed, where it did.
+    /// The error of the last token request, if it failed.
     trouble: Option<Trouble>,
-    /// When a refused token was last replaced.
+    /// The time at which a refused token was last replaced.
     forced: Option<Duration>,
-    /// Scopes the server asked for, and got.
+    /// Scopes that the server asked for and the authorization server granted.
     more: Vec<String>,
-    /// Scopes the server asked for, and the authorization server did not give.
+    /// Scopes that the server asked for and the authorization server denied.
     denied: Vec<String>,
 }
 
@@ -92,10 +92,11 @@ impl Account {
         })
     }
 
-    /// The token to use now.
+    /// Returns the token to use now.
     ///
     /// # Errors
-    /// `Unavailable`: there is none. Cancel safe: what is on its way arrives for the next.
+    /// `Unavailable`: no token can be had. Cancel safe: the request in flight arrives for the next
+    /// caller.
     pub(crate) async fn bearer(self: &Arc<Self>) -> Result<Arc<Bearer>, Failure> {
         let now = self.grant.site().now();
         let held = self.held.load_full();
@@ -104,7 +105,7 @@ impl Account {
         }
         let flight = self.flight(now);
         match (held.filter(|held| now < held.end), flight) {
-            // The old one serves while the new one is on its way, or cannot be had for now.
+            // The old token serves while the new one is in flight or cannot be had.
             (Some(held), _) => Ok(held),
             (None, Ok(flight)) => flight
                 .await
@@ -113,11 +114,11 @@ impl Account {
         }
     }
 
-    /// Another token in place of one that the server refused with 401; `None` where asking for one
-    /// makes no sense now.
+    /// Replaces a token that the server refused with 401. Returns no token if another request makes
+    /// no sense now.
     ///
     /// # Errors
-    /// `Unavailable`: there is none.
+    /// `Unavailable`: no token can be had.
     pub(crate) async fn renewed(
         self: &Arc<Self>,
         refused: &Arc<Bearer>,
@@ -134,7 +135,7 @@ impl Account {
         let flight = {
             let mut state = self.state();
             match (&state.flight, state.forced) {
-                // Somebody else met the same refusal.
+                // Another call met the same refusal.
                 (Some(flight), _) => flight.clone(),
                 (None, Some(before)) if now < before + BETWEEN_FORCED => return Ok(None),
                 (None, _) => {
@@ -149,15 +150,15 @@ impl Account {
             .map_err(|trouble| trouble.failure(self.grant.site()))
     }
 
-    /// A token with the scopes that the server asks for with 403 beside those it has; `None` where
-    /// they are not to be had. Each scope is tried once.
+    /// Requests a token with the scopes that the server asks for with 403, beside the scopes it
+    /// has. Returns no token if they cannot be had. Each scope is tried once.
     pub(crate) async fn stepped_up(self: &Arc<Self>, challenge: &Challenge) -> Option<Arc<Bearer>> {
         let (flight, added) = {
             let mut state = self.state();
             let mut added = self.grant.permitted(&challenge.scopes);
             added.retain(|scope| !state.more.contains(scope) && !state.denied.contains(scope));
-            // One at a time: what is on its way has other scopes, and the next refusal comes here
-            // again.
+            // One request at a time: the one in flight has other scopes, and the next refusal comes
+            // here again.
             if added.is_empty() || state.flight.is_some() {
                 return None;
             }
@@ -178,14 +179,14 @@ impl Account {
         }
     }
 
-    /// The request that is on its way, or a new one if it is time for one.
+    /// Returns the request in flight, or starts one if the pace allows it.
     fn flight(self: &Arc<Self>, now: Duration) -> Result<Flight, Failure> {
         let mut state = self.state();
         if let Some(flight) = &state.flight {
             return Ok(flight.clone());
         }
         if let Some(held) = self.held.load_full().filter(|held| now < held.renew) {
-            // It landed a moment ago.
+            // The token arrived a moment ago.
             let landed: Landing = Box::pin(std::future::ready(Ok(held)));
             return Ok(landed.shared());
         }
@@ -212,7 +213,8 @@ impl Account {
         let request: Landing = Box::pin(request);
         let flight = request.shared();
         state.flight = Some(flight.clone());
-        // Whoever waits may go away; the others, and the next, get what they waited for.
+        // The request goes on when a waiting caller leaves, so that the others and the next one get
+        // its token.
         self.grant.site().spawn(flight.clone().map(drop));
         flight
     }
@@ -236,7 +238,7 @@ impl Account {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every field means something by itself, whatever panicked while they were held.
+        // Every field is valid by itself after a panic of the lock's holder.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

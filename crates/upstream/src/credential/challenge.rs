@@ -1,28 +1,28 @@
-//! What a server says with a 401 or 403 about the token it wants (RFC 6750, RFC 9728). The text is
-//! a stranger's: it is read within bounds, and nothing of it is shown or logged.
+//! The challenge of a server's 401 or 403: the token that it wants (RFC 6750, RFC 9728). The text
+//! is untrusted: it is read within bounds and is never shown or logged.
 
 use http::{HeaderMap, header};
 
-/// A longer header has no challenge that weir could use.
+/// The longest header that is read. A longer one has no challenge that weir could use.
 const LONGEST: usize = 8 << 10;
-/// More challenges than this are not read.
+/// The most header lines that are read.
 const MOST_LINES: usize = 4;
-/// More scopes than this nobody means.
+/// The most scopes that are read.
 const MOST_SCOPES: usize = 64;
 
 /// A `Bearer` challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Challenge {
-    /// Where the server's metadata is. Not checked yet.
+    /// The URL of the server's metadata. Not checked yet.
     pub(crate) resource_metadata: Option<String>,
     /// True for `error="insufficient_scope"`.
     pub(crate) insufficient_scope: bool,
-    /// The scopes it asks for.
+    /// The scopes that the server asks for.
     pub(crate) scopes: Vec<String>,
 }
 
 impl Challenge {
-    /// Reads the first `Bearer` challenge; empty where there is none.
+    /// Reads the first `Bearer` challenge. It is empty if the headers have no such challenge.
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         let lines = headers
             .get_all(header::WWW_AUTHENTICATE)
@@ -35,7 +35,7 @@ impl Challenge {
     }
 }
 
-/// The first `Bearer` challenge of a header line.
+/// Parses the first `Bearer` challenge of a header line.
 fn parse(line: &str) -> Option<Challenge> {
     let mut rest = line;
     let mut found: Option<Challenge> = None;
@@ -80,14 +80,14 @@ impl Challenge {
     }
 }
 
-/// A token (RFC 9110, 5.6.2) and what follows it.
+/// Splits a token (RFC 9110, 5.6.2) from the text that follows it.
 fn token(text: &str) -> Option<(&str, &str)> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let end = text.find(|c| !is_token(c)).unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// A parameter's value, quoted or not, and what follows it.
+/// Splits a parameter's value, quoted or not, from the text that follows it.
 fn value_of(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());

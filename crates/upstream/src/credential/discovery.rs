@@ -1,10 +1,8 @@
-//! From an issuer's name to its token endpoint: what the server says about its authorization (RFC
-//! 9728), then what the authorization server says about itself (RFC 8414, OpenID Connect
-//! Discovery).
+//! Discovery of an issuer's token endpoint: first the server's protected resource metadata (RFC
+//! 9728), then the authorization server's metadata (RFC 8414, OpenID Connect Discovery).
 //!
-//! The config names the issuer; what is found here can only confirm or stop it. URLs of the same
-//! origin as one that the config names are the operator's; all others are an outsider's, and
-//! guarded.
+//! The config names the issuer; discovery can only confirm or stop it. A URL of the same origin as
+//! one in the config is the operator's. Every other URL is an outsider's and is guarded.
 
 use std::time::Duration;
 
@@ -15,19 +13,20 @@ use weir_core::port::{Ask, Fetch, NamedBy};
 
 use super::Trouble;
 
-/// No metadata document is longer.
+/// The longest metadata document.
 const LONGEST: usize = 256 << 10;
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Where tokens are to be had, and for what.
+/// The token endpoint, and the resource that tokens are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The token endpoint.
     pub(crate) endpoint: String,
     pub(crate) named_by: NamedBy,
-    /// How clients may show who they are; `None` where the authorization server does not say.
+    /// The client authentication methods; absent if the authorization server's metadata has no
+    /// list.
     pub(crate) methods: Option<Vec<String>>,
-    /// What the server calls itself.
+    /// The server's resource identifier.
     pub(crate) resource: String,
 }
 
@@ -47,18 +46,18 @@ struct Server {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// Looks for the token endpoint of one issuer, for one server.
+/// Discovery of one issuer's token endpoint for one server.
 pub(crate) struct Discovery<'a> {
     pub(crate) fetch: &'a dyn Fetch,
     pub(crate) issuer: &'a str,
     /// The server's URL.
     pub(crate) server: &'a Url,
-    /// Where the server's challenge says its metadata is.
+    /// The metadata URL of the server's challenge.
     pub(crate) hint: Option<&'a str>,
 }
 
 impl Discovery<'_> {
-    /// Finds it.
+    /// Runs the discovery.
     ///
     /// # Errors
     /// The server belongs to another authorization server, or the issuer's metadata cannot be had
@@ -98,8 +97,8 @@ impl Discovery<'_> {
         })
     }
 
-    /// The server's own metadata: where its challenge says, under its path, at its root. A server
-    /// need not have any.
+    /// Fetches the server's own metadata: at the URL of its challenge, under its path, at its root.
+    /// A server need not have any.
     async fn resource(&self) -> Option<Resource> {
         for url in self
             .hint
@@ -114,7 +113,8 @@ impl Discovery<'_> {
         None
     }
 
-    /// The issuer's metadata. A document that names another issuer is not used (RFC 8414, 3.3).
+    /// Fetches the issuer's metadata. A document that names another issuer is not used (RFC 8414,
+    /// 3.3).
     async fn authority(&self) -> Result<Server, Trouble> {
         let issuer =
             Url::parse(self.issuer).map_err(|_| Trouble::new("The configured issuer is no URL"))?;
@@ -140,7 +140,7 @@ impl Discovery<'_> {
         })
     }
 
-    /// A document; `None` where there is none of this kind.
+    /// Fetches a document; absent unless the answer is a 200 with a document of this type.
     async fn json<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<Option<T>, Failure> {
         let named_by = self.named_by(url);
         let ask = Ask {
@@ -157,14 +157,14 @@ impl Discovery<'_> {
             .flatten())
     }
 
-    /// Whose URL it is: the operator's, where the config names its origin.
+    /// Classifies a URL: the operator's if the config names its origin.
     fn named_by(&self, url: &str) -> NamedBy {
         let Ok(url) = Url::parse(url) else {
             return NamedBy::Outsider;
         };
         let is_issuers =
             Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
-        // A file's or another opaque origin is equal to none.
+        // An opaque origin, such as that of a file URL, is equal to no other.
         if is_issuers || self.server.origin() == url.origin() {
             NamedBy::Operator
         } else {
@@ -173,8 +173,8 @@ impl Discovery<'_> {
     }
 }
 
-/// The resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands for an
-/// empty path.
+/// Returns the resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands
+/// for an empty path.
 pub(crate) fn canonical(server: &Url) -> String {
     let mut server = server.clone();
     server.set_fragment(None);

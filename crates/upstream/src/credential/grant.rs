@@ -1,5 +1,6 @@
-//! Asks an authorization server for a token: client credentials (RFC 6749, 4.4), or the exchange of
-//! a caller's token (RFC 8693). Always says for which server it is (`resource`, RFC 8707).
+//! Token requests to an authorization server: client credentials (RFC 6749, 4.4), or the exchange
+//! of a caller's token (RFC 8693). Each names the server that the token is for (`resource`, RFC
+//! 8707).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,21 +25,22 @@ use crate::site::Site;
 use crate::streamable::Http;
 
 const WITHIN: Duration = Duration::from_secs(10);
-/// No token answer is longer.
+/// The longest token response.
 const LONGEST: usize = 64 << 10;
-/// How long what was discovered is believed without a second look.
+/// The time for which discovered metadata is used before it is fetched again.
 const FRESH: Duration = Duration::from_secs(3600);
-/// Refusals that come within this time do not make weir look again.
+/// The time in which further refusals do not repeat the discovery; also the timeout of the request
+/// that asks for a challenge.
 const JUST_NOW: Duration = Duration::from_secs(5);
 
-/// What a token is asked for.
+/// The parameters of one token request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Want {
-    /// The caller's token, where it is exchanged.
+    /// The caller's token that is exchanged.
     pub(crate) subject: Option<ClientToken>,
     /// Scopes beyond the configured ones.
     pub(crate) more: Vec<String>,
-    /// What the server said when it refused the last token.
+    /// The server's challenge to the last token.
     pub(crate) challenge: Option<Challenge>,
 }
 
@@ -49,7 +51,7 @@ pub(crate) struct Grant {
     http: Http,
     fetch: Arc<dyn Fetch>,
     settings: OAuth,
-    /// Where tokens are to be had, and when that was found out. Locked while it is.
+    /// The discovered endpoint and the time of its discovery. Locked during the discovery.
     place: tokio::sync::Mutex<Option<(Place, Duration)>>,
 }
 
@@ -68,7 +70,7 @@ impl Grant {
         &self.site
     }
 
-    /// Those of the scopes that may be asked for at the server's wish.
+    /// Filters the scopes by those that may be added at the server's request.
     pub(crate) fn permitted(&self, scopes: &[String]) -> Vec<String> {
         self.settings
             .step_up
@@ -78,10 +80,10 @@ impl Grant {
             .collect()
     }
 
-    /// Gets a token.
+    /// Requests a token.
     ///
     /// # Errors
-    /// There is none; what stands in the error is for clients and the log.
+    /// No token can be had; the error's text is for clients and the log.
     pub(crate) async fn obtain(&self, want: &Want) -> Result<Bearer, Trouble> {
         if let Authority::Keeper(keeper) = &self.settings.authority {
             let asked = self.site.now();
@@ -180,8 +182,8 @@ impl Grant {
         Ok(place)
     }
 
-    /// What the server says to a request without a token: where its metadata is. It need not say
-    /// anything.
+    /// Sends a request without a token, for the server's challenge with the URL of its metadata.
+    /// The challenge is empty if the server sends no such header.
     async fn challenge(&self) -> Challenge {
         let json = HeaderValue::from_static("application/json");
         let accept = HeaderValue::from_static("application/json, text/event-stream");
@@ -197,7 +199,7 @@ impl Grant {
         }
     }
 
-    /// The form, and the header where the client shows itself by one.
+    /// Builds the form, and the `Authorization` header if the client authenticates by one.
     fn form(&self, place: &Place, want: &Want) -> Result<(String, Option<String>), Trouble> {
         let OAuth {
             client_id,

@@ -1,10 +1,10 @@
-//! How weir proves itself to a server: OAuth access tokens of weir's own, or of its callers by
-//! exchange.
+//! Authentication of weir to a server by OAuth access tokens: weir's own, or those of its callers
+//! by exchange.
 //!
-//! Tokens are got early, one request at a time for each account, and never from anybody but the
-//! authorization server that the operator's config names: what a server says about its
-//! authorization can stop weir from using its credentials there, and cannot send them elsewhere. A
-//! caller's own token is shown to that authorization server alone.
+//! Tokens are requested early, one request at a time for each account, and only from the
+//! authorization server that the operator's config names. A server's metadata can stop weir from
+//! using its credentials there; it cannot send them elsewhere. A caller's own token is shown to
+//! that authorization server alone.
 
 mod account;
 mod challenge;
@@ -30,21 +30,21 @@ pub use settings::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAut
 use crate::site::Site;
 use crate::streamable::Http;
 
-/// Callers whose exchanged tokens are kept for one server. The one unused longest goes first, and
-/// is exchanged anew.
+/// The most callers with a kept exchanged token at one server. The least recently used is evicted
+/// first and is exchanged anew.
 const CALLERS: usize = 4096;
 
-/// The accounts weir has at one server.
+/// The accounts of weir and its callers at one server.
 pub(crate) struct Credentials {
     http: Http,
     grant: Arc<Grant>,
     service: Arc<Account>,
-    /// Set where calls are made in the name of their callers.
+    /// Present if calls are made in the name of their callers.
     callers: Option<Cache<Key, Arc<Account>>>,
 }
 
-/// Whose account, and by which token: what a narrower token of the same caller gets is never more
-/// than that token allows.
+/// The account's key: its principal and the token. The token is part of it because a narrower token
+/// of the same caller must not get more than it allows.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     principal: [u8; 16],
@@ -52,7 +52,7 @@ struct Key {
 }
 
 impl Credentials {
-    /// Accounts at the server behind `http`. Asks for nothing before the first request.
+    /// Makes the accounts at the server behind `http`. Requests no token before the first request.
     pub(crate) fn new(
         site: &Arc<Site>,
         http: Http,
@@ -70,13 +70,13 @@ impl Credentials {
         }
     }
 
-    /// The client that speaks in weir's own name: probes, lists, watches, and the calls of servers
-    /// without exchange.
+    /// Returns the client that uses weir's own account: for probes, lists, watches, and the calls
+    /// of servers without exchange.
     pub(crate) fn own(&self) -> Http {
         self.http.by(self.service.clone())
     }
 
-    /// The client that speaks in the name of the caller; `None` where this server is not called so.
+    /// Returns the client that uses the caller's account; absent for a server without exchange.
     ///
     /// # Errors
     /// `Denied`: the caller showed no token that could be exchanged.
@@ -100,7 +100,8 @@ impl Credentials {
             Some(account) => account,
             None => {
                 let account = Account::new(self.grant.clone(), Some(token.clone()));
-                // Where two come at once, the first stays, so that both wait for one exchange.
+                // If two calls come at once the first account stays, so that both wait for one
+                // exchange.
                 callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
             }
         };
@@ -114,7 +115,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why there is no token. Shared by all who waited for it.
+/// The reason for a missing token. All calls that waited for the token share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     text: Cow<'static, str>,
@@ -129,13 +130,13 @@ impl Trouble {
         }
     }
 
-    /// Keeps the cause for operators; of what others sent it holds nothing.
+    /// Keeps the cause for operators; it has no text of another party's response.
     pub(crate) fn because(mut self, failure: &Failure) -> Self {
         self.cause = Some(failure.cause().into());
         self
     }
 
-    /// What a call is told.
+    /// Returns the failure of a call.
     pub(crate) fn failure(&self, site: &Site) -> Failure {
         let failure = site.fail(FailureKind::Unavailable, self.text.clone());
         match &self.cause {

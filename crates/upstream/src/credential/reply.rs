@@ -1,5 +1,5 @@
-//! What an authorization server answers to a token request (RFC 6749, 5). Its texts are not
-//! repeated: they may hold what was sent.
+//! The response of an authorization server to a token request (RFC 6749, 5). Its texts are not
+//! repeated: they may hold secrets of the request.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use weir_core::port::Fetched;
 
 use super::Trouble;
 
-/// The life of a token whose end is not told: short enough to notice a revocation, long enough not
-/// to ask all the time.
+/// The lifetime of a token without an expiry: short enough to notice a revocation, long enough not
+/// to request tokens all the time.
 pub(super) const UNTOLD: Duration = Duration::from_secs(300);
-/// No token is believed to live longer.
+/// The longest lifetime that is believed.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// No access token is longer: servers bound their heads.
+/// The longest access token: servers bound their request heads.
 const LONGEST: usize = 16 << 10;
 
-/// The kinds of tokens that an exchange may give. Others, such as refresh and identity tokens, are
-/// no credentials for an upstream.
+/// The token types that an exchange may issue. Others, such as refresh and identity tokens, are no
+/// credentials for an upstream.
 const ISSUED: [&str; 2] = [
     super::Exchange::ACCESS_TOKEN,
     "urn:ietf:params:oauth:token-type:jwt",
 ];
 
-/// A token that was given.
+/// An issued token.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The whole `Authorization` header.
@@ -48,11 +48,11 @@ struct Refusal {
     error: String,
 }
 
-/// Reads an answer. `exchange` says what was asked for, and `shown` what weir showed itself: the
-/// client's secret, and the caller's token.
+/// Reads a response. `exchange` is true for a token exchange. `shown` are the secrets of the
+/// request: the client's secret, and the caller's token.
 ///
 /// # Errors
-/// A refusal, or nothing that could be used as a token.
+/// The response is a refusal, or has no usable token.
 pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<Granted, Trouble> {
     if fetched.status != 200 {
         return Err(refusal(fetched, exchange));
@@ -72,7 +72,7 @@ pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<
     {
         return Err(unusable());
     }
-    // A server that gives back what it was shown would have it sent to the upstream.
+    // A secret that comes back as a token would be sent to the upstream.
     if shown.contains(&&*token) {
         return Err(Trouble::new(
             "The authorization server gave back a secret that it was shown: it was not sent on",
@@ -92,7 +92,7 @@ pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<
     })
 }
 
-/// Some servers write the number as a text.
+/// Reads `expires_in`. Some servers write the number as a string.
 fn lifetime(told: &Value) -> Duration {
     let seconds = told.as_f64().or_else(|| told.as_str()?.trim().parse().ok());
     seconds

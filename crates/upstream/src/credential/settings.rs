@@ -1,4 +1,4 @@
-//! What the operator says about weir's tokens for one server. Already checked.
+//! The operator's settings for weir's tokens at one server. Already checked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,54 +9,54 @@ use weir_core::port::Fut;
 
 use crate::settings::SecretText;
 
-/// An OAuth client of weir's at an authorization server, and what it asks tokens for.
+/// An OAuth client of weir at an authorization server, and the parameters of its token requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuth {
-    /// Who gives tokens.
+    /// The authorization server or other source of tokens.
     pub authority: Authority,
     /// The client's id there.
     pub client_id: String,
-    /// Its secret.
+    /// The client's secret.
     pub client_secret: SecretText,
-    /// How it shows the secret.
+    /// The client's authentication method.
     pub client_auth: ClientAuth,
-    /// The scopes every token is asked for; none: what the authorization server gives by itself.
+    /// The scopes of every token request. If empty, the authorization server decides.
     pub scopes: Vec<String>,
-    /// Scopes that are added when the server asks for them. No others are, whatever it asks for.
+    /// Scopes that may be added when the server asks for them. No other scope is ever added.
     pub step_up: Vec<String>,
-    /// The `resource` (RFC 8707) tokens are for; the server's own identifier where not given.
+    /// The `resource` (RFC 8707) of tokens. Default: the server's own identifier.
     pub resource: Option<String>,
-    /// Calls are made with the caller's token, exchanged; `None`: with the client's own.
+    /// The exchange of callers' tokens. If absent, calls use the client's own token.
     pub exchange: Option<Exchange>,
 }
 
-/// Who gives tokens. Credentials go there and nowhere else.
+/// The source of tokens. Credentials are sent there and to no other server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// An issuer, whose metadata names its token endpoint (RFC 8414, OpenID Connect Discovery).
+    /// An issuer, with metadata that names its token endpoint (RFC 8414, OpenID Connect Discovery).
     Issuer(String),
-    /// The token endpoint itself: nothing is looked for.
+    /// The token endpoint itself, without discovery.
     TokenEndpoint(String),
-    /// A keeper of tokens in this process: nothing is asked for, and the other settings mean
-    /// nothing.
+    /// A keeper of tokens in this process: no token is requested, and the other settings are not
+    /// used.
     Keeper(TokenKeeper),
 }
 
 /// A keeper of the tokens for one server, such as the login of the person who runs weir.
 pub trait KeepsTokens: Send + Sync {
-    /// The token to use now; `None`: requests go without one. `is_refused` says that the server did
-    /// not take the last one.
+    /// Returns the token to use now. If absent, requests go without one. `is_refused` is true if
+    /// the server refused the last token.
     fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>>;
 
-    /// What a caller is told to do where the server refuses.
+    /// Returns the advice to a caller after a refusal by the server.
     fn advice(&self) -> String;
 }
 
-/// A token, and for how long it is good.
+/// A token and its lifetime.
 pub struct KeptToken {
     /// The whole `Authorization` header. Sensitive.
     pub header: HeaderValue,
-    /// From now on; `None` where that is not known.
+    /// The lifetime from now on; absent if unknown.
     pub lifetime: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for TokenKeeper {
 }
 
 impl OAuth {
-    /// The tokens of a keeper.
+    /// Makes settings that use the tokens of a keeper in this process.
     #[must_use]
     pub fn kept_by(keeper: TokenKeeper) -> Self {
         Self {
@@ -100,8 +100,8 @@ impl OAuth {
         }
     }
 
-    /// What a caller is told to do where the server refuses; `None` where that is the operator's
-    /// matter.
+    /// Returns the advice to a caller after a refusal by the server; absent if only the operator
+    /// can mend it.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.authority {
             Authority::Keeper(keeper) => Some(keeper.0.advice()),
@@ -110,10 +110,10 @@ impl OAuth {
     }
 }
 
-/// How a client shows its secret (RFC 6749, 2.3.1).
+/// The client authentication method (RFC 6749, 2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// As the authorization server's metadata says; `Basic` where it says nothing.
+    /// The method of the authorization server's metadata. Default: `Basic`.
     #[default]
     Discovered,
     /// `client_secret_basic`.
@@ -125,9 +125,9 @@ pub enum ClientAuth {
 /// Token exchange (RFC 8693).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The `audience`, where the authorization server wants one beside the `resource`.
+    /// The `audience`, for an authorization server that wants one beside the `resource`.
     pub audience: Option<String>,
-    /// What the callers' tokens are: `subject_token_type`.
+    /// The type of the callers' tokens: `subject_token_type`.
     pub subject_type: String,
 }
 

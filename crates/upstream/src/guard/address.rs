@@ -1,10 +1,10 @@
-//! Which addresses are on the public Internet: the IANA special-purpose registries, read as
-//! "everything else".
+//! Classification of public addresses, by the IANA special-purpose registries: every address
+//! outside them is public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// True for an address that anybody on the Internet could reach: neither this machine, nor a
-/// network behind it, nor a service of the cloud it runs in, whatever form it is written in.
+/// True for an address on the public Internet. False for this machine, a network behind it, and a
+/// service of the cloud it runs in, in every notation.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -12,7 +12,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// What is not public of IPv4: network and length of its prefix.
+/// The IPv4 networks that are not public: address and prefix length.
 const RESERVED: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8), // "this network"; 0.0.0.0 reaches this machine
     (Ipv4Addr::new(10, 0, 0, 0), 8), // private
@@ -44,15 +44,15 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let embedded = Ipv4Addr::from((u32::from(segments[6]) << 16) | u32::from(segments[7]));
     match segments {
-        // IPv4 in IPv6's clothes, and what a translating network makes of IPv4: as what is inside.
+        // IPv4-mapped and translated (NAT64) addresses are judged by the IPv4 address inside.
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => is_public_v4(embedded),
-        // Protocol assignments, tunnels among them; 6to4, whose inside goes wherever it says;
-        // documentation.
+        // Protocol assignments, tunnels among them; 6to4, because its embedded address decides the
+        // destination; documentation.
         [0x2001, 0..=0x01ff, ..]
         | [0x2001, 0xdb8, ..]
         | [0x2002, ..]
         | [0x3fff, 0..=0x0fff, ..] => false,
-        // Global unicast. All else is loopback, local, multicast or not given out.
+        // Global unicast. The rest is loopback, local, multicast or unassigned.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

@@ -1,5 +1,5 @@
-//! The connector for URLs of outsiders: resolves, checks every address, and dials only what was
-//! checked.
+//! The connector for URLs of outsiders. It resolves a name, checks every address, and dials only
+//! checked addresses.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -19,8 +19,8 @@ use crate::names::{Names, Resolver};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names for the connector below: what they give is permitted, every address of it, and the
-/// connector asks nobody else.
+/// A resolver for the connector below that gives only permitted addresses. The connector uses no
+/// other resolver.
 #[derive(Clone)]
 pub(crate) struct Checked {
     names: Arc<dyn Names>,
@@ -28,7 +28,7 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Public addresses of what `names` finds.
+    /// Permits the public addresses that `names` finds.
     pub(crate) fn public(names: Arc<dyn Names>) -> Self {
         Self {
             names,
@@ -42,7 +42,7 @@ impl Names for Checked {
         let (looked_up, permits) = (self.names.addresses(name), self.permits);
         Box::pin(async move {
             let found = looked_up.await?;
-            // One address inside among others is a trap, not an accident.
+            // One private address among others is taken for an attack, not an accident.
             if found.iter().all(|address| permits(*address)) {
                 Ok(found)
             } else {
@@ -52,8 +52,7 @@ impl Names for Checked {
     }
 }
 
-/// Connects to where outsiders point. A host that is an address is checked here, a name by
-/// [`Checked`].
+/// Connects to URLs of outsiders. A host that is an address is checked here, a name by [`Checked`].
 #[derive(Clone)]
 pub(crate) struct Guarded {
     inner: HttpConnector<Resolver>,
@@ -61,7 +60,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Guards a connector that looks names up in `checked`.
+    /// Guards a connector that resolves names by `checked`.
     pub(crate) fn new(
         checked: Checked,
         tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>,

@@ -1,16 +1,15 @@
-//! Reading a URL that an outsider names, before anything is looked up.
+//! Checks a URL that an outsider names, before its host is resolved.
 
 use url::{Host, Url};
 
 use super::Refused;
 use super::address::is_public;
 
-/// No metadata document has a longer one.
+/// The longest URL that is opened.
 const LONGEST: usize = 2048;
-/// Those of HTTPS. Anything else listens there for something else, and is not spoken to by
-/// accident.
+/// The ports of HTTPS. Servers on other ports speak other protocols.
 const PORTS: [u16; 2] = [443, 8443];
-/// Names that mean "near here" wherever they are looked up.
+/// Suffixes of names that have a local meaning on every network.
 const LOCAL: [&str; 6] = [
     "localhost",
     "localdomain",
@@ -20,14 +19,14 @@ const LOCAL: [&str; 6] = [
     "home.arpa",
 ];
 
-/// The URL in its one canonical spelling, if it may be opened at all. A name has still to be
-/// resolved, and what it resolves to checked.
+/// Returns the URL in its canonical spelling if it may be opened. Its name still has to be
+/// resolved, and the addresses checked.
 ///
 /// # Errors
-/// [`Refused`]: says which rule it breaks.
+/// [`Refused`]: the rule that the URL breaks.
 pub(crate) fn target(text: &str) -> Result<String, Refused> {
-    // What parsers drop, mend or translate (blanks, backslashes, letters of other scripts) is where
-    // two of them disagree.
+    // Parsers disagree about characters that they drop, mend or translate (blanks, backslashes,
+    // letters of other scripts).
     if text.len() > LONGEST
         || !text
             .bytes()
@@ -39,7 +38,7 @@ pub(crate) fn target(text: &str) -> Result<String, Refused> {
     if url.scheme() != "https" {
         return Err(Refused::Scheme);
     }
-    // Also where both are empty: `https://@host/`.
+    // Also if both are empty: `https://@host/`.
     let authority = text.split_once("://").map_or("", |(_, rest)| {
         rest.split(['/', '?', '#']).next().unwrap_or(rest)
     });
@@ -64,7 +63,7 @@ pub(crate) fn target(text: &str) -> Result<String, Refused> {
     Ok(url.into())
 }
 
-/// True for a name with a place in the world's name space, as far as the name alone shows.
+/// True for a name in the public name space, as far as the name alone shows.
 fn is_worldwide(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_label = |label: &str| {
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
     use Refused::*;
 
-    /// Sixty ways to say "somewhere inside", and some to say what should not be said at all.
+    /// Sixty spellings of private addresses, and some URLs that are refused for other reasons.
     const SPELLINGS: [(&str, Refused); 65] = [
         ("https://127.0.0.1/", Address),
         ("https://127.1/", Address),

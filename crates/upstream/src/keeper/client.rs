@@ -1,4 +1,5 @@
-//! weir's side: the keeper is started with the first child, and again when it was lost.
+//! The client side of the keeper. The keeper is started with the first child, and again after it
+//! was lost.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,34 +22,34 @@ use super::process::CLOSING;
 use super::protocol::{self, ChildSpec, DESCRIPTORS, VERSION, Word};
 use crate::descriptors;
 
-/// The program that is the keeper: one that calls [`super::run`], and nothing else.
+/// The program that is the keeper: it only calls [`super::run`].
 #[derive(Clone, Debug)]
 pub struct KeeperProgram {
-    /// Its file.
+    /// The program's file.
     pub path: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<OsString>,
-    /// Its environment, all of it.
+    /// The program's whole environment.
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// The keeper of this process's children, started on need.
+/// The keeper of this process's children, started on demand.
 #[derive(Debug)]
 pub struct Keeper {
     program: Option<KeeperProgram>,
     running: Mutex<Option<RunningKeeper>>,
-    /// The children of the process before, for which starts wait.
+    /// The hand-over of children by the previous process. Starts wait for it.
     arrival: OnceLock<HandoverArrival>,
 }
 
 #[derive(Debug)]
 struct RunningKeeper {
     pipe: Arc<UnixStream>,
-    /// `None` for the keeper of a process before this one.
+    /// Absent for the keeper that the previous process started.
     process: Option<Child>,
 }
 
-/// A child that runs, as weir holds it.
+/// A running child, as weir holds it.
 #[derive(Debug)]
 pub(crate) struct KeptChild {
     pub(crate) input: pipe::Sender,
@@ -57,15 +58,16 @@ pub(crate) struct KeptChild {
     pub(crate) line: ChildLine,
 }
 
-/// The line of one child. Dropping it ends the child.
+/// The control socket of one child. Dropping it ends the child.
 #[derive(Debug)]
 pub(crate) struct ChildLine {
     keeper: Arc<Keeper>,
     pipe: Arc<UnixStream>,
     words: Lines<BufReader<OwnedReadHalf>>,
-    /// Closing this half asks for the child's end.
+    /// The write half. Closing it requests the child's end.
     open: Option<OwnedWriteHalf>,
-    /// Its process, for where the keeper is lost. `None` where the system has no such descriptors.
+    /// The child's process, for its end after the keeper was lost. Absent on systems without such
+    /// descriptors.
     process: Option<ProcessHandle>,
 }
 
@@ -73,7 +75,7 @@ pub(crate) struct ChildLine {
 struct KeeperLost;
 
 impl Keeper {
-    /// A keeper that `program` will be. Starts nothing.
+    /// Makes a keeper that runs `program`. Starts it with the first child.
     #[must_use]
     pub fn new(program: KeeperProgram) -> Arc<Self> {
         Arc::new(Self {
@@ -83,7 +85,7 @@ impl Keeper {
         })
     }
 
-    /// For a program that cannot be a keeper: every start of a child fails.
+    /// Makes a keeper for a program that cannot be one: every start of a child fails.
     #[must_use]
     pub fn none() -> Arc<Self> {
         Arc::new(Self {
@@ -93,22 +95,22 @@ impl Keeper {
         })
     }
 
-    /// Has starts wait for the children of the process before. To be called once, before the first
-    /// of them.
+    /// Makes starts wait for the children of the previous process. Must be called once, before the
+    /// first start.
     pub fn await_children(&self, arrival: HandoverArrival) {
-        // There is one process before.
+        // There is only one previous process.
         let _first = self.arrival.set(arrival);
     }
 
-    /// Waits until the children of the process before are there.
+    /// Waits until the children of the previous process have arrived.
     pub(crate) async fn children_arrived(&self) {
         if let Some(arrival) = self.arrival.get() {
             arrival.wait().await;
         }
     }
 
-    /// Goes on with a child of the process before, by its descriptors as [`KeptChild::descriptors`]
-    /// gives them.
+    /// Takes over a child of the previous process, by its descriptors as [`KeptChild::descriptors`]
+    /// returns them.
     pub(crate) fn adopt(self: &Arc<Self>, descriptors: Vec<OwnedFd>) -> io::Result<KeptChild> {
         let mut descriptors = descriptors.into_iter();
         let mut next = || {
@@ -138,11 +140,11 @@ impl Keeper {
         })
     }
 
-    /// Uses the keeper of the process before this one, by the pipe that it passed on. Must be
-    /// called inside a tokio runtime.
+    /// Uses the keeper of the previous process, by the pipe that it passed on. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
-    /// The pipe is none.
+    /// The descriptor is no usable socket.
     pub fn take_over(&self, pipe: StdStream) -> io::Result<()> {
         pipe.set_nonblocking(true)?;
         *self.lock() = Some(RunningKeeper {
@@ -152,7 +154,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The pipe for the process after this one; `None` where there is no keeper yet.
+    /// Returns the pipe for the next process; absent if the keeper does not run yet.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -163,10 +165,10 @@ impl Keeper {
             .transpose()
     }
 
-    /// Has a child started.
+    /// Starts a child.
     ///
     /// # Errors
-    /// As a start by this process itself would fail; or there is no keeper to be had.
+    /// The same error as a start by this process itself; or the keeper cannot be started.
     pub(crate) async fn start(self: &Arc<Self>, spec: &ChildSpec) -> io::Result<KeptChild> {
         for _ in 0..2 {
             let pipe = self.pipe()?;
@@ -199,7 +201,7 @@ impl Keeper {
         ];
         let borrowed: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
         let sent = descriptors::send(pipe, VERSION, &borrowed).await;
-        // The child's ends are the child's alone from here on.
+        // The child's ends belong to the child alone from here on.
         drop(given);
         let mut text = serde_json::to_vec(spec)?;
         text.push(b'\n');
@@ -237,7 +239,7 @@ impl Keeper {
         }))
     }
 
-    /// The pipe to the keeper that runs, or to one that is started now.
+    /// Returns the pipe to the running keeper, or starts one.
     fn pipe(&self) -> io::Result<Arc<UnixStream>> {
         let mut running = self.lock();
         if let Some(running) = &*running {
@@ -253,8 +255,8 @@ impl Keeper {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::arg0(&mut command, "weir");
         let mut command = Command::from(command);
-        // A group of its own: Ctrl-C on a terminal is for weir, which ends its children in its own
-        // time.
+        // A process group of its own: Ctrl-C on a terminal is for weir, which ends its children in
+        // its own time.
         command
             .args(&program.args)
             .env_clear()
@@ -274,7 +276,7 @@ impl Keeper {
         Ok(pipe)
     }
 
-    /// Forgets the keeper behind this pipe: the next child is started by another one.
+    /// Forgets the keeper behind this pipe. The next child is started by a new one.
     fn lost(&self, pipe: &Arc<UnixStream>) {
         let mut running = self.lock();
         if let Some(lost) = running.take_if(|running| Arc::ptr_eq(&running.pipe, pipe)) {
@@ -295,11 +297,12 @@ impl Keeper {
 }
 
 impl KeptChild {
-    /// Its descriptors, for another process: input, output, error stream, line, and the process
-    /// where the system has such. The child ends when nobody has the line any more.
+    /// Returns the child's descriptors, for another process: input, output, error stream, control
+    /// socket, and the process if the system has such descriptors. The child ends once every
+    /// process has closed the control socket.
     ///
     /// # Errors
-    /// The system does not give one back.
+    /// A descriptor cannot be recovered.
     pub(crate) fn descriptors(self) -> io::Result<Vec<OwnedFd>> {
         let Self {
             input,
@@ -331,8 +334,8 @@ impl KeptChild {
 }
 
 impl ChildLine {
-    /// Asks for the child's end, and returns when its input is to be closed; SIGTERM and SIGKILL
-    /// follow in their times. Gives how it ended where it just has.
+    /// Requests the child's end, and returns when its input is to be closed. SIGTERM and SIGKILL
+    /// follow in their times. Returns the exit status if the child has just ended.
     pub(crate) async fn close(&mut self) -> Option<io::Result<ExitStatus>> {
         self.open = None;
         match self.word().await {
@@ -344,14 +347,14 @@ impl ChildLine {
     /// Waits for the child's end. Cancel safe.
     ///
     /// # Errors
-    /// The keeper was lost: nobody knows how the child ended.
+    /// The keeper was lost, so the exit status is unknown.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
         let word = self.word().await;
         self.end(word)
     }
 
-    /// Ends a child whose keeper was lost, with what descends from it: its `input` is closed, and
-    /// soon after it is killed.
+    /// Ends a child and its descendants after the keeper was lost: its `input` is closed, and soon
+    /// after it is killed.
     pub(crate) async fn end_without_keeper(self, input: &CancellationToken) {
         match self.process {
             Some(process) => {
@@ -359,7 +362,7 @@ impl ChildLine {
                     .end_with_descendants(|| input.cancel(), CLOSING)
                     .await
             }
-            // Nobody can tell it from another process by its number.
+            // Without the descriptor the process cannot be told from another with the same number.
             None => input.cancel(),
         }
     }

@@ -1,12 +1,12 @@
-//! The processes below the keeper: its children, what they have started, and what became the
-//! keeper's own by their end.
+//! The processes below the keeper: its children, their descendants, and the orphans that became the
+//! keeper's own children.
 
 use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
 
-/// A process: its number, and when it was started, so that a number that is given again is another
+/// A process by its number and its start time, so that a number that is used again is another
 /// process.
 pub(super) type ProcessKey = (i32, u64);
 
@@ -18,25 +18,26 @@ pub(super) struct ProcessEntry {
     group: i32,
 }
 
-/// All that the keeper has to end one day.
+/// All processes that the keeper has to end.
 #[derive(Debug, Default)]
 pub(super) struct Descendants {
-    /// The children by their process ids, which are their groups'. Each is not waited for yet, so
-    /// its number is its own.
+    /// The children by process id, which is also their group's id. A child in this map is not
+    /// waited for yet, so its number cannot be used again.
     children: HashMap<i32, ChildEntry>,
-    /// What a child left behind, to be killed as soon as it is a child of this process.
+    /// The remaining processes of an ended child, to be killed as soon as they are children of this
+    /// process.
     doomed: HashSet<ProcessKey>,
 }
 
 #[derive(Debug)]
 struct ChildEntry {
     ended: oneshot::Sender<i32>,
-    /// Its descendants, as they were seen while they had it for an ancestor.
+    /// The child's descendants, as they were seen while the child was their ancestor.
     seen: HashSet<ProcessKey>,
 }
 
 impl Descendants {
-    /// Takes care of a child that was just started, and gives its end: the status of `wait(2)`.
+    /// Adds a child that was just started. Returns a receiver of its `wait(2)` status.
     pub(super) fn add(&mut self, id: u32) -> oneshot::Receiver<i32> {
         let (ended, receiver) = oneshot::channel();
         if let Ok(id) = i32::try_from(id) {
@@ -64,7 +65,7 @@ impl Descendants {
         }
     }
 
-    /// Notes what descends from which child.
+    /// Notes the descendants of each child.
     pub(super) fn look(&mut self) {
         let all = processes();
         let there: HashSet<ProcessKey> = all.iter().map(|process| process.key).collect();
@@ -74,7 +75,7 @@ impl Descendants {
         }
     }
 
-    /// Waits for all that has ended, and ends what that left behind.
+    /// Waits for all ended children, and ends the processes that they left behind.
     pub(super) fn reap(&mut self) {
         let over: Vec<Pid> = self
             .children
@@ -83,7 +84,7 @@ impl Descendants {
             .filter(|id| is_over(*id))
             .collect();
         for child in over {
-            // It holds its number until it is waited for, and its group's too.
+            // The number and the group's number stay reserved until the child is waited for.
             let _group_gone = rustix::process::kill_process_group(child, Signal::KILL);
         }
         while let Ok(Some((id, status))) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -93,15 +94,15 @@ impl Descendants {
                     .into_iter()
                     .filter(|process| process.group == id || seen.contains(&process.key));
                 self.doomed.extend(left.map(|process| process.key));
-                // Its line may be gone.
+                // The child's control task may be gone.
                 let _unheard = ended.send(status.as_raw());
             }
         }
         self.end_doomed();
     }
 
-    /// Kills the doomed that are children of this process. Their own children become that by it,
-    /// and the next signal of an end calls this again.
+    /// Kills the doomed processes that are children of this process. Their own children are
+    /// reparented by that, and the next SIGCHLD calls this again.
     fn end_doomed(&mut self) {
         if self.doomed.is_empty() {
             return;
@@ -118,7 +119,7 @@ impl Descendants {
         kill_own(&all, |process| self.doomed.contains(&process.key));
     }
 
-    /// Kills every child of this process. True once there is none.
+    /// Kills every child of this process. True once it has no children.
     pub(super) fn end_all(&mut self) -> bool {
         for id in self.children.keys().filter_map(|id| Pid::from_raw(*id)) {
             let _group_gone = rustix::process::kill_process_group(id, Signal::KILL);
@@ -132,8 +133,8 @@ impl Descendants {
     }
 }
 
-/// Kills children of this process. Between the look at them and the signal nobody waits for one, so
-/// the number is still theirs.
+/// Kills children of this process. No child is waited for between the look at them and the signal,
+/// so the number is still theirs.
 fn kill_own(all: &[ProcessEntry], wanted: impl Fn(&ProcessEntry) -> bool) {
     let own = rustix::process::getpid().as_raw_pid();
     for process in all
@@ -141,13 +142,13 @@ fn kill_own(all: &[ProcessEntry], wanted: impl Fn(&ProcessEntry) -> bool) {
         .filter(|process| process.parent == own && wanted(process))
     {
         if let Some(id) = Pid::from_raw(process.key.0) {
-            // One of another user stays, and is tried again.
+            // A process of another user stays, and is tried again.
             let _refused = rustix::process::kill_process(id, Signal::KILL);
         }
     }
 }
 
-/// True for a child that has ended and was not waited for. It is not waited for by this either.
+/// True for a child that has ended and was not waited for. This call does not wait for it either.
 fn is_over(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(
@@ -156,7 +157,7 @@ fn is_over(child: Pid) -> bool {
     )
 }
 
-/// What descends from these processes, themselves not included.
+/// Returns the descendants of these processes, without the processes themselves.
 pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
     let mut children: HashMap<i32, Vec<&ProcessEntry>> = HashMap::new();
     for process in all {
@@ -164,8 +165,8 @@ pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKe
     }
     let (mut found, mut parents) = (Vec::new(), roots.iter().copied().collect::<Vec<_>>());
     while let Some(parent) = parents.pop() {
-        // Each is listed once, and taken out here: numbers that changed hands during the reading
-        // make no circle.
+        // Each is visited once and removed: numbers that were reused during the reading make no
+        // circle.
         for process in children.remove(&parent).unwrap_or_default() {
             found.push(process.key);
             parents.push(process.key.0);
@@ -174,7 +175,7 @@ pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKe
     found
 }
 
-/// The processes that the system shows; none where it has no `/proc`.
+/// Returns the processes that the system shows; an empty list on systems without `/proc`.
 pub(super) fn processes() -> Vec<ProcessEntry> {
     let Ok(folder) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -188,7 +189,7 @@ pub(super) fn processes() -> Vec<ProcessEntry> {
     names.filter_map(process).collect()
 }
 
-/// The process that has this number now.
+/// Returns the process that has this number now.
 pub(super) fn process(id: i32) -> Option<ProcessEntry> {
     entry(
         id,
@@ -196,8 +197,8 @@ pub(super) fn process(id: i32) -> Option<ProcessEntry> {
     )
 }
 
-/// A process by its `/proc/PID/stat` (`proc_pid_stat(5)`). Its name may have any characters in it,
-/// also closing brackets.
+/// Parses `/proc/PID/stat` (`proc_pid_stat(5)`). The process name may have any characters, closing
+/// brackets included.
 fn entry(id: i32, stat: &str) -> Option<ProcessEntry> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
@@ -238,7 +239,7 @@ mod tests {
             parent,
             group: id,
         };
-        // 8 and 9 are each other's parents: numbers that changed hands while the list was read.
+        // 8 and 9 are each other's parents: numbers that were reused while the list was read.
         let all = [
             process(2, 1),
             process(3, 2),

@@ -1,9 +1,9 @@
-//! Processes by a descriptor (`pidfd_open(2)`), which means the same process for as long as it is
-//! open. weir has one of each child, for the end of those whose keeper was lost.
+//! Processes by a descriptor (`pidfd_open(2)`), which refers to the same process for as long as it
+//! is open. weir has one for each child, to end the children of a lost keeper.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// One process, whatever becomes of its number. Only Linux has such descriptors.
+/// One process, independent of its number. Only Linux has such descriptors.
 #[derive(Debug)]
 pub(super) struct ProcessHandle(OwnedFd);
 
@@ -36,16 +36,16 @@ mod linux {
     use super::super::descendants::{ProcessKey, below, process, processes};
     use super::ProcessHandle;
 
-    /// How often it is looked for what a process started while it was being stopped.
+    /// The most looks for processes that were started while their parents were being stopped.
     const LOOKS: usize = 16;
-    /// How often it is looked whether one is over.
+    /// The interval between two looks at a process that is to end.
     const AGAIN: Duration = Duration::from_millis(20);
-    /// How long a killed process may take to be gone.
+    /// The longest time that a killed process may take to be gone.
     const GOING: Duration = Duration::from_secs(1);
 
     impl ProcessHandle {
-        /// The process that has this number now. `None` where there is none, or the system has no
-        /// such descriptors.
+        /// Opens the process that has this number now. Absent if there is no such process, or the
+        /// system has no such descriptors.
         pub(in super::super) fn open(id: u32) -> Option<Self> {
             let id = Pid::from_raw(i32::try_from(id).ok()?)?;
             rustix::process::pidfd_open(id, PidfdFlags::empty())
@@ -53,16 +53,16 @@ mod linux {
                 .map(Self)
         }
 
-        /// The process of this key, if it is there.
+        /// Opens the process of this key, if it still runs.
         fn of((id, started): ProcessKey) -> Option<Self> {
             let opened = Self::open(u32::try_from(id).ok()?)?;
-            // Its start says whether the number was another's by the time that it was opened.
+            // The start time shows if the number was reused before it was opened.
             process(id)
                 .is_some_and(|now| now.key == (id, started))
                 .then_some(opened)
         }
 
-        /// The number of the process; `None` once it is gone.
+        /// Returns the number of the process; absent once it is gone.
         fn id(&self) -> Option<i32> {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))
                 .ok()?;
@@ -71,11 +71,11 @@ mod linux {
         }
 
         fn signal(&self, signal: Signal) {
-            // One that is over, or another user's.
+            // Fails for a process that is over, or is another user's.
             let _refused = rustix::process::pidfd_send_signal(&self.0, signal);
         }
 
-        /// True once the process runs no more, whether or not it was waited for.
+        /// True once the process no longer runs, even if it was not waited for.
         fn is_over(&self) -> bool {
             let state = |id| std::fs::read_to_string(format!("/proc/{id}/stat")).ok();
             self.id().and_then(state).is_none_or(|stat| {
@@ -87,7 +87,8 @@ mod linux {
 
         /// Returns once the process is over, at the latest after this time.
         async fn over(&self, within: Duration) {
-            // The descriptor says so by itself, but no safe code can wait for it in tokio.
+            // The descriptor becomes readable at the end, but safe code cannot wait for that in
+            // tokio.
             let over = async {
                 while !self.is_over() {
                     tokio::time::sleep(AGAIN).await;
@@ -96,8 +97,8 @@ mod linux {
             let _late = tokio::time::timeout(within, over).await;
         }
 
-        /// Ends the process and what descends from it. `ask` asks it to end by itself, for which it
-        /// has so much time.
+        /// Ends the process and its descendants. `ask` requests the end; the process has `time` to
+        /// follow.
         pub(in super::super) async fn end_with_descendants(
             self,
             ask: impl FnOnce(),
@@ -107,11 +108,11 @@ mod linux {
                 root: self,
                 descendants: HashMap::new(),
             };
-            // While all are still below it.
+            // While all are still descendants of it.
             family.look();
             ask();
             family.root.over(time).await;
-            // What is stopped starts nothing more, so that none is overlooked.
+            // A stopped process starts no other, so that no descendant is overlooked.
             for _ in 0..LOOKS {
                 family.signal(Signal::STOP);
                 if !family.look() {
@@ -121,8 +122,7 @@ mod linux {
             family.signal(Signal::KILL);
             for member in family.members() {
                 member.over(GOING).await;
-                // Where this is the first process of all, it is the parent of what has lost its
-                // own.
+                // If this is the first process of all (PID 1), it is the parent of orphans.
                 let _not_own = rustix::process::waitid(
                     WaitId::PidFd(member.as_fd()),
                     WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -131,18 +131,18 @@ mod linux {
         }
     }
 
-    /// A process, and what was seen to descend from it.
+    /// A process and its descendants as they were seen.
     struct Family {
         root: ProcessHandle,
         descendants: HashMap<ProcessKey, ProcessHandle>,
     }
 
     impl Family {
-        /// Looks for more descendants; true where there are some.
+        /// Looks for more descendants. True if it found some.
         fn look(&mut self) -> bool {
             let root = self.root.id();
             let all = processes();
-            // Its number was its own all the while, or says nothing.
+            // The number is valid only if the process still exists after the reading.
             let root = root.filter(|_| self.root.id().is_some());
             let known = all
                 .iter()

@@ -1,4 +1,4 @@
-//! The keeper's side: one thread, no state but its descendants.
+//! The process side of the keeper: one thread, without state but its descendants.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,25 +21,24 @@ use super::handle::ProcessHandle;
 use super::protocol::{ChildSpec, DESCRIPTORS, PROCESS, VERSION, Word};
 use crate::descriptors;
 
-/// How long a process may take to end by itself, after its input is closed and after it is asked
-/// to.
+/// The time that a process has to end by itself after its input is closed, and after SIGTERM.
 pub(super) const CLOSING: Duration = Duration::from_millis(500);
 const TERMINATING: Duration = Duration::from_secs(5);
-/// How often it is noted what descends from which child. What left a child in between is ended with
-/// the last child.
+/// The interval at which the descendants of each child are noted. A process that left a child in
+/// between is ended with the last child.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often, and how many times, the end of all is tried: processes that fork without rest, or
-/// that the system keeps.
+/// The interval and the number of attempts to end all processes, for processes that fork without
+/// rest or that the system keeps.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES: u32 = 500;
 
 type Shared = Rc<RefCell<Descendants>>;
 
-/// Is the keeper, until every process that has the other end of its standard input has closed it,
-/// and no descendant is left. Must be called in a process that does nothing else.
+/// Runs the keeper until every process has closed the other end of its standard input, and no
+/// descendant is left. Must be called in a process of its own.
 ///
 /// # Errors
-/// For people: standard input is no socket, so it was not weir that started this.
+/// A text for people: standard input is no socket, so weir did not start this process.
 pub fn run() -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,7 +64,7 @@ fn own_pipe() -> io::Result<UnixStream> {
 async fn keep(pipe: UnixStream) -> io::Result<()> {
     be_subreaper()?;
     let mut ends = signal(SignalKind::child())?;
-    // Service managers and terminals signal whole groups of processes. This one ends after weir, by
+    // Service managers and terminals signal whole process groups. This process ends after weir, by
     // the pipe alone.
     let _heard = [
         SignalKind::terminate(),
@@ -88,7 +87,7 @@ async fn keep(pipe: UnixStream) -> io::Result<()> {
             _ = look.tick(), if !children.is_empty() => descendants.borrow_mut().look(),
         }
         if children.is_empty() {
-            // Whatever is left belongs to nobody who runs.
+            // The processes that are left belong to no running child.
             descendants.borrow_mut().end_all();
         }
     }
@@ -107,17 +106,17 @@ fn be_subreaper() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
-/// There is none: what left its group is lost sight of.
+/// There is no subreaper: a process that left its group is not found.
 #[cfg(not(target_os = "linux"))]
 fn be_subreaper() -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptors of the next child; `None` when no process has the other end any more.
+/// Receives the descriptors of the next child; absent once every process has closed the other end.
 async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>> {
     while let Some((version, given)) = descriptors::receive(pipe).await? {
-        // Of another version, or cut for want of descriptors: with its line closed, weir sees that
-        // nothing was started.
+        // The byte is of another version, or descriptors are missing. The line is closed, by which
+        // weir sees that no child was started.
         if let (VERSION, Ok(given)) = (version, given.try_into()) {
             return Ok(Some(given));
         }
@@ -149,7 +148,7 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
         }
     };
     let mut ended = descendants.borrow_mut().add(id);
-    // It was not waited for since it was started, so the number is its own.
+    // The child was not waited for since it was started, so the number is its own.
     let process = ProcessHandle::open(id);
     let handle: Vec<_> = process.iter().map(std::os::fd::AsFd::as_fd).collect();
     let _gone = descriptors::send(words.as_ref(), PROCESS, &handle).await;
@@ -159,7 +158,7 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
     let status = tokio::select! {
         status = &mut ended => status.ok(),
         _ = said.read(&mut rest) => {
-            // While all are still below it.
+            // While all are still descendants of it.
             descendants.borrow_mut().look();
             let _gone = words.write_all(Word::Ending.line().as_bytes()).await;
             end(&descendants, id, &mut ended).await
@@ -181,7 +180,7 @@ fn split(
     Ok(UnixStream::from_std(line)?.into_split())
 }
 
-/// Starts the process, in a group of its own, with nothing of the keeper's but its folder and its
+/// Starts the process in a group of its own. It inherits only the keeper's working directory and
 /// limits, which are weir's.
 fn start(spec: ChildSpec, [input, output, errors]: [OwnedFd; 3]) -> io::Result<u32> {
     let mut command = Command::new(spec.command);
@@ -197,11 +196,12 @@ fn start(spec: ChildSpec, [input, output, errors]: [OwnedFd; 3]) -> io::Result<u
     if let Some(cwd) = spec.cwd {
         command.current_dir(cwd);
     }
-    // Whatever ends is waited for in one place.
+    // All ended children are waited for in one place.
     Ok(command.spawn()?.id())
 }
 
-/// Ends a child whose input is being closed: SIGTERM to its group, SIGKILL to its group.
+/// Ends a child with an input that is being closed: SIGTERM to its group, then SIGKILL to its
+/// group.
 async fn end(descendants: &Shared, id: u32, ended: &mut oneshot::Receiver<i32>) -> Option<i32> {
     for (time, signal) in [(CLOSING, Signal::TERM), (TERMINATING, Signal::KILL)] {
         if let Ok(status) = tokio::time::timeout(time, &mut *ended).await {

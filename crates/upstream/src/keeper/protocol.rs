@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 /// its children.
 pub(super) const VERSION: u8 = 2;
 
-/// The descriptors with that byte: the child's line, its input, its output, its error stream.
+/// The number of descriptors with that byte: the child's line, its input, its output, its error
+/// stream.
 pub(super) const DESCRIPTORS: usize = 4;
 
-/// The byte before the keeper's first word about a child, with a descriptor of its process where
-/// there is one.
+/// The byte before the keeper's first message about a child. It carries a descriptor of the process
+/// on systems that have such descriptors.
 pub(super) const PROCESS: u8 = b'p';
 
-/// The child to start, a line of JSON. It holds secrets in `env`, so it cannot be printed.
+/// The child to start, as a line of JSON. It holds secrets in `env`, so it has no `Debug`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ChildSpec {
     pub(crate) command: String,
@@ -29,17 +30,16 @@ pub(crate) struct ChildSpec {
     pub(crate) cwd: Option<PathBuf>,
 }
 
-/// A word of the keeper about one child, a line of text.
+/// A message of the keeper about one child, as a line of text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// The program runs.
     Started,
-    /// The program cannot be started: the system's number of the error, and a text where there is
-    /// none.
+    /// The program cannot be started: the system's error number, or 0, and the error's text.
     Failed(i32, String),
-    /// The child is to end, and what descends from it is noted: its input may be closed now.
+    /// The child is to end and its descendants are noted: its input may be closed now.
     Ending,
-    /// The process has ended with this status, as `wait(2)` has it.
+    /// The process has ended with this status, in the form of `wait(2)`.
     Ended(i32),
 }
 
@@ -75,7 +75,7 @@ impl Word {
     }
 }
 
-/// The error that the keeper met, as if this process had met it.
+/// Returns the keeper's error as if this process had met it.
 pub(super) fn error(number: i32, text: &str) -> io::Error {
     if number > 0 {
         io::Error::from_raw_os_error(number)
@@ -84,7 +84,7 @@ pub(super) fn error(number: i32, text: &str) -> io::Error {
     }
 }
 
-/// The status of `wait(2)`.
+/// Returns the status of `wait(2)`.
 pub(super) fn status(raw: i32) -> ExitStatus {
     ExitStatus::from_raw(raw)
 }

@@ -1,5 +1,4 @@
-//! The body of an answer. Dropped after its last byte, it gives the connection back for another
-//! request.
+//! The body of a response. Dropped after its last byte, it returns the connection to the pool.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use super::head::Framing;
 use super::turn::Line;
 use super::{LineError, Lines, Retired};
 
-/// The body of an answer. Dropping it before its end takes the request back.
+/// The body of a response. Dropping it before its end cancels the request.
 #[derive(Debug)]
 pub(crate) struct Body {
     kind: Kind,
@@ -26,21 +25,22 @@ enum Kind {
     Many(Many),
 }
 
-/// A body on a stream of HTTP/2.
+/// A body on an HTTP/2 stream.
 #[derive(Debug)]
 struct Many {
     incoming: Incoming,
-    /// The mark of its connection, and where that is kept.
+    /// The retirement mark of its connection, and the pool that keeps the connection.
     connection: (Retired, Arc<Lines>),
 }
 
-/// A body on a connection of its own.
+/// A body on an HTTP/1.1 connection.
 #[derive(Debug)]
 struct Single {
-    /// `None` once it is lost, or closed at the end.
+    /// Absent once the connection is lost, or closed at the end.
     line: Option<Line>,
     framing: Framing,
-    /// Where the connection goes after the end; `None` if it cannot be used again.
+    /// The pool that takes the connection after the end; absent if the connection cannot be used
+    /// again.
     home: Option<Arc<Lines>>,
 }
 
@@ -71,15 +71,15 @@ impl Body {
         }
     }
 
-    /// True if the answer came on a connection of HTTP/1.1 that had carried another one before:
-    /// what such a connection says may be about something else than the request.
+    /// True if the response came on an HTTP/1.1 connection that had carried another one before: its
+    /// bytes may belong to another request.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Has the connection closed, not kept: what its server says is about other requests. One of
-    /// HTTP/2 takes no more requests, and is closed when those that it has are over; this one is
-    /// taken back when the body is dropped.
+    /// Keeps the connection from being used again, because the server's responses on it belong to
+    /// other requests. An HTTP/1.1 connection is closed. An HTTP/2 connection takes no more
+    /// requests and is closed after those it has; this one is reset when the body is dropped.
     pub(crate) fn distrust(&mut self) {
         match &mut self.kind {
             Kind::Single(single) => single.home = None,
@@ -93,7 +93,7 @@ impl Body {
 
 #[cfg(test)]
 impl Body {
-    /// Waits until more of it is at hand.
+    /// Waits until more of the body is readable.
     pub(super) async fn readable(&self) {
         if let Kind::Single(Single {
             line: Some(line),
@@ -135,7 +135,7 @@ impl Single {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Gives the connection back.
+    /// Returns the connection to the pool.
     fn settle(&mut self) {
         if let (Some(line), Some(home)) = (self.line.take(), self.home.take())
             && let Some(line) = line.rested()
@@ -144,15 +144,15 @@ impl Single {
         }
     }
 
-    /// True if nothing more comes.
+    /// True if the body is over.
     fn is_over(&self) -> bool {
         self.line.is_none() || self.framing.is_over()
     }
 }
 
 impl Framing {
-    /// Takes the next bytes of the body off what was read; `None` if they are still to come, or the
-    /// body is over.
+    /// Takes the next bytes of the body off the read buffer; absent if they are still to come, or
+    /// the body is over.
     fn next(&mut self, line: &mut Line) -> Result<Option<Bytes>, LineError> {
         let unread = &mut line.unread;
         match self {
@@ -175,8 +175,8 @@ impl Framing {
 }
 
 impl Drop for Single {
-    /// Gives the connection back if all was read. Often only the end of a stream is still to be
-    /// read, and it is there: then the connection is kept, too.
+    /// Returns the connection to the pool if all was read. Often only the end of a stream is unread
+    /// but has arrived: then the connection is kept, too.
     fn drop(&mut self) {
         if self.home.is_none() {
             return;

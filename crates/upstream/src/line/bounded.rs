@@ -1,6 +1,6 @@
-//! Connections to a server that may not send without end what brings nothing: interim answers,
-//! pings, settings, empty frames. The libraries read them for as long as they come, which takes a
-//! processor and never answers a request.
+//! Connections with a bound on traffic without content: interim responses, pings, settings, empty
+//! frames. The libraries read them for as long as they come, which takes a processor and never
+//! answers a request.
 
 use std::io;
 use std::pin::Pin;
@@ -11,14 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use weir_wire::http2::{DATA, END_STREAM, FrameParser, HEADERS, IdleFrames, PREFACE, Seen};
 
-/// How many more frames that bring nothing may come for each frame of a request. A good server
-/// sends some for each request (its answer's head, windows, a reset) and pings now and then.
+/// The idle frames that may come for each frame of a request. A good server sends some for each
+/// request (its response's head, windows, a reset) and pings now and then.
 const IDLE_FRAMES_A_REQUEST: u32 = 8;
-/// Bytes that may come on a connection of HTTP/1.1 after a request, where nothing larger than a
-/// document is asked for.
+/// The bytes that may come on an HTTP/1.1 connection after a request for a document.
 const DOCUMENT: usize = 2 << 20;
 
-/// A connection that ends where too much comes that brings nothing.
+/// A connection that ends if too much comes without content.
 #[derive(Debug)]
 pub(crate) struct Bounded<S> {
     inner: S,
@@ -33,7 +32,7 @@ enum Bound {
 }
 
 impl<S> Bounded<S> {
-    /// A connection of HTTP/2.
+    /// Bounds an HTTP/2 connection.
     pub(crate) fn frames(inner: S) -> Self {
         Self {
             inner,
@@ -41,7 +40,7 @@ impl<S> Bounded<S> {
         }
     }
 
-    /// A connection of HTTP/1.1 that carries documents.
+    /// Bounds an HTTP/1.1 connection that carries documents.
     pub(crate) fn documents(inner: S) -> Self {
         Self {
             inner,
@@ -112,7 +111,7 @@ impl Frames {
     }
 }
 
-/// True if a frame asks for work and brings nothing. The library bounds small frames of data.
+/// True for a frame that costs work and has no content. The library bounds small frames of data.
 fn is_idle(seen: Seen) -> bool {
     let Seen::Head(frame) = seen else {
         return false;

@@ -1,25 +1,25 @@
-//! A body in chunks, taken apart (RFC 9112, section 7.1). Extensions and trailers are read over.
+//! The decoder of a chunked body (RFC 9112, section 7.1). Extensions and trailers are skipped.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::LineError;
 
-/// How long the line before a chunk may be, extensions included.
+/// The longest line before a chunk, extensions included.
 const MOST_LINE: usize = 4 << 10;
-/// How long all trailers may be.
+/// The most bytes of all trailers.
 const MOST_TRAILERS: usize = 16 << 10;
 
-/// Where the reading stands.
+/// The position of the decoder.
 #[derive(Debug, Default)]
 pub(super) enum Chunked {
     /// Before the line with a chunk's size.
     #[default]
     Size,
-    /// In a chunk, of which so many bytes are to come.
+    /// In a chunk, with so many bytes to come.
     Data(u64),
     /// Before the line end after a chunk.
     End,
-    /// After the last chunk; so many bytes of trailers were read.
+    /// After the last chunk, with so many bytes of trailers read.
     Trailers(usize),
     Over,
 }
@@ -30,11 +30,11 @@ impl Chunked {
         matches!(self, Self::Over)
     }
 
-    /// Takes the next bytes of the body off `unread`; `None` if there are none in it, or the body
+    /// Takes the next bytes of the body off `unread`; absent if it has no such bytes, or the body
     /// is over.
     ///
     /// # Errors
-    /// What is there is not a body in chunks.
+    /// The bytes are not a chunked body.
     pub(super) fn next(&mut self, unread: &mut BytesMut) -> Result<Option<Bytes>, LineError> {
         loop {
             match self {
@@ -60,8 +60,7 @@ impl Chunked {
         }
     }
 
-    /// Reads on as far as the next chunk's first byte, or the body's end, where that is in
-    /// `unread`.
+    /// Reads on as far as the next chunk's first byte, or the body's end, if that is in `unread`.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -70,7 +69,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// Reads one line; false if none is there.
+    /// Reads one line; false if it is not complete.
     fn step(&mut self, unread: &mut BytesMut) -> Result<bool, LineError> {
         let most = match self {
             Self::Data(_) | Self::Over => return Ok(false),
@@ -111,7 +110,7 @@ impl Chunked {
 
 const TOO_LONG: LineError = LineError::Malformed("a line of a chunk is too long");
 
-/// The size that a chunk's first line gives, in hexadecimal digits, before extensions.
+/// Parses the size of a chunk's first line, in hexadecimal digits, before extensions.
 fn size(line: &[u8]) -> Result<u64, LineError> {
     let digits = line
         .iter()

@@ -1,4 +1,4 @@
-//! The head of a request, written, and the head of an answer, read (RFC 9112, sections 2 to 6).
+//! Writes the head of a request and reads the head of a response (RFC 9112, sections 2 to 6).
 
 use std::mem::MaybeUninit;
 
@@ -9,13 +9,13 @@ use httparse::{ParserConfig, Status};
 use super::chunked::Chunked;
 use super::{Ask, LineError};
 
-/// How long an answer's head may be, in bytes and in lines.
+/// The limits of a response's head, in bytes and in fields.
 const MOST_BYTES: usize = 64 << 10;
 const MOST_FIELDS: usize = 100;
-/// Most heads of requests are shorter, tokens included.
+/// The usual size of a request's head, tokens included.
 const USUAL: usize = 1024;
 
-/// How long a body is (RFC 9112, 6.3).
+/// The length of a body (RFC 9112, 6.3).
 #[derive(Debug)]
 pub(super) enum Framing {
     /// So many bytes more.
@@ -26,7 +26,7 @@ pub(super) enum Framing {
 }
 
 impl Framing {
-    /// True if nothing more comes.
+    /// True if the body is over.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Length(rest) => *rest == 0,
@@ -36,7 +36,7 @@ impl Framing {
     }
 }
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: StatusCode,
@@ -46,7 +46,7 @@ pub(super) struct Head {
     pub(super) persists: bool,
 }
 
-/// The head that goes before `ask`'s body.
+/// Writes the head for `ask`.
 pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut out = Vec::with_capacity(USUAL);
@@ -67,8 +67,8 @@ pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     if !has_host {
         host(&mut out, ask.uri);
     }
-    // Without it a body would be read as the next request. Where a method has a meaning for a body,
-    // none is said too (RFC 9110, 8.6).
+    // Without a length a body would be read as the next request. A POST without a body has an
+    // explicit zero (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
         put(
             &mut out,
@@ -96,7 +96,7 @@ fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     );
 }
 
-/// The host without user and without the port that the scheme implies (RFC 9110, 7.2).
+/// Writes the host without user and without the port that the scheme implies (RFC 9110, 7.2).
 fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
     let implied = if uri.scheme_str() == Some("https") {
@@ -110,12 +110,12 @@ fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"\r\n"]);
 }
 
-/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers
-/// (1xx) are passed over, and their bytes are added to `interim`: a server may send as many of them
-/// as fit into one head.
+/// Takes the head of the response off `unread`; absent until it is complete. Interim responses
+/// (1xx) are skipped, and their bytes are added to `interim`: a server may send as many of them as
+/// fit into one head.
 ///
 /// # Errors
-/// What is there is not the head of an answer, or is too long.
+/// The bytes are not the head of a response, or are too long.
 pub(super) fn read(unread: &mut BytesMut, interim: &mut usize) -> Result<Option<Head>, LineError> {
     loop {
         let Some(end) = end_of_head(unread) else {
@@ -138,7 +138,7 @@ pub(super) fn read(unread: &mut BytesMut, interim: &mut usize) -> Result<Option<
     }
 }
 
-/// Where the empty line ends that ends a head.
+/// Finds the end of the empty line that ends a head.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
         [b'\r', b'\n', ..] => Some(at + 3),
@@ -147,7 +147,7 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// A whole head; `None` for one of an interim answer.
+/// Parses a complete head; absent for an interim response.
 fn parse(bytes: &Bytes) -> Result<Option<Head>, LineError> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
@@ -189,7 +189,7 @@ fn parse(bytes: &Bytes) -> Result<Option<Head>, LineError> {
     }))
 }
 
-/// How long the body is, and whether that is beyond doubt (RFC 9112, 6.3). Nothing is asked with
+/// Returns the length of the body, and true if that is beyond doubt (RFC 9112, 6.3). weir sends no
 /// HEAD or CONNECT.
 fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), LineError> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
@@ -199,8 +199,8 @@ fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), L
     }
     let length = length(headers)?;
     if is_coded {
-        // A length beside it may be the work of somebody who wants two readers to disagree: nothing
-        // follows on this line.
+        // A length beside a transfer coding may be an attempt at request smuggling: the connection
+        // is not used again.
         let is_chunked = codings.next_back().is_some_and(|last| {
             let last = last
                 .as_bytes()
@@ -221,7 +221,7 @@ fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), L
     }))
 }
 
-/// The one length that all fields of the name give.
+/// Returns the one length that all fields of the name agree on.
 fn length(headers: &HeaderMap) -> Result<Option<u64>, LineError> {
     let mut found = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
@@ -241,7 +241,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, LineError> {
     Ok(found)
 }
 
-/// True if the server ends the connection after this answer.
+/// True if the server ends the connection after this response.
 fn closes(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONNECTION).iter().any(|value| {
         value

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2: many requests at once, hyper's work.
+//! An HTTP/2 connection: many requests at once, by hyper.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -14,35 +14,34 @@ use weir_core::budget::{ByteBudget, Descriptor};
 
 use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 
-/// Silence on a connection with requests on it after which the other side is asked whether it is
-/// there.
+/// The silence on a connection with open requests after which a ping is sent.
 const ASK_AFTER: Duration = Duration::from_secs(30);
-/// How long it may take to say so.
+/// The longest wait for the answer to that ping.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The windows in which a server may send: of the connection, and of each stream. The connection's
-/// is what weir may have to hold of answers that nobody reads, so it is as large as there is memory
-/// for it.
+/// window is the most that weir may have to hold of unread responses, so its size depends on the
+/// free memory.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The connection's window in any case (RFC 9113, 6.9.2).
+/// The smallest window of a connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 
-/// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the
-/// code itself. Were the text to change, such a request would count as perhaps executed: the safe
+/// The text of HTTP/2's REFUSED_STREAM at the end of hyper's chain of causes, which does not show
+/// the code itself. If the text changed, such a request would count as perhaps executed: the safe
 /// side.
 const REFUSED_STREAM: &str =
     "stream error received: refused stream before processing any application logic";
 
-/// A share of the connection, which ends with the last one.
+/// A handle of the connection. The connection ends with the last handle.
 #[derive(Clone, Debug)]
 pub(super) struct Many {
     sender: http2::SendRequest<Full<Bytes>>,
-    /// Set once it takes no more requests: it ends with those that it has.
+    /// Set once the connection takes no more requests. It ends with those that it has.
     retired: Retired,
 }
 
-/// The mark of one connection that it takes no more requests.
+/// The retirement mark of one connection: it takes no more requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retired(Arc<AtomicBool>);
 
@@ -55,7 +54,7 @@ impl Retired {
         self.0.load(Ordering::Acquire)
     }
 
-    /// True where both are the mark of the same connection.
+    /// True if both are the mark of the same connection.
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -79,7 +78,7 @@ impl Many {
             .handshake(TokioIo::new(Bounded::frames(stream)))
             .await;
         let (sender, connection) = made.map_err(|error| LineError::Connect(error.into()))?;
-        // How it ended is told to the requests on it.
+        // The connection's error goes to the requests on it.
         tokio::spawn(async move {
             let _held = (descriptor, share);
             drop(connection.await);
@@ -90,7 +89,7 @@ impl Many {
         })
     }
 
-    /// True while it takes requests.
+    /// True while the connection takes requests.
     pub(super) fn is_open(&self) -> bool {
         !self.sender.is_closed() && !self.retired.is_set()
     }
@@ -100,7 +99,7 @@ impl Many {
         self.retired.is(retired)
     }
 
-    /// Its mark.
+    /// Returns the connection's mark.
     pub(super) fn retired(&self) -> Retired {
         self.retired.clone()
     }
@@ -128,7 +127,7 @@ impl Many {
         };
         match sent {
             Ok(answer) => Ok(answer.map(|body| Body::many(body, self.retired, home.clone()))),
-            // hyper gives a request back only where no byte of it was written.
+            // hyper returns a request only if no byte of it was written.
             Err(mut error) => Err(match error.take_message() {
                 Some(_) => LineError::NotSent(std::io::Error::other(error.into_error())),
                 None => broken(error.into_error()),
@@ -137,7 +136,7 @@ impl Many {
     }
 }
 
-/// `:authority` has no user in it (RFC 9113, 8.3.1).
+/// Removes the user, because it must not be in `:authority` (RFC 9113, 8.3.1).
 fn without_user(uri: &Uri) -> Uri {
     let Some((_, host)) = uri
         .authority()

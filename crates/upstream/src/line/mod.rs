@@ -1,13 +1,13 @@
-//! The connections to one server: HTTP/1.1, each carried by the request that uses it, and one of
-//! HTTP/2 where the server has it.
+//! The pool of connections to one server: HTTP/1.1 connections, each driven by the request that
+//! uses it, and one HTTP/2 connection if the server has that.
 //!
-//! A general client hands every request to a task that owns its connection, and every answer back:
-//! two wakes, a dozen allocations and two header maps for one call. Here whoever waits for the
-//! answer reads it from the socket. What is read strictly and what is not follows RFC 9112; a
-//! property test holds it against hyper.
+//! A general client hands every request to a task that owns its connection, and every response
+//! back: two wakes, a dozen allocations and two header maps for one call. Here the task that waits
+//! for the response reads it from the socket. The parser is strict where RFC 9112 asks for it; a
+//! property test compares it with hyper.
 //!
-//! It knows no redirects, cookies, proxies or messages. Its errors say how far a request got,
-//! because that decides whether it may be sent again.
+//! The pool knows no redirects, cookies, proxies or messages. Its errors state how far a request
+//! got, because that decides if it may be sent again.
 
 mod body;
 mod bounded;
@@ -44,19 +44,19 @@ use turn::Line;
 use crate::names::Resolver;
 use crate::streamable::{ConnectTimeout, Deadlined};
 
-/// Unused connections are given up before common servers close them (node and uvicorn after 5 s),
-/// so that a request seldom meets a connection that is being closed.
+/// The idle timeout of connections. It is shorter than that of common servers (5 s for node and
+/// uvicorn), so that a request seldom meets a connection that is being closed.
 pub(crate) const IDLE: Duration = Duration::from_secs(4);
-/// How many unused connections are kept.
+/// The most idle connections that are kept.
 const MOST_IDLE: usize = 256;
 
-/// How connections to a server are made.
+/// The connector to a server.
 pub(crate) type Dial = Deadlined<HttpsConnector<HttpConnector<Resolver>>>;
 
 /// A header field of a request.
 pub(crate) type Field = (HeaderName, HeaderValue);
 
-/// One request. Its own fields take the place of the usual ones of the same name.
+/// One request. Its own fields replace the usual ones of the same name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: &'a Method,
@@ -67,7 +67,7 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// The fields to send.
+    /// Returns the fields to send.
     fn fields(self) -> impl Iterator<Item = &'a Field> {
         let usual = self
             .usual
@@ -77,10 +77,10 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// How far a request got.
+/// The point that a request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// No connection: the process keeps its last descriptors for others.
+    /// No connection: the process keeps its last file descriptors for other uses.
     NotTried,
     /// No connection: refused, no route, name or certificate wrong.
     NoConnection,
@@ -88,13 +88,13 @@ pub(crate) enum Reached {
     ConnectTimeout,
     /// A connection, but the request was not written to it.
     NotSent,
-    /// Written, and the server says that it was not read.
+    /// Written, and the server reported that it was not read.
     Unread,
     /// Written, and then the connection was lost. The server may have acted on it.
     Maybe,
 }
 
-/// Why there is no answer, or no more of it.
+/// The reason for a missing or incomplete response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
     /// See [`Reached::ConnectTimeout`].
@@ -106,28 +106,28 @@ pub(crate) enum LineError {
     /// See [`Reached::NoConnection`].
     #[error("no connection")]
     Connect(#[source] Box<dyn Error + Send + Sync>),
-    /// No byte of the request left.
+    /// No byte of the request was sent.
     #[error("the connection was lost before the request was written")]
     NotSent(#[source] std::io::Error),
-    /// The server took the request back to where it came from.
+    /// The server refused the request without reading it.
     #[error("the server did not read the request")]
     Unread(#[source] hyper::Error),
-    /// The end, in the middle of something.
+    /// The connection ended in the middle of a response.
     #[error("the server closed the connection")]
     Closed,
-    /// Broken in the middle of something.
+    /// The connection broke in the middle of a response.
     #[error("the connection broke")]
     Broken(#[source] std::io::Error),
-    /// Broken in the middle of something, over HTTP/2.
+    /// The stream broke in the middle of a response, over HTTP/2.
     #[error("the stream broke")]
     Stream(#[source] hyper::Error),
-    /// What came is not HTTP.
+    /// The response is not HTTP.
     #[error("the answer is not valid HTTP: {0}")]
     Malformed(&'static str),
 }
 
 impl LineError {
-    /// How far the request got.
+    /// Returns the point that the request reached.
     pub(crate) fn reached(&self) -> Reached {
         match self {
             Self::NoDescriptor => Reached::NotTried,
@@ -140,7 +140,7 @@ impl LineError {
     }
 }
 
-/// The connections to one server. Opens none before the first request.
+/// The pool of connections to one server. Opens the first one with the first request.
 #[derive(Debug)]
 pub(crate) struct Lines {
     dial: Dial,
@@ -151,14 +151,14 @@ pub(crate) struct Lines {
     idle: Mutex<Idle>,
 }
 
-/// What carries a request.
+/// The connection that carries a request.
 enum Way {
     Single(Line),
     Many(Many),
 }
 
 impl Lines {
-    /// The connections to the server of `origin`; HTTP/2 without asking with `prior_knowledge`.
+    /// Makes the pool for the server of `origin`. `prior_knowledge`: HTTP/2 without negotiation.
     pub(crate) fn new(
         dial: Dial,
         origin: Uri,
@@ -176,13 +176,13 @@ impl Lines {
         })
     }
 
-    /// Sends one request and waits for the answer's head. Dropping the future, or later the body
-    /// before its end, takes the request back: the connection is closed (HTTP/1.1) or the stream
-    /// reset (HTTP/2).
+    /// Sends one request and waits for the response's head. Dropping the future, or later the body
+    /// before its end, cancels the request: the connection is closed (HTTP/1.1) or the stream reset
+    /// (HTTP/2).
     ///
     /// # Errors
-    /// The request got no answer. Where a kept connection turns out to be dead before anything is
-    /// written, another is taken.
+    /// The request got no response. A kept connection that is dead before a byte is written is
+    /// replaced by another.
     pub(crate) async fn request(
         self: &Arc<Self>,
         ask: Ask<'_>,
@@ -205,10 +205,10 @@ impl Lines {
         Box::pin(self.over_new(ask)).await
     }
 
-    /// The same, never on a connection of HTTP/1.1 that carried another request before.
+    /// Sends a request as [`Self::request`] does, but never on a kept HTTP/1.1 connection.
     ///
     /// # Errors
-    /// The request got no answer.
+    /// The request got no response.
     pub(crate) async fn request_anew(
         self: &Arc<Self>,
         ask: Ask<'_>,
@@ -219,7 +219,7 @@ impl Lines {
         }
     }
 
-    /// Sends a request over the connection of HTTP/2; `None` where there is none that takes it.
+    /// Sends a request over the HTTP/2 connection; absent if no such connection takes it.
     async fn over_many(
         self: &Arc<Self>,
         ask: Ask<'_>,
@@ -233,7 +233,7 @@ impl Lines {
         };
         let mark = many.retired();
         match Box::pin(many.turn(self, ask)).await {
-            // A connection may be told to take no more before it ends.
+            // A connection may refuse new requests before it ends.
             Err(LineError::NotSent(_)) => {
                 self.retire(&mark);
                 None
@@ -249,8 +249,8 @@ impl Lines {
         }
     }
 
-    /// Gives no more requests to the connection of HTTP/2 that has this mark: it ends with those
-    /// that it has.
+    /// Retires the HTTP/2 connection that has this mark: it gets no more requests and ends with
+    /// those that it has.
     fn retire(&self, mark: &Retired) {
         mark.set();
         self.idle().many.take_if(|(many, _)| many.is(mark));
@@ -260,7 +260,7 @@ impl Lines {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An unused connection that is open and has nothing to be read.
+    /// Takes an idle connection that is open and has no unread bytes.
     async fn kept(&self) -> Option<Line> {
         loop {
             let Rested {
@@ -280,7 +280,8 @@ impl Lines {
         }
     }
 
-    /// A new connection, or one of HTTP/2 that another request has opened meanwhile.
+    /// Opens a connection, or returns the HTTP/2 connection that another request has opened
+    /// meanwhile.
     async fn opened(self: &Arc<Self>) -> Result<Way, LineError> {
         let descriptor = self
             .descriptors
@@ -310,20 +311,20 @@ impl Lines {
         Ok(Way::Many(many))
     }
 
-    /// Takes a connection back that is ready for another request.
+    /// Returns a connection that is ready for another request to the pool.
     fn keep(self: &Arc<Self>, line: Line) {
         self.idle().put(line);
         self.sweep();
     }
 
-    /// Sees to it that what nobody uses is closed in time.
+    /// Starts the task that closes idle connections, once.
     fn sweep(self: &Arc<Self>) {
         let mut idle = self.idle();
         if idle.is_swept {
             return;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            // The runtime is ending, and with it whoever could use a connection.
+            // The runtime is ending, and no later request could use a connection.
             *idle = Idle::default();
             return;
         }

@@ -1,9 +1,9 @@
-//! The unused connections to one server, and how far they can be relied on.
+//! The idle connections to one server, and the rules of their reuse.
 //!
-//! A server may close a connection after any answer without saying so before. A request that is
-//! written in that moment is lost, and may have run: it cannot be sent again. So the first
-//! connection of a server is watched for a moment before it is used again, and once a request was
-//! lost on a kept connection, for a while only those are used that have rested for longer.
+//! A server may close a connection after any response without notice. A request that is written in
+//! that moment is lost, and may have run, so it cannot be sent again. Therefore the first
+//! connection of a server is watched for a moment before its reuse. After a request was lost on a
+//! kept connection, for a while only connections that have rested for longer are reused.
 
 use std::time::Duration;
 
@@ -13,30 +13,31 @@ use super::many::Many;
 use super::turn::Line;
 use super::{IDLE, MOST_IDLE};
 
-/// How long an unused connection stays open before its server counts as one that keeps connections.
+/// The time that an idle connection must stay open before its server counts as one that keeps
+/// connections.
 pub(super) const TRIAL: Duration = Duration::from_millis(20);
-/// How long a connection rests before it is used again, after a request was lost on another.
+/// The rest of a connection before its reuse, after a request was lost on another.
 const REST: Duration = Duration::from_secs(1);
-/// How long that is so after each loss.
+/// The duration of that caution after each loss.
 const CAUTION: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    /// The least recently used first.
+    /// The idle HTTP/1.1 connections, the least recently used first.
     pub(super) lines: Vec<(Line, Instant)>,
     pub(super) many: Option<(Many, Instant)>,
     pub(super) is_swept: bool,
-    /// An unused connection of the server was found open after [`TRIAL`].
+    /// True once an idle connection of the server was found open after [`TRIAL`].
     is_proven: bool,
-    /// A request was lost on a kept connection.
+    /// The time at which a request was last lost on a kept connection.
     lost_at: Option<Instant>,
 }
 
-/// An unused connection, and how long it has rested.
+/// An idle connection, and the time it has rested.
 pub(super) struct Rested {
     pub(super) line: Line,
     pub(super) rest: Duration,
-    /// How much longer it is to be watched before it is used.
+    /// The time for which it is still to be watched before its reuse.
     pub(super) watch: Option<Duration>,
 }
 
@@ -64,14 +65,14 @@ impl Idle {
         Some(Rested { line, rest, watch })
     }
 
-    /// Takes a connection back.
+    /// Adds a connection, unless the pool is full.
     pub(super) fn put(&mut self, line: Line) {
         if self.lines.len() < MOST_IDLE {
             self.lines.push((line, Instant::now()));
         }
     }
 
-    /// Notes how an unused connection was found after `rest`.
+    /// Notes the state in which an idle connection was found after `rest`.
     pub(super) fn found(&mut self, is_quiet: bool, rest: Duration) {
         if is_quiet {
             self.is_proven |= rest >= TRIAL;
@@ -86,7 +87,7 @@ impl Idle {
         self.lost_at = Some(Instant::now());
     }
 
-    /// Closes what was not used for long. True if nothing is left.
+    /// Closes connections that were idle for too long. True if no connection is left.
     pub(super) fn prune(&mut self, now: Instant) -> bool {
         self.lines
             .retain(|(_, since)| now.duration_since(*since) < IDLE);

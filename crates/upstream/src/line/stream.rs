@@ -1,4 +1,4 @@
-//! The bytes of a connection, in clear or by TLS.
+//! The byte stream of a connection, in clear or over TLS.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 type Dialled = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// A connection. In clear nothing stands between it and the socket.
+/// A byte stream. In clear it is the socket itself.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
@@ -40,29 +40,27 @@ impl Stream {
         }
     }
 
-    /// True if the peer has neither closed the connection nor sent anything that a response would
-    /// be read from. Looks at the socket itself: the runtime knows of what arrived only once it has
-    /// polled.
+    /// True if the peer has neither closed the connection nor sent data. Checks the socket itself,
+    /// because the runtime learns of new data only when it polls.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.with_socket(|tcp, tls| would_block(&inspect(tcp, tls)))
     }
 
-    /// The same as far as the runtime knows, which costs no system call: its last poll is no older
-    /// than what it was polled for.
+    /// Checks the same without a system call, by the runtime's last poll. The result is as old as
+    /// that poll.
     pub(super) fn is_quiet_since_last_poll(&mut self) -> bool {
         let is_ready = self
             .tcp()
             .poll_read_ready(&mut Context::from_waker(Waker::noop()))
             .is_ready();
-        // What arrived may be a record without any data.
+        // The data may be a TLS record without application data.
         !is_ready || self.is_quiet()
     }
 
     /// Waits until the connection is not quiet any more. Cancel safe.
     pub(super) async fn disturbed(&mut self) {
         while self.tcp().readable().await.is_ok() {
-            // Inside `try_io`, so that the runtime waits for the next event where nothing was
-            // found.
+            // Inside `try_io`, so that the runtime waits for the next event if no data was found.
             let found =
                 self.with_socket(|tcp, tls| tcp.try_io(Interest::READABLE, || inspect(tcp, tls)));
             if !would_block(&found) {
@@ -98,13 +96,13 @@ impl Stream {
     }
 }
 
-/// TLS records that are read of an unused connection at once. A server has no reason to send so
-/// many.
+/// The most TLS records that are read of an idle connection at once. A server has no reason to send
+/// so many.
 const MOST_RECORDS: usize = 64;
 
-/// `WouldBlock` if the connection is quiet. Over TLS, records are read: session tickets and key
-/// updates may come at any time; application data, an alert or the end of the connection are no
-/// quiet.
+/// Returns `WouldBlock` if the connection is quiet. Over TLS, records are read: session tickets and
+/// key updates may come at any time and are quiet; application data, an alert and the end of the
+/// connection are not.
 fn inspect(tcp: &TcpStream, tls: Option<&mut ClientConnection>) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     let Some(tls) = tls else {
@@ -128,7 +126,7 @@ fn would_block(found: &io::Result<()>) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// The call of the same name on whichever it is.
+/// Forwards the call of the same name to the inner stream.
 macro_rules! either {
     ($self:ident, $call:ident, $($argument:expr),*) => {
         match $self.get_mut() {

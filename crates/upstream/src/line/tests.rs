@@ -41,7 +41,7 @@ async fn listening() -> (TcpListener, Arc<Lines>, Uri) {
     (listener, lines, uri)
 }
 
-/// Status, headers (sorted), body; or how the answer failed.
+/// Status, headers (sorted) and body of a response, or the point that a failed request reached.
 type Seen = Result<(u16, Vec<(String, Vec<u8>)>, Vec<u8>), Reached>;
 
 async fn ask(lines: &Arc<Lines>, uri: &Uri, method: &Method, body: &'static [u8]) -> Seen {
@@ -72,7 +72,7 @@ fn fields(headers: &http::HeaderMap) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-/// Reads one request; `None` at the end of the connection.
+/// Reads one request; absent at the end of the connection.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
     loop {
@@ -227,7 +227,7 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
     );
     for round in 1..=20 {
         assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
-        // The end of the connection is heard of when the runtime looks at its sockets.
+        // The runtime learns of the connection's end when it polls its sockets.
         while lines
             .idle()
             .lines
@@ -240,7 +240,8 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
     }
 }
 
-/// The server of one blocking connection: answers, and then does `after` before the client goes on.
+/// A server of one blocking connection: it responds, and then runs `after` before the client goes
+/// on.
 fn blocking(
     listener: std::net::TcpListener,
     after: impl Fn(&mut std::net::TcpStream) + Send + 'static,

@@ -1,4 +1,4 @@
-//! One request and the head of its answer on a connection of HTTP/1.1.
+//! One HTTP/1.1 connection: a request and the head of its response.
 
 use std::io;
 use std::pin::Pin;
@@ -16,24 +16,24 @@ use super::body::Body;
 use super::head::{self, Head};
 use super::{Ask, LineError, Lines, Stream};
 
-/// How much is read at once: usually a whole answer.
+/// The bytes that are read at once: usually a whole response.
 const READ: usize = 8 << 10;
-/// How much is read at once where more comes than that.
+/// The bytes that are read at once if more than that comes.
 const READ_MUCH: usize = 64 << 10;
-/// For how long after an answer the runtime is asked what else has come, and not the socket. The
-/// request that is sent next was read in a poll of the same runtime, so little can have come since;
-/// and a server that says more than its answer says it in the same moment or late.
+/// The time after a response in which the runtime's last poll decides if a connection is quiet, and
+/// not the socket. The next request was read in a poll of the same runtime, so little can have come
+/// since. A server that sends more than its response does so in the same moment or late.
 pub(super) const FRESH: Duration = Duration::from_micros(100);
 
-/// A connection that carries one request at a time.
+/// An HTTP/1.1 connection, which carries one request at a time.
 #[derive(Debug)]
 pub(super) struct Line {
     stream: Stream,
-    /// Read from the connection, and not looked at yet.
+    /// Bytes read from the connection and not parsed yet.
     pub(super) unread: BytesMut,
-    /// How much is read next.
+    /// The number of bytes to read next.
     room: usize,
-    /// True once it has carried a request before the one it carries now.
+    /// True if an earlier request used this connection.
     pub(super) is_kept: bool,
     _descriptor: Descriptor,
 }
@@ -49,8 +49,8 @@ impl Line {
         }
     }
 
-    /// True if the server has neither closed it nor said anything since its last answer, `rest`
-    /// ago.
+    /// True if the server has neither closed the connection nor sent data since its last response,
+    /// `rest` ago.
     pub(super) fn is_quiet(&mut self, rest: Duration) -> bool {
         if rest < FRESH {
             self.stream.is_quiet_since_last_poll()
@@ -59,24 +59,24 @@ impl Line {
         }
     }
 
-    /// Waits until the server closes it or says something. Cancel safe.
+    /// Waits until the server closes the connection or sends data. Cancel safe.
     pub(super) async fn disturbed(&mut self) {
         self.stream.disturbed().await;
     }
 
-    /// The connection, ready for another request. `None` if the server said more than its answer:
-    /// that would be read as the next one.
+    /// Returns the connection, ready for another request. Absent if the server sent more than its
+    /// response, because that would be read as the next one.
     pub(super) fn rested(mut self) -> Option<Self> {
         let is_clean = self.unread.is_empty();
         if self.unread.capacity() > READ {
-            // Memory that only a long answer needed.
+            // Frees the memory that only a long response needed.
             self.unread = BytesMut::new();
         }
         self.is_kept = true;
         is_clean.then_some(self)
     }
 
-    /// Writes a request and reads the head of its answer.
+    /// Writes a request and reads the head of its response.
     pub(super) async fn turn(
         mut self,
         home: &Arc<Lines>,
@@ -90,7 +90,7 @@ impl Line {
             interim: 0,
         };
         let head = std::future::poll_fn(|cx| self.poll_turn(cx, &mut out)).await?;
-        // A server that answers before it has read all will not read the rest as what it is.
+        // A server that responds before it has read all would read the rest as another request.
         let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
         let mut answer = Response::new(Body::single(
             self,
@@ -111,7 +111,7 @@ impl Line {
             if !out.is_begun {
                 return Poll::Ready(Err(LineError::NotSent(error)));
             }
-            // Whoever closes early may have said why.
+            // A server that closes early may have sent the reason.
             out.lost = Some(error);
         }
         loop {
@@ -146,7 +146,7 @@ impl Line {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Reads more into `unread`.
+    /// Reads more bytes into `unread`.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
         self.unread.reserve(self.room);
         let space = self.unread.capacity() - self.unread.len();
@@ -167,7 +167,7 @@ impl Line {
 
 #[cfg(test)]
 impl Line {
-    /// Waits until there is something to read.
+    /// Waits until the connection is readable.
     pub(super) async fn readable(&self) {
         let Stream::Plain(stream) = &self.stream else {
             return;
@@ -176,12 +176,12 @@ impl Line {
     }
 }
 
-/// A request on its way.
+/// A request that is being written.
 struct Out<B> {
     bytes: B,
     is_begun: bool,
-    /// Why the rest cannot be written.
+    /// The error of the write, if the rest cannot be written.
     lost: Option<io::Error>,
-    /// Bytes of interim answers that were read.
+    /// Bytes of interim responses that were read.
     interim: usize,
 }

@@ -1,12 +1,12 @@
-//! The turn to be asked in a legacy child, which does not say for which call it asks.
+//! The turn to be asked in a legacy child. The questions of such a child do not name their call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use weir_core::SessionKey;
 
-/// The turn of one child: one call has it, or all calls of one client's session, of which the
-/// newest is asked.
+/// The turn of one child. One call has it, or all calls of one client's session; the newest of them
+/// is asked.
 #[derive(Debug, Default)]
 pub(crate) struct AskingTurn {
     holder: Mutex<TurnHolder>,
@@ -19,12 +19,12 @@ struct TurnHolder {
     session: Option<SessionKey>,
 }
 
-/// The turn, for one call. Dropping it gives it back.
+/// The turn of one call. Dropping it releases the turn.
 #[derive(Debug)]
 pub(crate) struct AskingPermit(Arc<AskingTurn>);
 
 impl AskingTurn {
-    /// Takes the turn where no call has it, or calls of the same session have.
+    /// Takes the turn if no call has it, or calls of the same session have it.
     pub(crate) fn try_take(self: &Arc<Self>, session: Option<SessionKey>) -> Option<AskingPermit> {
         let mut holder = self.lock();
         if holder.calls > 0 && (session.is_none() || holder.session != session) {
@@ -40,7 +40,7 @@ impl AskingTurn {
         loop {
             let freed = self.freed.notified();
             if let Some(permit) = self.try_take(session) {
-                // Others of the session may wait, too.
+                // Other calls of the session may wait, too.
                 self.freed.notify_one();
                 return permit;
             }

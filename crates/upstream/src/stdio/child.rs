@@ -1,5 +1,5 @@
-//! One child process: started by the keeper, its three streams served, ended with all that it
-//! started.
+//! One child process: the keeper starts it, its three streams are served here, and it is ended with
+//! all its descendants.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ use crate::keeper::{ChildLine, ChildSpec, Keeper, KeptChild};
 use crate::settings::StdioSettings;
 use crate::site::Site;
 
-/// How much of a child's output is read at once.
+/// The bytes of a child's output that are read at once.
 const READ: usize = 16 << 10;
 
 /// A running child.
@@ -34,17 +34,18 @@ const READ: usize = 16 << 10;
 pub(crate) struct Child {
     pub(crate) pipe: Arc<Pipe>,
     pub(crate) errors: Arc<Tail>,
-    /// How the process ended, once it has.
+    /// The exit status of the process, once it has ended.
     status: Arc<OnceLock<String>>,
-    /// Done once all of its output is read.
+    /// Cancelled once all of its output is read.
     is_read: CancellationToken,
     stop: CancellationToken,
     ended: CancellationToken,
-    /// What its tasks hold, until another process has it. `None` for a line.
+    /// The claims on its tasks' parts, until another process has taken it over. Absent for an
+    /// HTTP+SSE stream.
     parts: Mutex<Option<Parts>>,
 }
 
-/// Claims on what the tasks of a child hold.
+/// The claims on the parts that a child's tasks own.
 #[derive(Debug)]
 struct Parts {
     input: Claim<Sender>,
@@ -55,14 +56,14 @@ struct Parts {
     closed: CancellationToken,
 }
 
-/// How long a task of a child may take to come to the end of its step.
+/// The longest time that a task of a child may take to reach the end of its step.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Child {
-    /// Has the process started. Its command, arguments and directory come from the config alone.
+    /// Starts the process. Its command, arguments and directory come from the config alone.
     ///
     /// # Errors
-    /// `Unavailable` where it cannot be started.
+    /// `Unavailable` if it cannot be started.
     pub(crate) async fn start(
         site: &Arc<Site>,
         keeper: &Arc<Keeper>,
@@ -97,11 +98,11 @@ impl Child {
         ))
     }
 
-    /// Goes on with a child of the process before, of whose output this is still unread. Its relay
-    /// to that process is given to the pipe before anything more is read.
+    /// Takes over a child of the previous process, with this unread output. Its relay to that
+    /// process is set in the pipe before more output is read.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// The process has no descriptors left.
     pub(super) fn adopt(kept: KeptChild, pipe: Arc<Pipe>, unread: &[u8]) -> Result<Self, Failure> {
         let descriptors = descriptors(&pipe.site)?;
         Ok(Self::serve(kept, pipe, BytesMut::from(unread), descriptors))
@@ -172,7 +173,7 @@ impl Child {
         }
     }
 
-    /// Reads its output, up to its end or to where another task reads on.
+    /// Reads the child's output, up to its end or until another task claims it.
     fn reading<R: AsyncRead + Unpin + Send + 'static>(
         &self,
         (output, unread): (R, BytesMut),
@@ -186,9 +187,9 @@ impl Child {
         }
     }
 
-    /// Gives the child to another process: its streams, what is still unread of its output, and the
-    /// other end of a relay, over which this process speaks to it from now on. `None` where the
-    /// child does not take what it is sent, or is over.
+    /// Hands the child to another process: its streams, its unread output, and the other end of a
+    /// relay, over which this process speaks to it from now on. Absent if the child does not read
+    /// its messages, or is over.
     pub(super) async fn give(&self) -> Option<GivenChild> {
         let parts = self
             .parts
@@ -198,8 +199,8 @@ impl Child {
         let (own, other) = UnixStream::pair().ok()?;
         let relay = other.into_std().ok()?;
         let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
-        // First the one that may be stuck. Whatever is taken goes on where something else cannot
-        // be.
+        // The input comes first because it may be stuck. A part that was taken goes on if a later
+        // part cannot be taken.
         let input = parts.input.take(STEP).await?;
         let Some((output, unread)) = parts.output.take(STEP).await else {
             site.spawn(write(input, pipe, closed, Claims::none()));
@@ -247,25 +248,25 @@ impl Child {
         })
     }
 
-    /// A line that is no process: what it is read by ends with the token, and says so by
-    /// [`Self::ended`].
+    /// Makes a child without a process, for an HTTP+SSE stream. Its reader ends with the token, and
+    /// then cancels [`Self::ended`].
     pub(crate) fn line(pipe: Arc<Pipe>) -> (Self, CancellationToken) {
         let child = Self::of(pipe, None);
         let stop = child.stop.clone();
         (child, stop)
     }
 
-    /// To be cancelled when it has ended.
+    /// Returns the token that is cancelled when the child has ended.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.clone()
     }
 
-    /// Begins to end it.
+    /// Begins to end the child.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the child, and waits for its end.
     pub(crate) async fn stopped(&self) {
         self.stop();
         self.ended.cancelled().await;
@@ -275,8 +276,8 @@ impl Child {
         self.pipe.is_closed()
     }
 
-    /// How the process ended, if it did, and the last line of its error stream, for operators. Of a
-    /// process that closed its output both are waited for, at most so long.
+    /// Returns the exit status, if the process ended, and the last line of its error stream, for
+    /// operators. For a process that closed its output both are waited for, at most `most`.
     pub(crate) async fn last_words(&self, most: Duration) -> Option<String> {
         if self.is_over() {
             let over = async {
@@ -301,8 +302,8 @@ impl Child {
     }
 }
 
-/// The lines of a process that may explain its failure: the first that is no message, and the last
-/// of its error stream.
+/// Returns the lines of a process that may explain its failure: the first that is no message, and
+/// the last of its error stream.
 pub(super) fn explaining_lines(pipe: &Pipe, errors: &Tail) -> impl Iterator<Item = String> {
     let output = pipe.other_lines.first();
     let output =
@@ -313,7 +314,7 @@ pub(super) fn explaining_lines(pipe: &Pipe, errors: &Tail) -> impl Iterator<Item
     output.into_iter().chain(last)
 }
 
-/// Why a program was not started, and what to do about it.
+/// Explains a failed start, with advice.
 fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
     let command = &settings.command;
     let missing_folder = settings.cwd.as_deref().filter(|folder| !folder.is_dir());
@@ -338,7 +339,8 @@ fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
     format!("{error}; {advice}")
 }
 
-/// What a child takes of the descriptors of this process: its three streams, its line, and itself.
+/// Takes the descriptors of a child from the budget: its three streams, its control socket, and its
+/// process.
 fn descriptors(site: &Site) -> Result<[Descriptor; 5], Failure> {
     let taken: Option<Vec<_>> = (0..5)
         .map(|_| site.budgets.descriptors.take(Side::Upstream))
@@ -351,7 +353,7 @@ fn descriptors(site: &Site) -> Result<[Descriptor; 5], Failure> {
         })
 }
 
-/// Runs a task that has these descriptors.
+/// Runs a task that holds these descriptors.
 async fn holding<const N: usize>(_descriptors: [Descriptor; N], task: impl Future<Output = ()>) {
     task.await;
 }
@@ -369,7 +371,7 @@ pub(super) struct GivenChild {
     pub(super) relay: OwnedFd,
 }
 
-/// What is told when the process has ended, however its supervision ends.
+/// The parts that are notified when the process has ended, for every end of its supervision.
 #[derive(Debug)]
 struct Watched {
     site: Arc<Site>,
@@ -386,8 +388,8 @@ impl Drop for Watched {
     }
 }
 
-/// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in
-/// their times, and ends what the process started.
+/// Waits for the child's end, or ends it: with the input closed, the keeper sends SIGTERM and
+/// SIGKILL in their times, and ends its descendants.
 async fn supervise(
     mut line: ChildLine,
     (stop, input): (CancellationToken, CancellationToken),
@@ -413,17 +415,17 @@ async fn supervise(
         Err(error) => format!("the process was lost: {error}"),
     };
     tracing::info!(upstream = %watched.site.id, why, "a child process ended");
-    // It is set here alone.
+    // This is the only place that sets it.
     let _ = watched.status.set(why.clone());
     watched.pipe.close(&why);
     match status {
         Ok(_) => input.cancel(),
-        // It runs on, and nobody else ends it.
+        // The process still runs, and the keeper cannot end it.
         Err(_) => line.end_without_keeper(&input).await,
     }
 }
 
-/// Ends it: the keeper is asked, and the input closed when it is.
+/// Ends the child: requests that of the keeper, then closes the input.
 async fn end(
     line: &mut ChildLine,
     input: &CancellationToken,
@@ -439,8 +441,7 @@ async fn end(
     }
 }
 
-/// Writes messages, a line each, until the child's input is to be closed or it does not read any
-/// more.
+/// Writes messages, one per line, until the input is to be closed or the child no longer reads.
 async fn write<W: AsyncWrite + Unpin>(
     mut input: W,
     pipe: Arc<Pipe>,
@@ -468,7 +469,7 @@ async fn write<W: AsyncWrite + Unpin>(
     }
 }
 
-/// How far the output of a child was read.
+/// The point that the reading of a child's output reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     ToTheEnd,
@@ -477,7 +478,7 @@ enum Read {
 }
 
 /// Reads lines until the child closes its output or sends one that is too long, or until the output
-/// is claimed. A line for which there is no memory is read over.
+/// is claimed. A line that does not fit into memory is skipped.
 async fn read<R: AsyncRead + Unpin>(
     mut output: R,
     mut held: BytesMut,
@@ -499,7 +500,7 @@ async fn read<R: AsyncRead + Unpin>(
                 let is_large = line.len() > READ;
                 pipe.receive(memory.hold(line));
                 if is_large {
-                    // What comes next must not keep the memory of this one.
+                    // The next lines must not keep the memory of this one.
                     held = BytesMut::from(&held[..]);
                 }
             }
@@ -524,7 +525,7 @@ async fn read<R: AsyncRead + Unpin>(
         let read = tokio::select! {
             biased;
             read = output.read_buf(&mut held) => read,
-            // What is read over has its place here alone.
+            // The state of a skipped line cannot be handed over.
             claim = claims.next(), if skipped.is_none() => match claim.send((output, held)) {
                 Ok(()) => return Read::ToAClaim,
                 Err(kept) => {
@@ -547,8 +548,7 @@ async fn read<R: AsyncRead + Unpin>(
     }
 }
 
-/// Reads what the child says of itself into the log, which takes so many lines a second and then
-/// their count.
+/// Logs the child's error stream: so many lines a second, and then their count.
 async fn drain(
     mut errors: Receiver,
     site: Arc<Site>,

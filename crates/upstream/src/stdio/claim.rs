@@ -1,4 +1,4 @@
-//! A claim on a value that a task owns: the task gives the value away between two steps, or keeps
+//! A claim on a value that a task owns. The task gives the value away between two steps, or keeps
 //! it if the claimant has left.
 
 use std::time::Duration;
@@ -13,14 +13,14 @@ pub(super) struct Claim<T>(mpsc::Sender<oneshot::Sender<T>>);
 #[derive(Debug)]
 pub(super) struct Claims<T>(mpsc::Receiver<oneshot::Sender<T>>);
 
-/// Both sides of a claim.
+/// Makes both sides of a claim.
 pub(super) fn claim<T>() -> (Claim<T>, Claims<T>) {
     let (sender, receiver) = mpsc::channel(1);
     (Claim(sender), Claims(receiver))
 }
 
 impl<T> Claim<T> {
-    /// Takes the value from the task. `None` if the task has ended or does not reach the end of its
+    /// Takes the value from the task. Absent if the task has ended or does not reach the end of its
     /// step in time; a task that is late keeps the value.
     pub(super) async fn take(self, within: Duration) -> Option<T> {
         let (sender, given) = oneshot::channel();
@@ -30,7 +30,7 @@ impl<T> Claim<T> {
 }
 
 impl<T> Claims<T> {
-    /// The side of a task whose value is never claimed.
+    /// Makes the side of a task that is never claimed from.
     pub(super) fn none() -> Self {
         claim().1
     }

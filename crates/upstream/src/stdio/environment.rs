@@ -1,9 +1,9 @@
-//! The environment of a child process: cleared, then what every program needs, then what the config
-//! lists.
+//! The environment of a child process: only the variables that every program needs, and those that
+//! the config lists.
 //!
 //! weir's own environment holds its secrets, so only these names are handed on: those that MCP's
-//! SDKs hand on too, and those by which programs find the network, without which a server behind a
-//! proxy or a company's own authority cannot be downloaded.
+//! SDKs hand on too, and those of network access, without which a server behind a proxy or a
+//! company's own authority cannot be downloaded.
 
 use crate::settings::SecretText;
 
@@ -24,8 +24,8 @@ const INHERITED: [&str; 13] = [
     "USER",
 ];
 
-/// The variables of proxies, in both spellings. One with a password is handed on only where the
-/// config lists it.
+/// The variables of proxies, in both spellings. One with a password is handed on only if the config
+/// lists it.
 const PROXIES: [&str; 8] = [
     "ALL_PROXY",
     "HTTPS_PROXY",
@@ -37,7 +37,7 @@ const PROXIES: [&str; 8] = [
     "no_proxy",
 ];
 
-/// The child's variables. What is listed wins over what is inherited.
+/// Returns the child's variables. Listed variables override inherited ones.
 pub(crate) fn variables(
     own: impl Fn(&str) -> Option<String>,
     listed: &[(String, SecretText)],
@@ -55,8 +55,8 @@ pub(crate) fn variables(
         .collect()
 }
 
-/// The variables of proxies that a child does not get, because they have a password and the config
-/// does not list them.
+/// Returns the proxy variables that a child does not get, because they have a password and the
+/// config does not list them.
 pub(crate) fn withheld(
     own: impl Fn(&str) -> Option<String>,
     listed: &[(String, SecretText)],
@@ -68,7 +68,7 @@ pub(crate) fn withheld(
     unlisted.filter(is_withheld)
 }
 
-/// Whether a proxy's URL names a user.
+/// True if a proxy's URL names a user.
 fn has_credentials(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split(['/', '?', '#'])

@@ -1,4 +1,4 @@
-//! The first words with a child: which era it speaks, and in a legacy one the handshake.
+//! The handshake with a child: it finds out the era, and initializes a legacy server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +14,34 @@ use weir_wire::method::Method;
 use super::pipe::{Pipe, Purpose, Ticket};
 use crate::settings::Protocol;
 
-/// After this long without an answer to the probe, `initialize` is sent as well: legacy servers may
-/// say nothing to what they do not know, and slow starters say something later.
+/// The wait for an answer to the probe before `initialize` is sent as well. Legacy servers may not
+/// answer an unknown method, and slow starters answer late.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A child that is ready.
+/// The dialect and description of a child that is ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeted {
     pub(crate) tongue: Tongue,
     pub(crate) about: About,
 }
 
-/// Whose calls a child is for.
+/// The clients that a child serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clients {
-    /// What they can be asked. A child that everybody shares is told that nobody can be asked.
+    /// The capabilities to declare. A child that all clients share gets none of them.
     pub(crate) class: CapabilityClass,
-    /// The session of the one client whose own it is: its changes of roots are told.
+    /// The session of the one client that owns the child: its changes of roots are forwarded.
     pub(crate) session: Option<SessionKey>,
 }
 
-/// How the greeting went wrong.
+/// The failure of a handshake.
 #[derive(Debug)]
 pub(crate) enum Rude {
-    /// The process ended on the probe: some legacy servers do, on anything that is not
-    /// `initialize`.
+    /// The process ended on the probe: some legacy servers do, on any message but `initialize`.
     EndedOnProbe,
-    /// It answered that it does not begin so.
+    /// The server refused this handshake.
     Refused(Failure),
-    /// Anything else.
+    /// Any other failure.
     Failed(Failure),
 }
 
@@ -52,10 +51,10 @@ impl From<Failure> for Rude {
     }
 }
 
-/// Greets a child.
+/// Runs the handshake with a child.
 ///
 /// # Errors
-/// It ended, or speaks nothing that weir does.
+/// The child ended, or speaks no protocol that weir does.
 pub(crate) async fn greet(
     pipe: &Arc<Pipe>,
     protocol: Protocol,
@@ -86,7 +85,7 @@ async fn probe(pipe: &Arc<Pipe>, clients: &Clients) -> Result<Greeted, Rude> {
     settle(pipe, found, clients).await
 }
 
-/// The probe is not answered yet: whichever of the two is answered well says which era it is.
+/// Waits for the probe and `initialize` together: the one with a good answer decides the era.
 async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<Greeted, Rude> {
     let initialized = initialize(pipe, Revision::NEWEST_LEGACY, clients);
     tokio::pin!(initialized);
@@ -94,14 +93,14 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<
         outcome = asked.answer() => match outcome {
             None => Err(Rude::EndedOnProbe),
             Some(outcome) => match judge_probe(Some(&outcome)) {
-                // It said no to the probe, so the other question stands.
+                // The probe was refused, so `initialize` decides.
                 Found::Legacy(_) => Ok(initialized.await?),
                 found => settle(pipe, found, clients).await,
             },
         },
         greeted = &mut initialized => match greeted {
             Ok(greeted) => Ok(greeted),
-            // It said no to `initialize`: a modern server that is slow with the probe.
+            // `initialize` was refused: this is a modern server that is slow with the probe.
             Err(_) => {
                 let outcome = answer(pipe, asked).await?;
                 match judge_probe(Some(&outcome)) {
@@ -130,7 +129,7 @@ fn foreign(pipe: &Pipe, list: &str) -> Failure {
 }
 
 fn modern(revision: Revision, about: Option<About>) -> Greeted {
-    // A server that refused the probe tells nothing of itself: its list and its changes are tried.
+    // A server that refused the probe describes nothing: its lists and changes are tried.
     let about = about.unwrap_or(About {
         // A server that does not say is asked.
         offers: ListKind::ALL.into_iter().collect(),

@@ -1,8 +1,8 @@
 //! Memory for large messages of a server that sends each as one line or event.
 //!
-//! Whose answer such a message is can be known only when all of it was read. So it is read as far
-//! as there is memory, and where there is none it is read over: the call that it answers fails, and
-//! the others on the same channel go on.
+//! The request that such a message answers is known only when all of it was read. So it is read as
+//! far as memory allows. Without memory it is skipped: the call that it answers fails, and the
+//! others on the same channel go on.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use bytes::{Bytes, BytesMut};
 use weir_core::budget::{ByteBudget, Reservation};
 use weir_wire::splitter::{ReplySplitter, SplitCaps};
 
-/// Every channel has so much for its messages.
+/// The bytes that every channel has for its messages without the budget.
 const FREE: usize = 64 << 10;
-/// A message takes memory in no smaller parts than this.
+/// The smallest part of memory that a message takes.
 const LEAST: usize = 64 << 10;
-/// How long a message waits for memory that others have. Meanwhile its server is not read on.
+/// The longest wait for memory that other messages hold. Meanwhile the server's output is not read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The memory of the message that is being read.
@@ -32,20 +32,20 @@ impl MessageMemory {
         }
     }
 
-    /// Takes what a message of so many bytes needs; false where others have the memory.
+    /// Takes the memory for a message of so many bytes; false if other messages hold it.
     pub(super) async fn cover(&mut self, size: usize) -> bool {
         let covered = self.share.as_ref().map_or(FREE, Reservation::bytes);
         if size <= covered {
             return true;
         }
         let share = self.share.get_or_insert_with(|| self.budget.nothing());
-        // A quarter more than there is, so that a long message asks seldom; and less where that is
-        // all there is.
+        // A quarter more than needed, so that a long message asks seldom; less if that is not
+        // available.
         let least = size - share.bytes();
         share.try_grow(least + (size / 4).max(LEAST)) || share.grow(least, PATIENCE).await
     }
 
-    /// The whole message, which keeps its memory until its last part is dropped.
+    /// Returns the whole message, which holds its memory until its last part is dropped.
     pub(super) fn hold(&mut self, message: Bytes) -> Bytes {
         match self.share.take() {
             Some(mut share) => {
@@ -56,13 +56,13 @@ impl MessageMemory {
         }
     }
 
-    /// Nothing of the message is kept.
+    /// Releases the memory of the message.
     pub(super) fn release(&mut self) {
         self.share = None;
     }
 }
 
-/// A message that is read over. All that is kept of it is the request it answers.
+/// A message that is skipped. Only the id of the request that it answers is kept.
 #[derive(Debug)]
 pub(super) struct SkippedMessage {
     splitter: Option<ReplySplitter>,
@@ -70,7 +70,7 @@ pub(super) struct SkippedMessage {
 }
 
 impl SkippedMessage {
-    /// One that begins so, of at most so many bytes.
+    /// Starts with these first bytes of a message of at most `most` bytes.
     pub(super) fn new(begin: BytesMut, most: usize) -> Self {
         let caps = SplitCaps {
             max_held: FREE,
@@ -87,12 +87,12 @@ impl SkippedMessage {
 
     pub(super) fn feed(&mut self, chunk: &Bytes) {
         self.length += chunk.len();
-        // What is no response is nobody's to be told of.
+        // A message that is no response has no request that would fail.
         self.splitter
             .take_if(|splitter| splitter.feed(chunk, &mut Vec::new()).is_err());
     }
 
-    /// The request that it answers, once all of it was read.
+    /// Returns the request that the message answers, once all of it was read.
     pub(super) fn request(&self) -> Option<u64> {
         let id = self.splitter.as_ref()?.id()??;
         id.as_integer().and_then(|id| u64::try_from(id).ok())

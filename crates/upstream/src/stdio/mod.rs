@@ -1,8 +1,8 @@
-//! A server that weir starts itself: one child process for everybody, or one for each principal and
-//! class of what can be asked.
+//! A server that weir starts itself: one child process for all clients, or one for each principal
+//! and capability class.
 //!
-//! Started with the first call or watch, restarted on need with backoff, ended when unused or
-//! retired.
+//! A child is started with the first call or watch, restarted on demand with backoff, and ended
+//! when unused or retired.
 
 mod asking_turn;
 mod child;
@@ -61,33 +61,33 @@ pub(crate) struct StdioServer {
     protocol: Protocol,
     sharing: Sharing,
     slots: Arc<Slots<Key, Running>>,
-    /// Children that only watch, for clients that can be asked: a server may list by what it was
-    /// told of them.
+    /// Children for watches alone, for capability classes other than the base: a server may list by
+    /// the declared capabilities.
     watched: Arc<Slots<Key, Running>>,
     /// The era that the server was found to speak first.
     first: Era,
-    /// Its legacy era, where it is a modern server that speaks both.
+    /// The legacy era of a modern server that speaks both.
     second: SecondEra,
-    /// How long the last process of the first era took until it had answered the first message.
+    /// The time that the last process of the first era took to answer the first message.
     took: Mutex<Duration>,
-    /// The process that began to start last and has not answered yet.
+    /// The process that was started last and has not answered yet.
     starting: Mutex<Option<Arc<StartingChild>>>,
     swept: AtomicBool,
 }
 
-/// Who shares a child: never two principals, unless the operator says so.
+/// The key of a child: two principals never share one, unless the operator allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     principal: Option<Principal>,
-    /// What its clients can be asked. Of a child that everybody shares, nothing.
+    /// The capabilities of its clients; the base class for a child that all clients share.
     class: CapabilityClass,
-    /// The client's session, where that can be asked, towards a server behind a URL. A child
-    /// process is no client's own.
+    /// The client's session, if it can be asked, for an HTTP+SSE server. A child process belongs to
+    /// no single client.
     session: Option<SessionKey>,
-    /// One that may be asking takes calls of one client at a time: another's call at the same time
-    /// has a second child.
+    /// The number of the child. One that may ask takes calls of one client at a time: another
+    /// client's call at the same time has a second child.
     nth: u8,
-    /// True for one in the legacy era of a server whose other children are modern.
+    /// True for one in the legacy era of a server with other children in the modern era.
     is_legacy: bool,
 }
 
@@ -104,7 +104,7 @@ impl Key {
         session: None,
     };
 
-    /// The clients behind the call that a child is started for.
+    /// Returns the clients behind the call that a child is started for.
     fn clients(&self, outbound: &Outbound) -> Clients {
         let session = outbound
             .call
@@ -117,12 +117,12 @@ impl Key {
     }
 }
 
-/// A child for a call, and the turn to be asked in it where it takes one.
+/// A child for a call, and the turn to be asked in it, if the call takes one.
 type Taken = (Arc<Running>, Option<AskingPermit>);
 
-/// Capability classes that are watched apart; the catalog follows no more.
+/// The most capability classes that are watched apart; the catalog follows no more.
 const MOST_WATCHED: usize = 16;
-/// Children of one principal and class.
+/// The most children of one principal and class.
 const MOST_AT_ONCE: u8 = 4;
 
 /// A child that is ready for calls.
@@ -131,15 +131,15 @@ pub(crate) struct Running {
     child: Child,
     greeted: Greeted,
     since: Instant,
-    /// What it was told that its clients can be asked.
+    /// The capabilities that were declared to it.
     class: CapabilityClass,
-    /// Whether it was told that it will hear of changes of its client's roots.
+    /// True if `roots.listChanged` was declared to it.
     declares_roots_changes: bool,
-    /// Taken by a call where the child can ask and does not say which call it asks for.
+    /// The turn of calls in a child that can ask and does not name the call.
     turn: Arc<AskingTurn>,
-    /// When it was used last, in milliseconds of the site's clock.
+    /// The time of its last use, in milliseconds of the site's clock.
     used: Arc<AtomicU64>,
-    /// The least severe level the server was asked for.
+    /// The least severe log level that the server was asked for.
     level: tokio::sync::Mutex<Option<LogLevel>>,
 }
 
@@ -153,7 +153,7 @@ impl StdioServer {
         let most = match sharing {
             // One for each era.
             Sharing::Shared if site.asks() == CapabilityClass::BASE => origin.most(&site).min(2),
-            // One more, for the watch: it belongs to no principal.
+            // One more, for the watch, which belongs to no principal.
             Sharing::Shared | Sharing::Principal => origin.most(&site).saturating_add(1),
         };
         let idle = origin.idle(&site);
@@ -181,7 +181,7 @@ impl StdioServer {
         talk::call(&self.site, taken, outbound).await
     }
 
-    /// A child for a call, with the turn to be asked where it takes one.
+    /// Returns a child for a call, with the turn to be asked if it takes one.
     async fn take(self: &Arc<Self>, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
         let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
@@ -220,9 +220,9 @@ impl StdioServer {
         }
     }
 
-    /// What a child is told at its start that its clients can be asked. A modern one is told with
-    /// each call. Before it is known which era the server speaks it is told, since only the answer
-    /// to it says so.
+    /// Returns the capabilities that are declared to a child at its start. To a modern one they are
+    /// declared with each call. While the era is unknown they are declared, since only the answer
+    /// shows the era.
     fn told(&self, is_legacy: bool) -> CapabilityClass {
         match self.first.tongue() {
             Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
@@ -230,8 +230,8 @@ impl StdioServer {
         }
     }
 
-    /// A child whose turn it is, with the turn: the first that has nothing to do, one more where
-    /// there may be one, else the first to be free.
+    /// Returns a child with its turn: the first free one, or a new one within the bound, or else
+    /// the first to become free.
     async fn in_turn(
         self: &Arc<Self>,
         mut key: Key,
@@ -260,9 +260,8 @@ impl StdioServer {
         Ok((running, Some(turn)))
     }
 
-    /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody. For
-    /// clients with sessions it is one of the legacy era, where the server has that beside its
-    /// modern one.
+    /// Opens a watch: on the child that all clients share, or on one without a principal. For
+    /// clients with sessions it uses the legacy era, if the server has that beside its modern one.
     pub(crate) async fn watch(
         self: &Arc<Self>,
         class: CapabilityClass,
@@ -297,7 +296,7 @@ impl StdioServer {
         ))
     }
 
-    /// Opens a line for updates of single resources, on the same child as a watch.
+    /// Opens a subscription to updates of single resources, on the same child as a watch.
     pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn Updates>, Refusal> {
         let running = self
             .running(&self.slots, &Key::SHARED, Key::NOBODYS)
@@ -305,7 +304,8 @@ impl StdioServer {
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
-    /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
+    /// Subscribes to a task's status in the child that handles requests about it. Absent if the
+    /// child has no such subscription.
     pub(crate) async fn follow(self: &Arc<Self>, outbound: &Outbound) -> Option<Rings> {
         let key = self.key(
             outbound,
@@ -318,13 +318,13 @@ impl StdioServer {
         updates::follow(&self.site, running, outbound).await
     }
 
-    /// What the server is may have changed: the next child is asked again.
+    /// Forgets the era, because the server may have been replaced: the next child is probed again.
     pub(crate) fn doubt(&self) {
         self.first.set(None);
         self.second.renew();
     }
 
-    /// What is carried to the server as it is now known to be.
+    /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
         let first = self
             .first
@@ -346,7 +346,7 @@ impl StdioServer {
         self.slots.len()
     }
 
-    /// Something happened to sessions of clients: the children that are their own hear of that.
+    /// Forwards news of client sessions to the children that belong to them.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         let is_its_own = |key: &Key| {
             key.session
@@ -425,8 +425,8 @@ impl StdioServer {
         .await
     }
 
-    /// Starts the task that ends unused processes, once; not for one that everybody shares, which
-    /// the watch always uses.
+    /// Starts the task that ends unused processes, once. A child that all clients share needs no
+    /// such task, because the watch always uses it.
     fn sweep(&self, key: &Key) {
         let is_alone = self.sharing == Sharing::Shared
             && self.site.asks() == CapabilityClass::BASE
@@ -457,8 +457,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A task is asked after where it began, and asks while other calls run: what is of tasks goes to
-/// the first child, and waits for no turn.
+/// True for calls about tasks. A task is asked after in the child that began it, and asks while
+/// other calls run, so these calls go to the first child, and wait for no turn.
 fn is_of_task(call: &Call) -> bool {
     let about = matches!(
         call.method,
@@ -473,7 +473,7 @@ fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {
         .filter(|running| !running.child.is_over())
 }
 
-/// The process ended before the request was given to it.
+/// Makes the refusal of a process that ended before the request was given to it.
 fn not_sent(failure: Failure) -> Refusal {
     Refusal::new(failure).proven(Some(Proof::NotSent))
 }

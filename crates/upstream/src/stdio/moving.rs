@@ -1,5 +1,5 @@
-//! Child processes that go to the process which takes this one's place. Their calls in this process
-//! go on, over a relay.
+//! The hand-over of child processes to the next process. Their calls in this process go on, over a
+//! relay.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use super::{Key, Origin, Running, StdioServer};
 use crate::exported::{ExportedClient, ExportedOwner};
 use crate::settings::Protocol;
 
-/// How long a modern child may take to say again what it is.
+/// The time limit of the handshake with a modern child after a hand-over.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A child as one process describes it to the next. Its descriptors are those of the relay and of
@@ -39,26 +39,26 @@ struct ExportedChild {
     /// True for one that only watches.
     is_watching: bool,
     revision: String,
-    /// The parts of a legacy child's answer to `initialize` that matter, as JSON.
+    /// The relevant parts of a legacy child's answer to `initialize`, as JSON.
     initialized: String,
-    /// What it was told that its clients can be asked, in bits.
+    /// The capabilities that were declared to it, as bits.
     told_class: u16,
     declares_roots_changes: bool,
-    /// The session of the client that is spoken to outside of calls.
+    /// The session of the client for messages outside of calls.
     client: Option<ExportedClient>,
-    /// The principal whose call was the first, and whether there were calls of others.
+    /// The principal of the first call, and true if others called, too.
     first: Option<ExportedOwner>,
     several: bool,
     level: Option<String>,
-    /// The last request id of the process before.
+    /// The last request id of the previous process.
     last_id: u64,
-    /// What is unread of its output, in base64.
+    /// The unread part of its output, in base64.
     unread: String,
 }
 
 impl StdioServer {
-    /// See [`weir_core::upstream::Upstream::export_sessions`]. A line of HTTP+SSE is a connection,
-    /// and stays.
+    /// Implements [`weir_core::upstream::Upstream::export_sessions`]. An HTTP+SSE stream is a
+    /// connection, and stays.
     pub(crate) async fn export_children(&self) -> Vec<ExportedSession> {
         if !matches!(self.origin, Origin::Process(..)) {
             return Vec::new();
@@ -121,8 +121,8 @@ impl StdioServer {
         })
     }
 
-    /// See [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used ends,
-    /// since nobody holds it any more.
+    /// Implements [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used
+    /// ends, since its descriptors are closed.
     pub(crate) async fn import_child(&self, exported: ExportedSession) {
         if self.adopt(exported).await.is_none() {
             tracing::warn!(upstream = %self.site.id, "a child process could not be taken over: it is started anew");

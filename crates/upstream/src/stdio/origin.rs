@@ -1,4 +1,4 @@
-//! Where the lines of a server come from, and what that costs.
+//! The source of a server's messages, and its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::settings::StdioSettings;
 use crate::site::Site;
 use crate::streamable::Http;
 
-/// Where lines come from.
+/// The source of a server's messages.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A process for each, started by the keeper.
+    /// A process for each child, started by the keeper.
     Process(StdioSettings, Arc<Keeper>),
-    /// A stream of HTTP+SSE for each, and what is posted.
+    /// An HTTP+SSE stream and its posts for each child.
     Line(Http),
 }
 
@@ -30,7 +30,7 @@ impl Origin {
         }
     }
 
-    /// How many there may be where each principal has its own.
+    /// Returns the most children if each principal has its own.
     pub(super) fn most(&self, site: &Site) -> usize {
         match self {
             Self::Process(settings, _) => settings.max_processes,
@@ -38,10 +38,11 @@ impl Origin {
         }
     }
 
-    /// How long one must be unused before it is ended for another one, in milliseconds.
+    /// Returns the milliseconds for which a child must be unused before it is ended for another
+    /// one.
     pub(super) fn idle(&self, site: &Site) -> u64 {
         match self {
-            // A start is dear, and what the process remembers is lost with it.
+            // A start is costly, and the state of the process is lost with it.
             Self::Process(..) => {
                 u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX)
             }
@@ -49,7 +50,7 @@ impl Origin {
         }
     }
 
-    /// The failure of a call for which there is no place.
+    /// Returns the failure of a call that got no child.
     pub(super) fn no_place(&self, site: &Site) -> Failure {
         let text = match self {
             Self::Process(..) => {
@@ -66,7 +67,7 @@ impl Origin {
         site.fail(FailureKind::Busy, text)
     }
 
-    /// How long one may take until it has answered the first message.
+    /// Returns the time limit up to the answer to the first message.
     pub(super) fn patience(&self, site: &Site) -> Duration {
         match self {
             Self::Process(settings, _) => settings.start,

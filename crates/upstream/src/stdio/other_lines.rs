@@ -1,4 +1,4 @@
-//! Lines of a child's output that are no messages: programs that print there are common.
+//! Lines of a child's output that are no messages, which are common.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use weir_core::catalog::plain;
 
 use crate::site::Site;
 
-/// Characters of a line that are kept.
+/// The characters of a line that are kept.
 const KEPT: usize = 200;
 
 /// The beginning of the first such line of a child.
@@ -32,7 +32,7 @@ impl OtherLines {
         });
     }
 
-    /// The line that is being read, kept while no other one was noted.
+    /// Returns a copy of the line that is being read, unless another one was noted before.
     pub(super) fn copy(&self, line: &Bytes) -> Bytes {
         if self.0.get().is_none() {
             line.clone()
@@ -41,7 +41,7 @@ impl OtherLines {
         }
     }
 
-    /// The beginning of the first one, without secrets and control characters.
+    /// Returns the beginning of the first one, without secrets and control characters.
     pub(super) fn first(&self) -> Option<String> {
         self.0.get().cloned()
     }

@@ -1,10 +1,10 @@
-//! The two pipes of a child process as one shared line: messages out in order, messages in sorted
-//! to whom they belong.
+//! The two pipes of a child process as one shared channel: outgoing messages in order, incoming
+//! messages dispatched to their requests.
 //!
-//! Calls are told apart by request id and progress token. What says neither is given to the only
-//! call there is, if there is one and the child never had calls of another principal, and else
-//! dropped: a guess would show one client's messages to another. A message may come late, when the
-//! call that it is about is over.
+//! Messages are dispatched by request id and progress token. A message with neither goes to the
+//! only call, if only one runs and the child never had calls of another principal. Otherwise it is
+//! dropped, because a guess would show one client's messages to another: a message may come late,
+//! when its call is over.
 
 mod ticket;
 
@@ -35,70 +35,70 @@ use crate::outbox::{Outbox, Pushed};
 use crate::site::Site;
 use crate::told::Told;
 
-/// Requests that wait to be written. Whoever makes one more waits until it is its turn.
+/// The most requests that wait to be written. A further caller waits for its turn.
 const REQUESTS: usize = 256;
-/// Messages for the client itself that wait to be led to it.
+/// The most messages to the client itself that wait to be forwarded.
 const ALONE: usize = 32;
-/// The error of a call whose result was read over.
+/// The error of a call with a skipped result.
 const NO_MEMORY: &str = "There was no memory for the result: it is large, and others have what weir holds results in. The call ran. \
                          Check before calling again, for less at once";
-/// Names of what a child asked by URL in one call that are remembered, the newest.
+/// The most URL elicitations of one call that are remembered; the newest are kept.
 const MOST_ELICITATIONS: usize = 64;
 
-/// The line to one child.
+/// The channel to one child.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) site: Arc<Site>,
     outbox: Outbox<Place>,
-    /// Told where the outbox was empty and is no longer.
+    /// Notified when the outbox is no longer empty.
     queued: Notify,
-    /// Places for requests that wait in the outbox.
+    /// The permits of requests that wait in the outbox.
     requests: Arc<Semaphore>,
     state: Mutex<State>,
-    /// Set for a modern child: it asks nothing, and gets no answers.
+    /// Set for a modern child, which sends no requests and gets no answers.
     modern: AtomicBool,
-    /// Set for a child whose clients can be asked: its requests belong to the newest call.
+    /// Set for a child with clients that can be asked: its requests belong to the newest call.
     asks: AtomicBool,
-    /// Where what belongs to no call goes, of a child that is one principal's own.
+    /// The recipient of messages outside of calls, for a child that belongs to one principal.
     alone: OnceLock<mpsc::Sender<Message>>,
-    /// The session of the client that is spoken to there.
+    /// The client session for messages outside of calls.
     pub(crate) client: ClientSession,
-    /// The principal whose call was the first.
+    /// The principal of the first call.
     first: OnceLock<Principal>,
-    /// Set once there was a call of another one.
+    /// Set once another principal called.
     several: AtomicBool,
     over: CancellationToken,
     pub(super) other_lines: OtherLines,
-    /// Updates of single resources, for the line that asked for them.
+    /// The pending updates of single resources, for their subscription.
     pub(crate) told: Told,
-    /// What is known of the lists of a child that is one principal's own.
+    /// The known lists of a child that belongs to one principal.
     pub(crate) lists: OnceLock<Arc<SessionLists>>,
-    /// The process before, of which requests still run.
+    /// The relay to the previous process, which still has open requests.
     relay: OnceLock<Relay>,
-    /// Set once the child is another process's, over a relay.
+    /// Set once the child belongs to another process, over a relay.
     is_given: AtomicBool,
 }
 
-/// The place of a message in the outbox: of a request one of so many, of another its share of the
-/// memory of all that waits.
+/// The share of a message in the outbox: a permit for a request, a part of the memory budget for
+/// other messages.
 #[derive(Debug)]
 enum Place {
     Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
     Message(#[expect(dead_code, reason = "its drop is what it is kept for")] Reservation),
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The handshake, which must not be cancelled.
     Handshake,
-    /// A list, a level, a subscription.
+    /// A list, a log level, a subscription.
     Errand,
-    /// A call: what the child says without naming a request can only be about one of these.
+    /// A call: a message of the child without a request's name can only be about one of these.
     Call {
-        /// Whether such a call may have questions.
+        /// True if such a call may have questions.
         asks: bool,
-        /// The task whose result it waits for.
+        /// The task with the result that it waits for.
         task: Option<Arc<str>>,
     },
 }
@@ -107,19 +107,19 @@ pub(crate) enum Purpose {
 struct InFlight {
     inbox: Arc<Inbox>,
     purpose: Purpose,
-    /// The child's own names of what it asked by URL in this call.
+    /// The child's names of its URL elicitations in this call.
     elicitations: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     requests: HashMap<u64, InFlight>,
-    /// Why the line is closed, once it is.
+    /// The reason for the end, once the channel is closed.
     closed: Option<Arc<str>>,
 }
 
 impl Pipe {
-    /// A line on which nothing was said yet.
+    /// Makes a channel without messages yet.
     pub(crate) fn new(site: Arc<Site>) -> Arc<Self> {
         Arc::new(Self {
             site,
@@ -145,7 +145,7 @@ impl Pipe {
     /// Sends a request.
     ///
     /// # Errors
-    /// `Unavailable` where the line is closed: nothing was sent.
+    /// `Unavailable` if the channel is closed: the request was not sent.
     pub(crate) async fn request(
         self: &Arc<Self>,
         id: u64,
@@ -204,8 +204,8 @@ impl Pipe {
         Ok(ticket)
     }
 
-    /// Sends a message that wants no answer. An answer of weir's is never left out: where the child
-    /// does not read and too much waits, the line is closed.
+    /// Sends a message without an answer. An answer of weir's is never left out: if the child does
+    /// not read and too much waits, the channel is closed.
     pub(crate) fn tell(&self, message: Bytes) {
         if self.over.is_cancelled() {
             return;
@@ -225,7 +225,7 @@ impl Pipe {
         }
     }
 
-    /// The next message to be written; waits until there is one. Cancel safe.
+    /// Takes the next message to be written; waits until there is one. Cancel safe.
     pub(crate) async fn next_message(&self) -> Bytes {
         loop {
             if let Some((message, _place)) = self.outbox.next() {
@@ -235,7 +235,7 @@ impl Pipe {
         }
     }
 
-    /// The child takes no messages any more. What it was sent it may still answer.
+    /// Notes that the child no longer reads. It may still answer earlier messages.
     pub(crate) fn unwritable(&self) {
         let unsent = self.outbox.end();
         let state = self.lock();
@@ -291,11 +291,11 @@ impl Pipe {
         }
     }
 
-    /// Relays what is for the requests of the process before: those up to this id. To be called
-    /// before anything is read.
+    /// Relays the messages for the requests of the previous process: those up to this id. Must be
+    /// called before any output is read.
     pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
         let relay = Relay::start(self, socket, last_id);
-        // There is one process before.
+        // There is only one previous process.
         let _first = self.relay.set(relay);
     }
 
@@ -304,13 +304,13 @@ impl Pipe {
         self.is_given.store(true, Ordering::Relaxed);
     }
 
-    /// True once the child is another process's: what it is subscribed to is that one's matter.
+    /// True once the child is another process's, which then handles the subscriptions.
     pub(super) fn is_given(&self) -> bool {
         self.is_given.load(Ordering::Relaxed)
     }
 
-    /// True where the child is not asked for an answer of this process alone: a call that may be
-    /// asked runs, or nobody can be asked.
+    /// True if this process may have to answer the child's questions: a call that may be asked
+    /// runs, or the child's clients cannot be asked at all.
     fn may_be_asked(&self) -> bool {
         if !self.asks.load(Ordering::Relaxed) {
             return true;
@@ -321,7 +321,7 @@ impl Pipe {
             .any(|request| matches!(request.purpose, Purpose::Call { asks: true, .. }))
     }
 
-    /// The principal whose call was the first, and whether there were calls of others.
+    /// Returns the principal of the first call, and true if others called, too.
     pub(super) fn principals(&self) -> (Option<Principal>, bool) {
         (
             self.first.get().cloned(),
@@ -329,7 +329,7 @@ impl Pipe {
         )
     }
 
-    /// Goes on with the principals of another process.
+    /// Takes over the principals from another process.
     pub(super) fn had_principals(&self, first: Option<Principal>, several: bool) {
         if let Some(first) = first {
             self.first.get_or_init(|| first);
@@ -337,8 +337,8 @@ impl Pipe {
         self.several.store(several, Ordering::Relaxed);
     }
 
-    /// A large message was read over for want of memory; it answered this request, where it
-    /// answered one.
+    /// Notes that a large message was skipped for want of memory. Fails the request that it
+    /// answered, if it answered one.
     pub(crate) fn skipped(&self, request: Option<u64>) {
         let Some(id) = request else {
             return self.site.dropped("no_memory");
@@ -351,7 +351,7 @@ impl Pipe {
         }
     }
 
-    /// The child turned out to be a modern server.
+    /// Marks the child as a modern server.
     pub(crate) fn set_modern(&self) {
         self.modern.store(true, Ordering::Relaxed);
     }
@@ -360,8 +360,8 @@ impl Pipe {
         self.modern.load(Ordering::Relaxed)
     }
 
-    /// The child was told that its clients can be asked what is in the class: the client that
-    /// called last is asked outside of its calls, too, where it has a session.
+    /// Notes the capabilities that were declared to the child. From now on the client of the last
+    /// call is also asked outside of its calls, if it has a session.
     pub(crate) fn set_asks(
         self: &Arc<Self>,
         (class, session): (CapabilityClass, Option<SessionKey>),
@@ -385,8 +385,8 @@ impl Pipe {
         }
     }
 
-    /// A call of this principal begins, in this session of a client where it has one. True where
-    /// the child has had another client's session to speak to.
+    /// Notes the call of a principal, in this client session if it has one. True if the child last
+    /// spoke to another client's session.
     pub(crate) fn serves(&self, principal: &Principal, session: Option<SessionKey>) -> bool {
         if self.first.get_or_init(|| principal.clone()) != principal {
             self.several.store(true, Ordering::Relaxed);
@@ -400,7 +400,7 @@ impl Pipe {
                 .is_some_and(|before| Some(before) != session)
     }
 
-    /// Nothing more will come.
+    /// Closes the channel: no more messages will come.
     pub(crate) fn close(&self, why: &str) {
         let mut state = self.lock();
         if state.closed.is_none() {
@@ -417,7 +417,7 @@ impl Pipe {
         self.lock().closed.is_some()
     }
 
-    /// Done once the line is closed.
+    /// Returns the token that is cancelled once the channel is closed.
     pub(crate) fn closed(&self) -> CancellationToken {
         self.over.clone()
     }
@@ -441,7 +441,7 @@ impl Pipe {
                     }
                 }
                 Some(Method::Cancelled) => {
-                    // It takes a question back, of whichever call.
+                    // It withdraws a question, of any call.
                     self.lock()
                         .requests
                         .values()
@@ -463,18 +463,18 @@ impl Pipe {
         }
     }
 
-    /// Leads a message to the request it belongs to.
+    /// Dispatches a message to its request.
     fn lead(&self, message: Message) {
         let state = self.lock();
         let request = match hop::addressee(&message) {
             Some(id) => state.requests.get(&id),
-            // An answer without a name of weir's is none to any request, and would stand in the way
-            // of the real one.
+            // A response without a known id answers no request, and must not take the place of the
+            // real one.
             None if matches!(message, Message::Response(_)) => {
                 drop(state);
                 return self.site.dropped("unknown_id");
             }
-            // It may be late, and about a call of somebody else.
+            // It may be late, and about another client's call.
             None if self.several.load(Ordering::Relaxed) => None,
             None => state.only_call(),
         };
@@ -489,13 +489,13 @@ impl Pipe {
         }
     }
 
-    /// The child asks something.
+    /// Handles a request of the child.
     fn asked(&self, request: &Request, message: &Message) {
         if self.modern.load(Ordering::Relaxed) {
             return self.site.dropped("server_request");
         }
         if !self.asks.load(Ordering::Relaxed) {
-            // It was told that nobody can be asked.
+            // No client capability was declared to it.
             return self.tell(hop::answer(request));
         }
         let mut state = self.lock();
@@ -519,7 +519,8 @@ impl Pipe {
         }
     }
 
-    /// What a URL asked for is done: told in the call that asked, while it runs.
+    /// Dispatches the completion of a URL elicitation: to its call while that runs, else to the
+    /// client.
     fn visited(&self, told: &Notification, message: &Message) {
         let name = text(
             told.params.as_deref().unwrap_or_default(),
@@ -536,7 +537,8 @@ impl Pipe {
         }
     }
 
-    /// Leads a message to the client itself; false where there is none, or it has enough to do.
+    /// Forwards a message to the client itself; false if there is no such client, or its queue is
+    /// full.
     fn alone(&self, message: &Message) -> bool {
         self.alone
             .get()
@@ -549,7 +551,7 @@ impl Pipe {
 }
 
 impl State {
-    /// The call that a message without an address is about, where only one runs.
+    /// Returns the call of a message without an address, if only one runs.
     fn only_call(&self) -> Option<&InFlight> {
         let mut calls = self
             .requests
@@ -558,9 +560,9 @@ impl State {
         calls.next().filter(|_| calls.next().is_none())
     }
 
-    /// Whose call a question of the child belongs to. Of a task it says which; else no request over
-    /// this line says so. All calls of a child that asks are of one client's session, or they come
-    /// one after another: the newest is asked.
+    /// Returns the call that a question of the child belongs to. A question of a task names it;
+    /// other requests on this channel name no call. All calls of a child that asks are of one
+    /// client's session, or they come one after another: the newest is asked.
     fn asking(&mut self, question: &Request) -> Option<&mut InFlight> {
         let params = question.params.as_deref().unwrap_or_default();
         let about = text(params, &["_meta", meta::RELATED_TASK, "taskId"]);
@@ -578,7 +580,7 @@ impl State {
     }
 }
 
-/// A text deep in an object.
+/// Finds a string deep in an object.
 fn text(object: &[u8], path: &[&str]) -> Option<String> {
     let value = path.iter().try_fold(object, |within, name| {
         scan::find(within, name).map(|range| &within[range])

@@ -1,4 +1,4 @@
-//! The relay of a child process to the process of weir that started it: that one's calls go on
+//! The relay of a child process to the weir process that started it: that process's calls go on
 //! while this one has the child.
 
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use weir_wire::Message;
 
 use super::pipe::Pipe;
 
-/// Lines that may wait for the other process. Beyond them the relay ends.
+/// The most lines that wait for the other process. Beyond them the relay ends.
 const MOST_WAITING: usize = 1024;
 
 /// The relay, on the side that has the child.
 #[derive(Debug)]
 pub(super) struct Relay {
-    /// The last request id of the other process. Those of this one are greater.
+    /// The last request id of the other process. The ids of this process are greater.
     last_id: u64,
     lines: mpsc::Sender<Bytes>,
     over: CancellationToken,
 }
 
-/// Whom a line of the child is for.
+/// The recipient of a child's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipient {
     This,
@@ -35,7 +35,7 @@ pub(super) enum Recipient {
 }
 
 impl Relay {
-    /// Begins to relay: messages of the other process go to the child behind those of this one.
+    /// Starts the relay: messages of the other process go to the child behind those of this one.
     pub(super) fn start(pipe: &Arc<Pipe>, socket: UnixStream, last_id: u64) -> Self {
         let (lines, waiting) = mpsc::channel(MOST_WAITING);
         let over = CancellationToken::new();
@@ -57,12 +57,12 @@ impl Relay {
         }
     }
 
-    /// True while the other process is there.
+    /// True while the other process is connected.
     pub(super) fn is_open(&self) -> bool {
         !self.over.is_cancelled()
     }
 
-    /// Whom a message is for. `asks` says whether a call of this process may be asked.
+    /// Returns the recipient of a message. `asks` is true if a call of this process may be asked.
     pub(super) fn recipient(&self, message: &Message, asks: bool) -> Recipient {
         match (message, hop::addressee(message)) {
             (_, Some(id)) if id <= self.last_id => Recipient::Other,
@@ -76,7 +76,7 @@ impl Relay {
 
     /// Sends a line of the child to the other process.
     pub(super) fn send(&self, line: Bytes) {
-        // A process that does not read any more loses the child.
+        // A process that no longer reads loses the child.
         if self.lines.try_send(line).is_err() {
             self.over.cancel();
         }
@@ -91,7 +91,7 @@ async fn write(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Bytes>) {
     }
 }
 
-/// Reads messages of the other process until it is gone.
+/// Forwards messages of the other process until it is gone.
 async fn read(from: OwnedReadHalf, pipe: Arc<Pipe>) {
     let mut from = BufReader::new(from).lines();
     while let Ok(Some(line)) = from.next_line().await {

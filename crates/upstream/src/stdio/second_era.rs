@@ -1,6 +1,6 @@
-//! The legacy era of a server over standard streams that speaks both. A process speaks one era,
-//! that of its first message, so clients with sessions have processes of their own, which can ask
-//! them while a call runs.
+//! The legacy era of a stdio server that speaks both eras. A process speaks one era, that of its
+//! first message. So clients with sessions have processes of their own, which can ask them while a
+//! call runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Protocol;
 
-/// How many processes in a row may fail to begin in the legacy era before the server is taken for
-/// one that has no such era.
+/// The most processes in a row that may fail to begin in the legacy era before the server is taken
+/// for one without it.
 const MOST_FAILURES: u32 = 3;
 
-/// How much longer than the first process one may take to begin in the legacy era, when it is not
-/// known whether it can.
+/// The extra time, beyond that of the first process, for a process to begin in the legacy era while
+/// it is unknown if it can.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One era of a server: its revision, once known, and the backoff of process starts.
@@ -32,7 +32,7 @@ pub(super) struct Era {
 }
 
 impl Era {
-    /// The protocol of the last process.
+    /// Returns the protocol of the last process.
     pub(super) fn tongue(&self) -> Option<Tongue> {
         *lock(&self.tongue)
     }
@@ -43,14 +43,14 @@ impl Era {
     }
 }
 
-/// The legacy era of a modern server, looked for when the first client with a session calls.
+/// The legacy era of a modern server. It is probed when the first client with a session calls.
 #[derive(Debug, Default)]
 pub(super) struct SecondEra {
     pub(super) era: Era,
-    /// True once the server has refused to be initialized, until it is asked again what it is.
+    /// True once the server has refused to be initialized, until its era is in doubt again.
     is_refused: AtomicBool,
     failures: AtomicU32,
-    /// Held while it is looked for: other callers wait for the outcome.
+    /// Held during the probe: other callers wait for its outcome.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -75,7 +75,7 @@ impl SecondEra {
         self.is_refused.store(true, Ordering::Release);
     }
 
-    /// A process began in it. True where none did before.
+    /// Notes a process that began in the legacy era. True if it is the first.
     pub(super) fn found(&self, tongue: Tongue) -> bool {
         self.renew();
         self.era.set(Some(tongue)).is_none()
@@ -87,8 +87,8 @@ impl SecondEra {
 }
 
 impl StdioServer {
-    /// True if a client of this class is served by a process in the legacy era, where the server
-    /// has one beside its modern one.
+    /// True if a client of this class is served by a process in the legacy era, provided the server
+    /// has that beside its modern one.
     fn may_be_legacy(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
             && self.protocol == Protocol::Auto
@@ -99,8 +99,8 @@ impl StdioServer {
             && !self.second.is_refused()
     }
 
-    /// The protocol of legacy processes for clients of this class; `None` while the server is not
-    /// known to have both eras.
+    /// Returns the protocol of legacy processes for clients of this class; absent unless the server
+    /// is known to have both eras.
     pub(super) fn second_for(&self, class: CapabilityClass) -> Option<Tongue> {
         self.second
             .era
@@ -108,21 +108,22 @@ impl StdioServer {
             .filter(|_| self.may_be_legacy(class))
     }
 
-    /// The older revision that it speaks beside, where it is known to.
+    /// Returns the older revision that the server speaks as well, if it is known to have one.
     pub(crate) fn second_revision(&self) -> Option<&'static str> {
         self.second_for(CapabilityClass::SESSIONS)
             .map(|tongue| tongue.revision().as_str())
     }
 
-    /// The revision that it is spoken to in for a client of this class, once that is known.
+    /// Returns the server's revision for a client of this class, once it is known.
     pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
         let tongue = self.second_for(class).or_else(|| self.first.tongue());
         tongue.map(|tongue| tongue.revision().as_str())
     }
 
-    /// A process in the legacy era for a call of a client with a session. `None` where the call is
-    /// to go over the bridge: the client has no session, the server has no such era or could not be
-    /// asked for it now, or runs as many processes as it may and its client can be asked nothing.
+    /// Returns a process in the legacy era for a call of a client with a session. Absent if the
+    /// call is to go over the bridge: the client has no session, the server has no such era or
+    /// could not be probed now, or runs as many processes as allowed and the client has no
+    /// capabilities.
     ///
     /// # Errors
     /// A server that is known to have that era cannot be called in it now.
@@ -137,14 +138,14 @@ impl StdioServer {
             Some(_) => None,
             None => Some(self.second.looking.lock().await),
         };
-        // Whoever looked before knows by now.
+        // An earlier caller may have finished the probe by now.
         let is_known = self.second.era.tongue().is_some();
         let _looking = looking.filter(|_| !is_known);
         if self.second.is_refused() {
             return Ok(None);
         }
         let key = self.key(outbound, true);
-        // To a client that can be asked nothing a process of its own is worth no other one's end.
+        // A client without capabilities does not justify ending another client's process.
         let is_asked_nothing = key.class == CapabilityClass::BASE;
         if is_asked_nothing && self.slots.free_slot(&key, self.site.millis()).is_none() {
             instruments().upstream_bridged.add(1, &[self.site.label()]);
@@ -153,7 +154,7 @@ impl StdioServer {
         match self.take(key, outbound).await {
             Ok(taken) => Ok(Some(taken)),
             Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
-                // Nothing stands in the place that was made for it.
+                // Frees the slot that was made for it.
                 drop(self.slots.take_where(|key| key.is_legacy));
                 Ok(None)
             }
@@ -162,11 +163,11 @@ impl StdioServer {
         }
     }
 
-    /// How long a process of this key may take until it has answered the first message.
+    /// Returns the time limit of a process of this key up to the answer to the first message.
     pub(super) fn patience(&self, key: &Key) -> Duration {
         let patience = self.origin.patience(&self.site);
         if key.is_legacy && self.second.era.tongue().is_none() {
-            // A server that has no such era may say nothing at all, and a caller waits.
+            // A server without such an era may not answer at all, and a caller waits.
             let first = *lock(&self.took);
             return patience.min(first + PATIENCE);
         }

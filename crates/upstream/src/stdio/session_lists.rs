@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 
 impl Running {
     /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications
-    /// without a subscription, so it has none of its own.
+    /// without a subscription, so it has no lists of its own.
     pub(super) fn has_own_lists(self: &Arc<Self>) {
         if self.greeted.tongue.revision().is_modern() {
             return;

@@ -1,5 +1,5 @@
-//! HTTP+SSE, the transport of 2024-11-05: a stream on which a server says everything, and a place
-//! it names to post to. To everybody else it is a line like a child's two pipes.
+//! HTTP+SSE, the transport of 2024-11-05: one stream with all messages of a server, and a URL that
+//! it names for posts. The rest of weir treats it as a child's two pipes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::settle;
 use crate::site::Site;
 use crate::streamable::{EVENTS, Http, media_type, tell};
 
-/// Opens a line to the server.
+/// Opens a stream to the server.
 ///
 /// # Errors
-/// `Unavailable` where it is no such server, or is not there.
+/// `Unavailable` if no such server is at the URL.
 pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Failure> {
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     let opening = tokio::time::timeout(first(site), open(site, http)).await;
@@ -48,7 +48,7 @@ pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Fail
     Ok(child)
 }
 
-/// Whether a server of this transport is there. Whatever goes wrong says no.
+/// True if a server of this transport is at the URL. Any failure is a no.
 pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
     matches!(
         tokio::time::timeout(first(site), open(site, http)).await,
@@ -56,7 +56,7 @@ pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
     )
 }
 
-/// How long a server may take to say where to post: half of what it has for all of its greeting.
+/// Returns the time limit of the `endpoint` event: half of that of the whole handshake.
 fn first(site: &Site) -> Duration {
     site.own.probe / 2
 }
@@ -67,21 +67,21 @@ struct Stream {
     decoder: Decoder,
     idle: IdleEvents,
     rest: Bytes,
-    /// Bytes of the part of the body that is being decoded.
+    /// The size of the body part that is being decoded.
     part: usize,
     /// The data of the event that is being read.
     data: BytesMut,
     memory: MessageMemory,
-    /// Set while there is no memory for it.
+    /// Present if there is no memory for the event.
     skipped: Option<SkippedMessage>,
     most: usize,
 }
 
 /// An event of a stream.
 enum Received {
-    /// A message, and its type.
+    /// A message, and its event type.
     Message(Option<String>, Bytes),
-    /// One that was read over for want of memory, and the request that it answered.
+    /// A message that was skipped for want of memory, and the id of the request that it answered.
     Skipped(Option<u64>),
 }
 
@@ -108,8 +108,7 @@ impl Stream {
         }
     }
 
-    /// The next message; `None` at the end, and where the server writes without end what brings
-    /// nothing.
+    /// Reads the next message; absent at the end, and on a flood of idle events.
     async fn next(&mut self) -> Option<Received> {
         loop {
             match self.decoder.feed(&mut self.rest).ok()? {
@@ -161,12 +160,12 @@ impl Stream {
     }
 }
 
-/// Whether the transport has events of this type.
+/// True if the transport has events of this type.
 fn is_known(event: Option<&str>) -> bool {
     matches!(event, None | Some("message" | "endpoint"))
 }
 
-/// The stream, and where its first event says to post.
+/// Opens the stream. Returns it with the post URL of its first event.
 async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
     let no_server = || {
         site.fail(
@@ -203,8 +202,8 @@ async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
     }
 }
 
-/// The URL a server names, relative to its own. Another origin gets nothing: what is posted has
-/// credentials with it.
+/// Resolves the URL that a server names, relative to its own. Another origin is refused, because
+/// posts carry credentials.
 fn resolve(own: &Uri, named: &str) -> Option<Uri> {
     let own = Url::parse(&own.to_string()).ok()?;
     let url = own.join(named).ok()?;
@@ -215,7 +214,7 @@ fn resolve(own: &Uri, named: &str) -> Option<Uri> {
     }
 }
 
-/// Posts what is to be said, in order.
+/// Posts the outgoing messages, in order.
 async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationToken) {
     let closed = pipe.closed();
     let posting = async {
@@ -236,7 +235,7 @@ async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationT
     stop.cancel();
 }
 
-/// Reads what the server says, until it or weir ends it.
+/// Reads the server's messages, until it or weir ends the stream.
 async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _ended: Ended) {
     let reading = async {
         while let Some(received) = stream.next().await {
@@ -258,7 +257,7 @@ async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _end
     stop.cancel();
 }
 
-/// Says that the line is over, however its reading ends.
+/// Closes the channel when the reading ends, for any reason.
 struct Ended {
     site: Arc<Site>,
     pipe: Arc<Pipe>,

@@ -1,5 +1,5 @@
 //! The start of a child process. It runs apart from its callers, for as long as `start` in the
-//! config lasts, and operators see its progress.
+//! config allows, and operators see its progress.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, MutexGuard};
@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 use crate::settings::Protocol;
 use crate::slots::Slot;
 
-/// A child that ended sooner than this after its start counts as a failure: the next start waits.
+/// The age below which the end of a child counts as a failure: the next start waits.
 const STEADY: Duration = Duration::from_secs(30);
 /// The time after which the log reports a process that has not answered; each further report comes
 /// after twice the time.
@@ -31,7 +31,7 @@ const FIRST_REPORT: Duration = Duration::from_secs(10);
 /// The wait for the last lines and the exit status of a process that closed its output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Lines of a failed start that are kept for operators.
+/// The lines of a failed start that are kept for operators.
 const MOST_LINES: usize = 10;
 
 /// Programs that download other programs and run them.
@@ -84,12 +84,12 @@ impl StdioServer {
             .unwrap_or_else(|_| Err(Refusal::new(removed()).unasked()))
     }
 
-    /// The time limit of a start, up to the answer to the first message.
+    /// Returns the time limit of a start, up to the answer to the first message.
     pub(crate) fn start_time(&self) -> Duration {
         self.origin.patience(&self.site)
     }
 
-    /// The process that has not answered yet, for operators.
+    /// Returns the process that has not answered yet, for operators.
     pub(crate) fn starting(&self) -> Option<Starting> {
         let starting = lock(&self.starting).clone()?;
         Some(Starting {
@@ -109,7 +109,7 @@ impl StdioServer {
                 // The cause of its end may still be there, so even this start waits.
                 tokio::time::sleep(least(0)).await;
             } else {
-                // The pace is that of this child alone: a child that crashes delays no other one.
+                // The pace belongs to this child alone: a child that crashes delays no other one.
                 lock(&slot.pace).ended(self.site.now(), &*self.site.random);
             }
         }
@@ -137,7 +137,7 @@ impl StdioServer {
                 used: slot.last_used(),
                 ..running
             }),
-            // The upstream has no part in that.
+            // This is a shortage of weir, not a failure of the upstream.
             Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => {
                 Err(Refusal::new(failure).unasked())
             }
@@ -191,7 +191,7 @@ impl StdioServer {
         }
     }
 
-    /// The protocol of the first message to a child of this key.
+    /// Returns the protocol of the first message to a child of this key.
     fn protocol_of(&self, key: &Key) -> Protocol {
         match (self.protocol, self.first.tongue()) {
             (Protocol::Auto, _) if key.is_legacy => Protocol::Legacy,
@@ -316,7 +316,7 @@ impl StdioServer {
         text
     }
 
-    /// The failure with the exit status and the last line of the process.
+    /// Returns the failure with the exit status and the last line of the process.
     async fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let words = child.last_words(LAST_WORDS).await;
         self.site.note_lines(child.errors.last_lines(MOST_LINES));
@@ -328,7 +328,7 @@ impl StdioServer {
         };
         let failure = match rude {
             Rude::EndedOnProbe => ended(),
-            // Which of its streams is seen to end first is chance.
+            // The order in which its streams end is arbitrary.
             Rude::Failed(failure)
                 if child.is_over() && *failure.kind() == FailureKind::Unavailable =>
             {

@@ -1,5 +1,5 @@
-//! The end of what a child wrote to its error stream: kept for operators, and cut into lines for
-//! the log, which takes so many a second.
+//! The end of a child's error stream: kept for operators, and cut into lines for the log, with a
+//! limit per second.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mask::SecretMask;
 
-/// Bytes kept.
+/// The bytes that are kept.
 const KEPT: usize = 64 << 10;
 /// The longest line that is logged as one.
 const LINE: usize = 8 << 10;
 
-/// Lines of one child that the log takes in a second. More than a person reads, and less than fills
-/// a disk unnoticed.
+/// The lines of one child that the log takes in a second: more than a person reads, and less than
+/// fills a disk unnoticed.
 const MOST_LINES: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The rate of the lines of one error stream in the log. What is left out of a second is counted,
-/// in one line.
+/// The rate of one error stream's lines in the log. Omitted lines are counted, and reported in one
+/// line per second.
 #[derive(Debug)]
 pub(crate) struct LineRate {
     second: Instant,
@@ -38,7 +38,7 @@ impl LineRate {
         }
     }
 
-    /// Takes a line; true where it is logged. To be asked after [`Self::omitted`].
+    /// Counts a line; true if it is to be logged. Call [`Self::omitted`] before.
     pub(crate) fn admits(&mut self) -> bool {
         let admits = self.lines < MOST_LINES;
         self.lines = self.lines.saturating_add(1);
@@ -46,12 +46,12 @@ impl LineRate {
         admits
     }
 
-    /// The time at which the lines left out are to be told; `None` where none are.
+    /// Returns the time at which omitted lines are to be reported; absent if no lines were omitted.
     pub(crate) fn due(&self) -> Option<Instant> {
         (self.omitted > 0).then(|| self.second + SECOND)
     }
 
-    /// Begins another second where one has passed; gives how many lines were left out of the last.
+    /// Begins another second if one has passed. Returns the number of omitted lines of the last.
     pub(crate) fn omitted(&mut self, now: Instant) -> Option<u64> {
         if now < self.second + SECOND {
             return None;
@@ -60,13 +60,13 @@ impl LineRate {
         Some(omitted).filter(|omitted| *omitted > 0)
     }
 
-    /// The lines left out that were not told yet: nothing more comes.
+    /// Returns the number of omitted lines that were not reported yet, at the end of the stream.
     pub(crate) fn rest(&self) -> Option<u64> {
         Some(self.omitted).filter(|omitted| *omitted > 0)
     }
 }
 
-/// The last bytes of a stream, without the secrets that the config gives the process.
+/// The last bytes of a stream, without the secrets of the process's config.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     inner: Mutex<Inner>,
@@ -81,7 +81,7 @@ struct Inner {
 }
 
 impl Tail {
-    /// An empty one that masks these secrets.
+    /// Makes an empty tail that masks these secrets.
     pub(crate) fn new(mask: SecretMask) -> Self {
         Self {
             mask,
@@ -89,17 +89,17 @@ impl Tail {
         }
     }
 
-    /// The stream is at its end.
+    /// Notes the end of the stream.
     pub(crate) fn close(&self) {
         self.closed.cancel();
     }
 
-    /// Done once the stream is at its end.
+    /// Waits for the end of the stream.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Takes bytes and gives out the lines they complete.
+    /// Takes bytes and passes the lines that they complete to `log`.
     pub(crate) fn take(&self, bytes: &[u8], mut log: impl FnMut(&str)) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { kept, line } = &mut *inner;
@@ -119,13 +119,13 @@ impl Tail {
         }
     }
 
-    /// The last line that says something, for the text of a failure.
+    /// Returns the last line that is not blank, for the text of a failure.
     pub(crate) fn last_line(&self) -> Option<String> {
         self.last_lines(1).pop()
     }
 
-    /// The last lines that say something, at most so many, the oldest first. Each is cut to 300
-    /// characters.
+    /// Returns the last lines that are not blank, at most `most`, the oldest first. Each is cut to
+    /// 300 characters.
     pub(crate) fn last_lines(&self, most: usize) -> Vec<String> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (front, back) = inner.kept.as_slices();

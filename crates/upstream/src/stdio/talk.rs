@@ -1,4 +1,4 @@
-//! Calls and other requests over a child's line.
+//! Calls and other requests over a child's channel.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -103,7 +103,7 @@ pub(crate) async fn call(
     .await)
 }
 
-/// Makes a request of weir's own and gives its result.
+/// Makes a request of weir's own and returns its result.
 pub(crate) async fn ask(
     site: &Site,
     running: &Running,
@@ -132,7 +132,7 @@ pub(crate) async fn ask(
     .await
 }
 
-/// Makes sure that a legacy server tells messages from `level` up.
+/// Makes sure that a legacy server sends log messages from `level` up.
 async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(), Refusal> {
     let greeted = &running.greeted;
     let has_logging = greeted
@@ -140,7 +140,7 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
         .capabilities
         .as_ref()
         .is_some_and(|all| scan::find(all, "logging").is_some());
-    // A modern server is told with each call.
+    // To a modern server the level goes with each call.
     if greeted.tongue.revision().is_modern() || !has_logging {
         return Ok(());
     }
@@ -167,7 +167,7 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
     Ok(())
 }
 
-/// The process ended in the middle.
+/// Makes the failure of a call that the process's end interrupted.
 pub(crate) fn lost(site: &Site) -> Failure {
     let text = "The upstream ended during the call: it may have run. Check before calling again";
     site.fail(FailureKind::ResultUnknown, text)
@@ -176,7 +176,7 @@ pub(crate) fn lost(site: &Site) -> Failure {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // The client gave the call up. What waits for an answer may be another call's.
+        // The client cancelled the call. Questions that stay open are answered with an error.
         let pipe = &self.running.child.pipe;
         self.running
             .used
@@ -225,7 +225,7 @@ impl ReplySource for Talk {
                         Err(error) => End::from(self.site.refused(&error)),
                     };
                     if let End::Task(created) = &end {
-                        // The task is the process's own.
+                        // The task lives in this process.
                         self.site.keep(
                             (self.running.clone(), self.listener.became(created)),
                             tasks::ttl(created),
@@ -240,7 +240,7 @@ impl ReplySource for Talk {
                 },
                 Heard::Withdrawn(id) => self.asking.withdraw(&id),
                 Heard::Reply(answer) => self.running.child.pipe.tell(answer),
-                // Changes are taken care of by the line itself.
+                // List changes are handled by the channel itself.
                 Heard::ListChanged(_) | Heard::Nothing => {}
             }
         }

@@ -1,5 +1,4 @@
-//! Updates of single resources from a child: subscriptions over its line, and what the line hears
-//! of them.
+//! Updates of single resources from a child, by subscriptions over its channel.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::listing;
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// A line for updates of a server over standard streams.
+/// The subscriptions to resources of a stdio server.
 pub(crate) struct StdioUpdates {
     site: Arc<Site>,
     running: Arc<Running>,
@@ -27,7 +26,7 @@ pub(crate) struct StdioUpdates {
 }
 
 enum Line {
-    /// What the server was asked for.
+    /// The subscribed resources.
     Legacy(BTreeSet<Arc<str>>),
     /// The subscription. Dropping it ends it.
     Modern(Option<Ticket>),
@@ -35,7 +34,7 @@ enum Line {
 
 impl StdioUpdates {
     /// # Errors
-    /// The server tells of no updates.
+    /// The server sends no updates.
     pub(crate) fn open(site: Arc<Site>, running: Arc<Running>) -> Result<Self, Refusal> {
         let modern = running.greeted.tongue.revision().is_modern();
         if !running.greeted.about.subscribes {
@@ -53,7 +52,7 @@ impl StdioUpdates {
         })
     }
 
-    /// Asks a legacy server about one resource; `Some` where it refuses.
+    /// Sends a legacy server a request about one resource. Returns its error, if it refuses.
     async fn ask(&self, method: Method, uri: &str) -> Result<Option<Failure>, Failure> {
         let uri = lower::json(uri);
         let asked = talk::ask(
@@ -123,7 +122,7 @@ impl StdioUpdates {
         let refused = refused
             .map(|uri| (uri.clone(), refusal(&self.site)))
             .collect();
-        // The subscription before it ends only now: nothing is missed in between.
+        // The previous subscription ends only now, so that no update is missed in between.
         self.line = Line::Modern(
             listened
                 .filter(|_| !honoured.is_empty())
@@ -133,7 +132,8 @@ impl StdioUpdates {
     }
 }
 
-/// Has a modern child tell of the task that a call asks after; `None` where it does not.
+/// Subscribes to the status of the task that a call is about; absent if the child has no such
+/// subscription.
 pub(crate) async fn follow(
     site: &Site,
     running: Arc<Running>,

@@ -1,4 +1,4 @@
-//! A watch on a child: lists over its line, and changes as the line hears them.
+//! A watch on a child: it reads lists over the child's channel, and gets changes from it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::settle;
 use crate::site::Site;
 
-/// A watch on a server over standard streams.
+/// A watch on a stdio server.
 pub(crate) struct StdioWatch {
     site: Arc<Site>,
     running: Arc<Running>,
@@ -59,7 +59,7 @@ impl StdioWatch {
         })
     }
 
-    /// Reads the lists of a legacy child whose calls go on beside it.
+    /// Reads the lists of a legacy child that also serves calls.
     pub(super) fn beside_calls(running: Arc<Running>) -> Self {
         let site = running.child.pipe.site.clone();
         let (class, about, changes) =
@@ -75,8 +75,8 @@ impl StdioWatch {
     }
 }
 
-/// `subscriptions/listen` with this filter, up to its acknowledgment, whose `params` it gives.
-/// `None` where the server has no subscriptions.
+/// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment.
+/// Absent if the server has no subscriptions.
 pub(crate) async fn listen(
     site: &Site,
     running: &Running,

@@ -1,8 +1,8 @@
-//! The body of one answer as the messages in it, whether it is JSON or a stream of events.
+//! The body of one response as a sequence of messages, for JSON and for event streams.
 //!
 //! Small messages come whole. The result of a large response comes in pieces, once it is known to
-//! be the answer that is waited for, so that weir never holds more of it than it must. Which other
-//! message belongs to whom is decided elsewhere.
+//! answer the request, so that weir holds as little of it as possible. Other messages are
+//! dispatched elsewhere.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,59 +22,59 @@ use crate::idle_events::IdleEvents;
 use crate::line::{Body, LineError};
 use crate::site::Site;
 
-/// One thing an answer holds.
+/// One part of a response body.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// A whole message, or a batch of them.
     Message(Bytes),
-    /// A large response to the request that was named, whose `result` follows as [`Part::Result`].
+    /// A large response to the named request. Its `result` follows as [`Part::Result`].
     Large,
     /// Bytes of that result.
     Result(Bytes),
-    /// That response is over: whose answer it was, and the last bytes of its result.
+    /// The end of that response: its id, and the last bytes of its result.
     LargeEnd(Box<ResponseEnd>),
-    /// A large response of which nothing was given before its end.
+    /// A large response that was held to its end.
     Held(Box<HeldResult>),
-    /// A large response to another request, which was read over.
+    /// A large response to another request, which was skipped.
     Foreign,
-    /// An event's id, for resuming, and where the server gave one a time to wait.
+    /// An event's id, for resumption, and the server's reconnection time, if it sent one.
     Mark {
         id: Option<String>,
         retry: Option<u64>,
     },
 }
 
-/// Why an answer cannot be read on.
+/// The error that ends the reading of a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnswerError {
     /// The connection was lost before the end.
     #[error("the connection was lost in the middle of the answer")]
     Lost(#[source] LineError),
-    /// More bytes than an answer may have.
+    /// More bytes than a response may have.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// What was given of a result turned out to be another request's.
+    /// The partially forwarded result belongs to another request.
     #[error("the answer is to another request")]
     Foreign,
-    /// Not what it says it is.
+    /// The body is not valid.
     #[error("the answer is malformed: {0}")]
     Malformed(String),
 }
 
-/// What is known of a stream of events.
+/// The decoder of an event stream.
 #[derive(Debug)]
 struct Events {
     decoder: sse::Decoder,
     idle: IdleEvents,
-    /// Bytes of the part of the body that is being decoded.
+    /// The size of the body part that is being decoded.
     part: usize,
 }
 
-/// An answer that is being read. Dropping it takes the request back.
+/// A response that is being read. Dropping it cancels the request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Body,
-    /// Set for a stream of events.
+    /// Present for an event stream.
     events: Option<Box<Events>>,
     rest: Bytes,
     message: Collector,
@@ -87,12 +87,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A JSON body: one message.
+    /// Reads a JSON body: one message.
     pub(crate) fn json(body: Body, site: &Site) -> Self {
         Self::new(body, None, site)
     }
 
-    /// A stream of events: many messages.
+    /// Reads an event stream: many messages.
     pub(crate) fn events(body: Body, site: &Site) -> Self {
         let caps = sse::Caps {
             max_event: site.bounds.max_reply as u64,
@@ -127,31 +127,31 @@ impl Answer {
         }
     }
 
-    /// Lets the result of a large response to this request go on as soon as it may. Without it none
-    /// does.
+    /// Lets the result of a large response to this request go on as soon as allowed. Without a
+    /// release every result is held.
     pub(crate) fn releasing(mut self, release: Release) -> Self {
         self.message.release(release);
         self
     }
 
-    /// What its server says is about other requests: its connection is not used again.
+    /// Keeps the connection from being used again, because the server's messages on it are about
+    /// other requests.
     pub(crate) fn distrust(&mut self) {
         self.body.distrust();
     }
 
-    /// For a stream that lives as long as the connection: only single events are bounded, not their
-    /// sum.
+    /// Bounds single events, not their sum: for a stream that lives as long as the connection.
     pub(crate) fn endless(mut self) -> Self {
         self.room = usize::MAX;
         self
     }
 
-    /// True for a stream of events.
+    /// True for an event stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.events.is_some()
     }
 
-    /// The next part; `None` at the end of the body.
+    /// Polls the next part; absent at the end of the body.
     pub(crate) fn poll_part(
         &mut self,
         cx: &mut Context<'_>,
@@ -168,7 +168,7 @@ impl Answer {
                 return Poll::Ready(Ok(None));
             }
             self.message.drained();
-            // Where there is no room for what has to be held, the server is not read on.
+            // Without memory for held bytes the server's body is not read on.
             ready!(self.message.poll_room(&self.hold, cx));
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
@@ -183,8 +183,8 @@ impl Answer {
                         }
                         self.rest = data;
                     }
-                    // Where the length is known, the end needs no further look, and no further wake
-                    // from the connection.
+                    // With a known length, the end needs no further poll and no further wake from
+                    // the connection.
                     if self.body.is_end_stream() {
                         self.decode()?;
                         self.ended()?;
@@ -196,7 +196,7 @@ impl Answer {
         }
     }
 
-    /// The body's end.
+    /// Handles the body's end.
     fn ended(&mut self) -> Result<(), AnswerError> {
         self.over = true;
         // An unfinished event does not count; an unfinished JSON body is malformed.
@@ -207,7 +207,7 @@ impl Answer {
         }
     }
 
-    /// The next part.
+    /// Reads the next part.
     pub(crate) async fn part(&mut self) -> Result<Option<Part>, AnswerError> {
         std::future::poll_fn(|cx| self.poll_part(cx)).await
     }
@@ -239,7 +239,8 @@ impl Answer {
                     self.message.feed(chunk, &mut self.parts)?;
                 }
                 Some(SseItem::End { id, has_data, .. }) => {
-                    // An event with empty data opens a stream that can be resumed: no message.
+                    // An event with empty data opens a stream that can be resumed, and is no
+                    // message.
                     if has_data && !self.message.is_blank() {
                         self.message.finish(&mut self.parts)?;
                     } else {
@@ -263,8 +264,7 @@ impl Answer {
     }
 }
 
-/// Bounds of what a server sends as one message: as deep as any, with room for long lists and
-/// batches.
+/// Returns the bounds of a server's message: as deep as any, with room for long lists and batches.
 pub(crate) fn limits() -> Limits {
     Limits {
         max_batch: 1000,

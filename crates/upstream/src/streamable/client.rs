@@ -1,7 +1,6 @@
-//! The HTTP client of one upstream, in somebody's name where the server wants tokens, and how
-//! connections are made.
+//! The HTTP client of one upstream, for one account if the server wants tokens, and its connectors.
 //!
-//! It knows requests and answers, not messages.
+//! The client knows requests and responses, not messages.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,18 +26,18 @@ use crate::line::{Ask, Body, Bounded, Field, IDLE, LineError, Lines};
 use crate::names::{Addresses, Resolver, SystemNames};
 use crate::settings::HttpSettings;
 
-/// Silence on a connection after which the other side is asked whether it is there.
+/// The silence on a connection after which TCP keep-alive probes begin.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 type Boxed = Box<dyn Error + Send + Sync>;
 
-/// A pooled client for one server, in somebody's name where the server wants tokens. Clones share
-/// the connections.
+/// A pooled client for one server, for one account if the server wants tokens. Clones share the
+/// connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     inner: Arc<Inner>,
     account: Option<Arc<Account>>,
-    /// True where every request goes on a connection of its own.
+    /// True if every request goes on a connection of its own.
     is_anew: bool,
 }
 
@@ -49,17 +48,17 @@ struct Inner {
     headers: Vec<Field>,
 }
 
-/// A request that got no answer.
+/// The error of a request without a response.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// It was on its way.
+    /// The connection failed.
     Lost(LineError),
-    /// It was not sent, for want of a token.
+    /// The request was not sent, for want of a token.
     NoToken(Failure),
 }
 
 impl Http {
-    /// A client for `settings`; opens nothing before the first request.
+    /// Makes a client for `settings`. Connects with the first request.
     pub(crate) fn new(
         settings: &HttpSettings,
         connect: Duration,
@@ -96,7 +95,7 @@ impl Http {
         })
     }
 
-    /// The same client in the name of an account.
+    /// Returns the same client for an account.
     pub(crate) fn by(&self, account: Arc<Account>) -> Self {
         Self {
             account: Some(account),
@@ -104,7 +103,7 @@ impl Http {
         }
     }
 
-    /// The same client for another place of the same origin.
+    /// Returns the same client for another URL of the same origin.
     pub(crate) fn at(&self, uri: Uri) -> Self {
         let Inner { lines, headers, .. } = &*self.inner;
         let inner = Inner {
@@ -118,8 +117,8 @@ impl Http {
         }
     }
 
-    /// The same client, which uses no connection of HTTP/1.1 that carried another request before:
-    /// what comes there is the answer to its own request.
+    /// Returns the same client without reuse of HTTP/1.1 connections. On a new connection a
+    /// response can only belong to its own request.
     pub(crate) fn anew(&self) -> Self {
         Self {
             is_anew: true,
@@ -127,16 +126,16 @@ impl Http {
         }
     }
 
-    /// Where the server is.
+    /// Returns the server's URL.
     pub(crate) fn url(&self) -> &Uri {
         &self.inner.uri
     }
 
-    /// Sends one request and waits for the answer's head. Dropping the future, or later the body,
-    /// takes the request back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    /// Sends one request and waits for the response's head. Dropping the future, or later the body,
+    /// cancels the request: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
     ///
     /// A token that the server refuses (401) is replaced once, and one with too narrow scopes (403)
-    /// widened once, where that can be done: whoever refuses a token has not looked at the request.
+    /// widened once, if possible. A server that refuses a token has not executed the request.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -149,7 +148,7 @@ impl Http {
         }
     }
 
-    /// What the protocol needs, `own`, cannot be overridden by the config.
+    /// Sends one attempt. The headers of the protocol, `own`, override those of the config.
     async fn once(
         &self,
         method: &Method,
@@ -217,7 +216,7 @@ impl Http {
 /// A pooled client over some connector, for documents.
 pub(crate) type Pooled<C> = Client<BoundedConnector<Deadlined<HttpsConnector<C>>>, Full<Bytes>>;
 
-/// How TCP connections are made with the names that `resolver` finds.
+/// Makes a TCP connector that resolves names by `resolver`.
 pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
     let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);
@@ -228,8 +227,7 @@ pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
     tcp
 }
 
-/// How connections are made that stand after at most `connect`; over TLS the server chooses the
-/// version of HTTP.
+/// Makes a connector with the timeout `connect`. Over TLS the server chooses the version of HTTP.
 pub(crate) fn dial<C>(
     tcp: C,
     mut tls: rustls::ClientConfig,
@@ -242,7 +240,7 @@ pub(crate) fn dial<C>(
     }
 }
 
-/// A client whose connections stand after at most `connect`.
+/// Makes a pooled client with the connection timeout `connect`.
 pub(crate) fn pooled<C>(tcp: C, tls: rustls::ClientConfig, connect: Duration) -> Pooled<C>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -257,7 +255,7 @@ where
         .build(BoundedConnector(dial(tcp, tls, connect)))
 }
 
-/// A connector whose connections end where a server sends without end what is no document.
+/// A connector of connections that end if a server sends too much beside documents.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedConnector<C>(C);
 
@@ -290,14 +288,14 @@ where
     }
 }
 
-/// A connector that gives up after a time, name lookup and TLS handshake included.
+/// A connector with a timeout, name lookup and TLS handshake included.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlined<C> {
     inner: C,
     after: Duration,
 }
 
-/// No connection in time.
+/// The timeout of a new connection.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection in time")]
 pub(crate) struct ConnectTimeout;

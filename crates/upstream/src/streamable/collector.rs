@@ -1,5 +1,5 @@
-//! One message of an answer while it arrives. A small one is kept whole. Of a larger one the result
-//! is held until it is known whose answer it is and that it is a result, and passed on from there.
+//! One message of a response while it arrives. A small one is kept whole. A larger one is held
+//! until its id and type are known to be those of the expected result, and is passed on from there.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -14,45 +14,45 @@ use weir_wire::splitter::{ReplySplitter, ResponseEnd, Split, SplitCaps, SplitErr
 use super::answer::{AnswerError, Part};
 use crate::hold::Blocks;
 
-/// A message up to this size is kept whole.
+/// The largest message that is kept whole.
 const WHOLE: usize = 64 << 10;
 
-/// When the result of a large response may go on before its end.
+/// The conditions under which the result of a large response may go on before its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
-    /// The request whose answer it must be.
+    /// The request that the response must answer.
     pub(crate) id: u64,
-    /// How its type is read.
+    /// The dialect by which its type is read.
     pub(crate) tongue: Tongue,
-    /// True for the answer to the request's own POST: past the bound of what is held it goes on
+    /// True for the response to the request's own POST: past the bound of held bytes it goes on
     /// before its id was read.
     pub(crate) is_own: bool,
-    /// True where nothing goes on before the end: the whole result is to be looked at.
+    /// True if the whole result is to be inspected, so that it is held to its end.
     pub(crate) whole: bool,
-    /// True where every message is kept whole, whatever its size.
+    /// True if every message is kept whole, at any size.
     pub(crate) unsplit: bool,
 }
 
 impl Release {
-    /// True if `id` names the request.
+    /// True if `id` is that of the request.
     pub(crate) fn is_of(&self, id: Option<&RequestId>) -> bool {
         id.and_then(RequestId::as_integer)
             .and_then(|id| u64::try_from(id).ok())
             == Some(self.id)
     }
 
-    /// True if a result of this type is passed on like any.
+    /// True for the type of a complete result, which is passed on.
     pub(crate) fn is_plain(&self, result_type: Option<&[u8]>) -> bool {
         self.tongue.ending_of(result_type) == Ending::Complete
     }
 }
 
-/// Bounds of one message.
+/// The bounds of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
-    /// Its bytes.
+    /// The most bytes of the message.
     pub(crate) most: usize,
-    /// Bytes that are held of it.
+    /// The most bytes of it that are held.
     pub(crate) hold: usize,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Bound {
 pub(crate) struct HeldResult {
     pub(crate) blocks: Blocks,
     pub(crate) end: Box<ResponseEnd>,
-    /// Kept until the last byte has gone on.
+    /// Kept until the last byte was forwarded.
     #[expect(dead_code, reason = "its drop is what it is kept for")]
     pub(crate) reservation: Option<HoldReservation>,
 }
@@ -89,7 +89,7 @@ enum Stage {
     Held,
     /// Its result goes on.
     Released,
-    /// It is another's: nothing of it is kept.
+    /// It answers another request, and is discarded.
     Foreign,
 }
 
@@ -109,7 +109,7 @@ impl Collector {
         self.release = Some(release);
     }
 
-    /// True if nothing but blanks came.
+    /// True if only blanks came.
     pub(crate) fn is_blank(&self) -> bool {
         self.large.is_none()
             && [&self.first[..], &self.more[..]]
@@ -117,7 +117,7 @@ impl Collector {
                 .all(|held| held.iter().all(u8::is_ascii_whitespace))
     }
 
-    /// Waits until more may be read: where a large result has to be held there must be room for it.
+    /// Waits until more may be read: a large result that is held needs memory.
     pub(crate) fn poll_room(&mut self, share: &HoldShare, cx: &mut Context<'_>) -> Poll<()> {
         let Some(large) = &mut self.large else {
             return Poll::Ready(());
@@ -132,7 +132,7 @@ impl Collector {
         Poll::Ready(())
     }
 
-    /// All that was given out has been taken.
+    /// Notes that all parts were taken.
     pub(crate) fn drained(&mut self) {
         if let Some(large) = &mut self.large
             && large.stage == Stage::Released
@@ -158,7 +158,7 @@ impl Collector {
         self.split(&chunk, parts)
     }
 
-    /// How large a message is kept whole.
+    /// Returns the largest size of a message that is kept whole.
     fn most_whole(&self) -> usize {
         if self.release.is_some_and(|release| release.unsplit) {
             self.bound.most
@@ -194,7 +194,7 @@ impl Collector {
         fed
     }
 
-    /// The message's end.
+    /// Handles the message's end.
     pub(crate) fn finish(&mut self, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
         let Some(large) = self.large.take() else {
             parts.push_back(Part::Message(self.take()));
@@ -265,7 +265,7 @@ impl Large {
         }
     }
 
-    /// Decides whether what is held goes on.
+    /// Releases the held bytes if the conditions are met.
     fn settle(
         &mut self,
         release: Option<&Release>,
@@ -286,7 +286,7 @@ impl Large {
             (self.blocks, self.reservation, self.reserving) = (Blocks::default(), None, None);
             return Ok(());
         }
-        // A type that was read and is not that of a plain result goes on whole or not at all.
+        // A result with a known type other than complete goes on whole or not at all.
         let may_be_plain =
             !release.whole && (result_type.is_none() || release.is_plain(result_type));
         let is_typed = result_type.is_some() || !release.tongue.has_result_type();
@@ -347,8 +347,8 @@ mod tests {
         }
     }
 
-    /// What comes of a message in pieces of 16 KiB: the kinds of parts in their order, or the
-    /// error.
+    /// Returns the kinds of the parts of a message that is fed in pieces of 16 KiB, in order, or
+    /// the error.
     fn collected(release: Option<Release>, message: &str) -> Result<String, AnswerError> {
         let (mut collector, mut parts) = (Collector::new(BOUND), VecDeque::new());
         if let Some(release) = release {

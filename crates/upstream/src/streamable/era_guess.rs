@@ -1,20 +1,20 @@
-//! The era of a server that gave no answer to the probe. It is spoken to as a legacy one meanwhile,
-//! since some of those say nothing to what they do not know; but a lost connection is no proof of
-//! anything, so it is asked again beside its calls.
+//! The era of a server without an answer to the probe. It is called as a legacy server meanwhile,
+//! since some of those do not answer unknown methods. A lost connection is no proof of an era, so
+//! the server is probed again beside its calls.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::pace::least;
 
-/// There is nothing to ask.
+/// The due time while no probe is pending.
 const NEVER: u64 = u64::MAX;
-/// The first wait is as long as after so many failures: 800 ms.
+/// The number of failures that gives the first wait: 800 ms.
 const FIRST: u32 = 3;
 
-/// When the server is asked again, if its era is a guess.
+/// The time of the next probe of a server with a guessed era.
 #[derive(Debug)]
 pub(super) struct EraGuess {
-    /// In milliseconds of the clock.
+    /// The due time, in milliseconds of the clock.
     due: AtomicU64,
     times: AtomicU32,
 }
@@ -29,13 +29,13 @@ impl Default for EraGuess {
 }
 
 impl EraGuess {
-    /// The server has answered: nothing is guessed any more.
+    /// Ends the guess, because the server has answered.
     pub(super) fn settled(&self) {
         self.due.store(NEVER, Ordering::Release);
         self.times.store(0, Ordering::Relaxed);
     }
 
-    /// There was no answer by now: it is asked again after a wait that doubles up to 30 s.
+    /// Notes a probe without an answer: the next one follows after a wait that doubles up to 30 s.
     pub(super) fn unanswered(&self, now: u64) {
         let times = self
             .times
@@ -45,12 +45,12 @@ impl EraGuess {
         self.due.store(now.saturating_add(wait), Ordering::Release);
     }
 
-    /// How often there was no answer in a row.
+    /// Returns the number of unanswered probes in a row.
     pub(super) fn times(&self) -> u32 {
         self.times.load(Ordering::Relaxed)
     }
 
-    /// True for the one who is to ask now.
+    /// True for the one caller that is to probe now.
     pub(super) fn is_due(&self, now: impl FnOnce() -> u64) -> bool {
         let due = self.due.load(Ordering::Acquire);
         due != NEVER

@@ -1,4 +1,4 @@
-//! One POST and the head of its answer, sorted: an answer to read, or a refusal.
+//! One POST and the head of its response: a body to read, or a refusal.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::line::{Body, Reached};
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// How much of an error answer's body is read.
+/// The longest error response that is read; a longer one counts as one without an error object.
 const ERROR_BODY: usize = 64 << 10;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -31,36 +31,36 @@ const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event
 pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The head of an answer, sorted.
+/// The classified head of a response.
 #[expect(
     clippy::large_enum_variant,
     reason = "the usual variant is the large one, and it is moved once"
 )]
 #[derive(Debug)]
 pub(crate) enum Headed {
-    /// 2xx with messages in the body, and the session the server opened, if it did.
+    /// 2xx with messages in the body, and the id of a session that the server opened.
     Answer(Option<HeaderValue>, Answer),
-    /// 202 or 204: taken, nothing to say.
+    /// 202 or 204, without a message.
     Accepted,
     /// Any other status.
     Refused(Refused),
 }
 
-/// An answer that is not a 2xx.
+/// A response with another status than 2xx.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
-    /// The JSON-RPC error object in the body, if there was one.
+    /// The JSON-RPC error object of the body, if it has one.
     pub(crate) error: Option<Bytes>,
-    /// True if the refusal is beyond doubt about this request: it names it, or the connection
-    /// carried no other.
+    /// True if the refusal certainly belongs to this request: it has its id, or the connection
+    /// carried no other request.
     is_own: bool,
     retry_after: Option<Duration>,
-    /// Where a redirect leads, without what may be a credential.
+    /// The target of a redirect, without possible credentials.
     location: Option<String>,
 }
 
-/// The headers of a call's trace context. They are weir's own, made from what was checked: no
+/// Returns the headers of a call's trace context. They are weir's own, made from checked values: no
 /// client's header is passed on.
 pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let all = [("traceparent", &trace.parent), ("tracestate", &trace.state)];
@@ -70,16 +70,16 @@ pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderV
     })
 }
 
-/// The headers of a message.
+/// Adds the headers of every posted message.
 fn posted(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
     own.extend([(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)]);
     own
 }
 
-/// Posts the request `id` and sorts the answer's head.
+/// Posts the request `id` and classifies the response's head.
 ///
 /// # Errors
-/// No answer, or one that is no answer to a message.
+/// The request got no response, or one that is no response to a message.
 pub(crate) async fn post(
     site: &Site,
     http: &Http,
@@ -121,7 +121,7 @@ pub(crate) async fn post(
     }
 }
 
-/// Posts a message that wants no answer: whatever a server says with a 2xx, it has taken it.
+/// Posts a message without a response. Every 2xx counts as success.
 ///
 /// # Errors
 /// The message did not arrive, or was refused.
@@ -140,19 +140,19 @@ pub(crate) async fn tell(
             .await
             .into_refusal(site));
     }
-    // Read to its end where that is at hand, so that the connection can be used again.
+    // Reads a body that is at hand to its end, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
     Ok(())
 }
 
 impl Refused {
-    /// True if the refusal is beyond doubt the answer to this request. What an unused connection
-    /// says late, or a server that no longer wants it, is read as an answer, too.
+    /// True if the refusal certainly belongs to this request. A late or unsolicited response on an
+    /// idle connection is otherwise read as one.
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
     }
 
-    /// True if the body is an error only a modern server sends.
+    /// True if the body is an error that only a modern server sends.
     pub(crate) fn is_modern(&self) -> bool {
         let code = self
             .error
@@ -162,8 +162,8 @@ impl Refused {
         code.is_some_and(hop::is_modern_error)
     }
 
-    /// True if nothing at the URL takes messages by POST: a server of HTTP+SSE alone is to be
-    /// looked for then, the revisions since 2025-03-26 say (transports, backwards compatibility).
+    /// True if the URL takes no messages by POST. The revisions since 2025-03-26 then tell a client
+    /// to look for a server of HTTP+SSE (Transports, "Backwards Compatibility").
     pub(crate) fn is_no_endpoint(&self) -> bool {
         let refused = [
             StatusCode::BAD_REQUEST,
@@ -173,7 +173,7 @@ impl Refused {
         self.error.is_none() && refused.contains(&self.status)
     }
 
-    /// What a refusal means to a call.
+    /// Makes the refusal of a call.
     pub(crate) fn into_refusal(self, site: &Site) -> Refusal {
         let status = self.status.as_u16();
         match status {
@@ -191,7 +191,7 @@ impl Refused {
                 let cause = format!(
                     "HTTP {status}; write credentials for it under `headers` or `auth`, or renew them"
                 );
-                // That says nothing about its era, and is no reason to ask for it again.
+                // The status is no sign of the server's era, and no reason for a new probe.
                 return Refusal::new(site.fail(FailureKind::Unavailable, text).because(cause));
             }
             429 => {
@@ -208,8 +208,8 @@ impl Refused {
                     "The upstream is too busy or restarting",
                 );
             }
-            // A server says so when it closes an unused connection. What became of the request is
-            // not known.
+            // A server sends this status when it closes an idle connection. It is unknown if the
+            // request was executed.
             408 if !self.is_own => return Refusal::new(lost(site)).doubtful(),
             _ => {}
         }
@@ -226,7 +226,7 @@ impl Refused {
                 FailureKind::Unavailable,
                 format!("No MCP server at the upstream's URL (HTTP {status})"),
             ),
-            // Whoever stands before the server lost it in the middle.
+            // A proxy before the server lost the connection in the middle.
             502 | 504 => (
                 FailureKind::ResultUnknown,
                 format!("The upstream was lost during the call (HTTP {status})"),
@@ -262,7 +262,7 @@ impl Refused {
     }
 }
 
-/// What a request without an answer means.
+/// Makes the refusal of a request without a response.
 pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     let source = match error {
         SendError::Lost(source) => source,
@@ -270,13 +270,13 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     };
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     match source.reached() {
-        // The upstream has no part in that: weir itself is short of them.
+        // This is a shortage of weir, not a failure of the upstream.
         Reached::NotTried => {
             let text = "weir has no file descriptor left for another connection: try again shortly";
             Refusal::new(Failure::new(FailureKind::Overloaded, text).at(&site.id)).unasked()
         }
-        // Nothing ran, but the connector has tried every address: at once again would be refused
-        // again.
+        // The call did not run, but the connector has tried every address: another attempt now
+        // would fail, too.
         Reached::NoConnection => {
             Refusal::new(unavailable("The upstream cannot be reached").because(advised(source)))
                 .unreached()
@@ -297,14 +297,14 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     }
 }
 
-/// The connection was lost after the request went out.
+/// Makes the failure of a connection that was lost after the request was sent.
 pub(crate) fn lost(site: &Site) -> Failure {
     let text = "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
     site.fail(FailureKind::ResultUnknown, text)
         .connection_lost()
 }
 
-/// What an answer that cannot be read on means.
+/// Makes the failure of a response that cannot be read on.
 pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     match error {
         AnswerError::Lost(source) => lost(site).because(source),
@@ -328,7 +328,7 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     }
 }
 
-/// Reads a refusal of the request `id`, if it is of one.
+/// Reads a refusal of the request `id`.
 async fn refused(
     site: &Site,
     (status, headers): (StatusCode, &HeaderMap),
@@ -360,7 +360,7 @@ async fn refused(
     }
 }
 
-/// The target of a redirect for operators, without user, query and fragment.
+/// Returns the target of a redirect for operators, without user, query and fragment.
 fn location(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
     let text = text.split(['?', '#']).next().unwrap_or_default();
@@ -371,12 +371,12 @@ fn location(value: &HeaderValue) -> Option<String> {
     Some(shown.chars().take(200).collect())
 }
 
-/// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too
-/// long.
+/// Returns the JSON-RPC error in a response's body with the request id in it; absent unless the
+/// body is such an error within the limit.
 async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        // What was read before the connection broke may still be a whole message.
+        // The bytes before a broken connection may still be a whole message.
         let Ok(frame) = frame else { break };
         let Ok(data) = frame.into_data() else {
             continue;
@@ -388,7 +388,7 @@ async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     }
     match Parsed::parse(held.freeze(), &limits()).ok()? {
         Parsed::One(Message::Response(response)) => {
-            // A name that is none of weir's is another's.
+            // An id of another form than weir's belongs to another client's request.
             let about = response.id.as_ref().map(|id| {
                 id.as_integer()
                     .and_then(|id| u64::try_from(id).ok())
@@ -400,7 +400,7 @@ async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     }
 }
 
-/// The media type in lower case, without parameters.
+/// Returns the media type in lower case, without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     Some(value.split(';').next()?.trim().to_ascii_lowercase())

@@ -1,6 +1,5 @@
-//! A server over Streamable HTTP: which era it speaks, found out once and again after failures, and
-//! the two ways to speak to it. This is the one place that chooses between them, for a server that
-//! speaks both by the era of each caller.
+//! A server over Streamable HTTP. Its era is probed once, and again after failures. This module
+//! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
 
 mod answer;
 mod client;
@@ -66,29 +65,29 @@ pub(crate) struct HttpServer {
     protocol: Protocol,
     sharing: Sharing,
     speaker: ArcSwapOption<Speaker>,
-    /// Set when what the server is may have changed.
+    /// Set if the server may have been replaced.
     doubtful: Arc<AtomicBool>,
     /// Set while its era is only a guess.
     guess: Arc<EraGuess>,
-    /// Its other era, where it is a modern server that speaks both.
+    /// The other era of a modern server that speaks both.
     second: SecondEra,
-    /// Sessions of the process before, until it is known how the server is spoken to.
+    /// The sessions of the previous process, until the server's era is known.
     imported: Arc<ImportedSessions>,
     probing: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
 }
 
-/// How a server is spoken to.
+/// The transport and era in use for a server.
 #[derive(Debug)]
 enum Speaker {
     Modern(Modern, About),
     Legacy(Arc<Pool>),
-    /// A server of HTTP+SSE: a line, as to a child.
+    /// A server of HTTP+SSE, which is called like a child.
     Line(Arc<StdioServer>),
 }
 
 impl HttpServer {
-    /// A server behind `http`, which shows `credentials` where it wants some.
+    /// Makes a server behind `http`, with `credentials` if it wants some.
     pub(crate) fn new(
         site: Arc<Site>,
         http: Http,
@@ -113,8 +112,8 @@ impl HttpServer {
         }
     }
 
-    /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is
-    /// not the first.
+    /// Makes one attempt at a call. `again` is the proof of the previous attempt, if this is not
+    /// the first.
     pub(crate) async fn call(
         &self,
         outbound: &Outbound,
@@ -137,7 +136,7 @@ impl HttpServer {
                             .class
                             .cut(self.site.carries(modern.tongue));
                         self.site.list_changed(Kinds::default());
-                        // Without the newest one the call is tried once more as it was.
+                        // Without a newer definition the call is repeated unchanged.
                         Box::pin(modern.definition(class, &outbound.native))
                             .await
                             .unwrap_or_default()
@@ -158,15 +157,15 @@ impl HttpServer {
         }
     }
 
-    /// The client of its own with which a call is made, where callers are told apart.
+    /// Returns the client of the caller's account, if calls are made in the name of callers.
     fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
         self.credentials
             .as_ref()
             .map_or(Ok(None), |credentials| credentials.of_caller(outbound))
     }
 
-    /// Opens the session in which the calls of a client's session will be made, where the server
-    /// has sessions and another one has to end for none. What fails is the first call's matter.
+    /// Opens the session for the calls of a client's session, if the server has sessions and no
+    /// other session has to end for it. Failures are left to the first call.
     pub(crate) async fn welcome(&self, outbound: &Outbound) {
         let Ok(own) = self.of_caller(outbound) else {
             return;
@@ -190,22 +189,23 @@ impl HttpServer {
         }
     }
 
-    /// True if a client of this class is served in a session where a modern server has them.
+    /// True if a client of this class is served in a session, provided the modern server has
+    /// sessions.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
             && self.protocol == Protocol::Auto
             && !self.second.is_refused()
     }
 
-    /// The sessions of a modern server that clients of this class are served in, where it is known
-    /// to have some.
+    /// Returns the session pool of a modern server for clients of this class; absent unless the
+    /// server is known to have sessions.
     fn second_for(&self, class: CapabilityClass) -> Option<Arc<Pool>> {
         self.second
             .known()
             .filter(|_| self.may_have_sessions(class))
     }
 
-    /// The sessions of the server, of whichever era it is otherwise.
+    /// Returns the session pool of the server, in either era.
     fn pool(&self) -> Option<Arc<Pool>> {
         match self.speaker.load().as_deref()? {
             Speaker::Legacy(pool) => Some(pool.clone()),
@@ -214,9 +214,9 @@ impl HttpServer {
         }
     }
 
-    /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over
-    /// the bridge: the server has no sessions, or opens none any more, or holds as many as it may
-    /// and its client can be asked nothing.
+    /// Makes a call in a session of a server that speaks both eras. Absent if the call is to go
+    /// over the bridge: the server has no sessions, opens no further one, or holds as many as
+    /// allowed and the client has no capabilities.
     async fn call_in_session(
         &self,
         outbound: &Outbound,
@@ -233,7 +233,7 @@ impl HttpServer {
             .cut(pool.carries())
             .without(CapabilityClass::UI);
         let can_be_asked = asked != CapabilityClass::BASE;
-        // To a client that can be asked nothing a session is worth no other one's end.
+        // A client without capabilities does not justify ending another client's session.
         let place = if can_be_asked {
             pool.place(outbound)
         } else {
@@ -259,7 +259,7 @@ impl HttpServer {
         Some(pool.call_in(&place, &session, outbound, own.cloned()).await)
     }
 
-    /// Opens a watch. What the server says of itself is asked anew.
+    /// Opens a watch. The server's description is fetched anew.
     pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
         if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
             self.doubt();
@@ -282,7 +282,7 @@ impl HttpServer {
         ))
     }
 
-    /// Opens a line for updates of single resources.
+    /// Opens a subscription to updates of single resources.
     pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
@@ -296,11 +296,11 @@ impl HttpServer {
         }
     }
 
-    /// Has the server tell of a task; `None` where it does not.
+    /// Subscribes to a task's status; absent if the server has no such subscription.
     pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
         let own = self.of_caller(outbound).ok()?;
         match (&*self.speaker().await.ok()?, own) {
-            // A server tells nothing of a task in a session.
+            // In a session a server sends no status of a task.
             (Speaker::Modern(..), _)
                 if self.second_for(outbound.call.capabilities.class).is_some() =>
             {
@@ -315,12 +315,12 @@ impl HttpServer {
         }
     }
 
-    /// What the server is may have changed: before the next request it is found out again.
+    /// Marks the server as possibly replaced: it is probed before the next request.
     pub(crate) fn doubt(&self) {
         self.doubtful.store(true, Ordering::Release);
     }
 
-    /// What is carried to the server as it is now known to be.
+    /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
         match self.speaker.load().as_deref() {
             Some(Speaker::Modern(modern, _)) => {
@@ -352,18 +352,18 @@ impl HttpServer {
         }
     }
 
-    /// The revision that it is spoken to in for a client of this class, once that is known.
+    /// Returns the server's revision for a client of this class, once it is known.
     pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
         let second = self.second_for(class).and_then(|pool| pool.revision());
         second.map(Revision::as_str).or_else(|| self.revision())
     }
 
-    /// The revision of its other era, where it is known to speak both.
+    /// Returns the revision of its other era, if it is known to speak both.
     pub(crate) fn second_revision(&self) -> Option<&'static str> {
         self.second.known()?.revision().map(Revision::as_str)
     }
 
-    /// Something happened to sessions of clients.
+    /// Forwards news of client sessions.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         if let Some(Speaker::Line(line)) = self.speaker.load().as_deref() {
             line.tell(sessions, news);
@@ -372,7 +372,7 @@ impl HttpServer {
         }
     }
 
-    /// See [`weir_core::upstream::Upstream::export_sessions`].
+    /// Implements [`weir_core::upstream::Upstream::export_sessions`].
     pub(crate) fn export_sessions(&self) -> Vec<ExportedSession> {
         let sessions = self
             .pool()
@@ -387,7 +387,7 @@ impl HttpServer {
             .collect()
     }
 
-    /// See [`weir_core::upstream::Upstream::import_session`].
+    /// Implements [`weir_core::upstream::Upstream::import_session`].
     pub(crate) fn import_session(&self, session: &[u8]) {
         self.imported.add(session);
         if let Some(pool) = self.pool() {
@@ -404,12 +404,12 @@ impl HttpServer {
         }
     }
 
-    /// How the server is spoken to, found out if that is not known. Single-flight.
+    /// Returns the transport and era of the server, probed if unknown. Single-flight.
     async fn speaker(&self) -> Result<Arc<Speaker>, Refusal> {
         match self.known() {
             Some(speaker) => Ok(speaker),
-            // Boxed, as everything is that calls seldom do: a call's future is built, moved and
-            // kept in its largest form.
+            // Boxed, like every rare part of a call: a call's future is built, moved and kept in
+            // its largest form.
             None => Box::pin(self.find()).await,
         }
     }

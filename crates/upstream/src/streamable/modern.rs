@@ -1,6 +1,7 @@
-//! A modern server over HTTP: every request stands alone and says everything.
+//! A modern server over HTTP: every request is self-contained.
 //!
-//! Cancelling is dropping: the connection closes or the stream is reset, and that is the signal.
+//! Dropping a request cancels it: the connection closes or the stream is reset, and the server sees
+//! that.
 
 use std::sync::Arc;
 
@@ -24,13 +25,13 @@ use crate::repeat;
 use crate::settle;
 use crate::site::Site;
 
-/// Speaks to one modern server.
+/// The client of one modern server.
 #[derive(Clone, Debug)]
 pub(crate) struct Modern {
     pub(crate) site: Arc<Site>,
     pub(crate) http: Http,
     pub(crate) tongue: Tongue,
-    /// What it says of its extensions.
+    /// The extensions that the server declares.
     extensions: Arc<[Extension]>,
 }
 
@@ -44,7 +45,7 @@ impl Modern {
         }
     }
 
-    /// The same server, which has these extensions.
+    /// Sets the server's extensions.
     pub(crate) fn with(self, extensions: &[Extension]) -> Self {
         Self {
             extensions: extensions.into(),
@@ -52,7 +53,7 @@ impl Modern {
         }
     }
 
-    /// The same server, spoken to with another client.
+    /// Returns the same with another HTTP client.
     pub(crate) fn by(&self, http: Http) -> Self {
         Self {
             http,
@@ -60,7 +61,7 @@ impl Modern {
         }
     }
 
-    /// Makes a call. `newer` is the tool's newest definition, where the catalog's was refused.
+    /// Makes a call. `newer` is the tool's newest definition, after the catalog's was refused.
     pub(crate) async fn call(
         &self,
         outbound: &Outbound,
@@ -112,7 +113,7 @@ impl Modern {
         self.post(headers, body, listener, id).await
     }
 
-    /// Makes a request of weir's own and gives its whole result.
+    /// Makes a request of weir's own and returns its whole result.
     pub(crate) async fn ask(
         &self,
         class: CapabilityClass,
@@ -144,8 +145,8 @@ impl Modern {
         Ok(settle::result(&self.site, reply).await?)
     }
 
-    /// The newest definition of a tool, from the server's own list. For a call whose headers did
-    /// not fit the schema.
+    /// Fetches the newest definition of a tool from the server's own list, for a call with headers
+    /// that did not fit the schema.
     pub(crate) async fn definition(
         &self,
         class: CapabilityClass,
@@ -173,7 +174,7 @@ impl Modern {
         Ok(None)
     }
 
-    /// The headers every request of this method has.
+    /// Returns the headers of every request of this method.
     pub(crate) fn headers(&self, method: Method) -> Vec<(HeaderName, HeaderValue)> {
         vec![
             (
@@ -191,8 +192,8 @@ impl Modern {
         listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        // The head is gone before the reply is waited for: what is there while a future waits makes
-        // it larger.
+        // The head is dropped before the wait for the reply: values that live across an await make
+        // the future larger.
         let reply = match exchange::post(&self.site, &self.http, headers, body, id).await? {
             Headed::Answer(_, answer) => {
                 talk::reply(self.site.clone(), answer, listener, Pending::new(None, id))
@@ -232,7 +233,7 @@ impl Modern {
             return Err(self.site.fail(FailureKind::InvalidParams, text).into());
         }
         for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {
-            // The name is a token, so it is a header name.
+            // A token is always a valid header name.
             if let Ok(name) = HeaderName::try_from(format!("mcp-param-{name}")) {
                 headers.push((name, header_value(&value, &self.site)?));
             }

@@ -1,7 +1,7 @@
-//! The sessions of one legacy server: who uses which, when one is opened anew, when one is closed.
+//! The session pool of one legacy server: the sharing of sessions, their opening and closing.
 //!
-//! Opening is single-flight for each key, and after a failure one at a time and paced for the whole
-//! server, so that a server that comes back is not stormed.
+//! Opening is single-flight for each key. After a failure the whole server gets one attempt at a
+//! time with backoff, so that a server that comes back is not flooded.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ use crate::settings::Sharing;
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
 
-/// Streams of imported sessions that are asked for at the same time.
+/// The most streams of imported sessions that are opened at the same time.
 const STREAMS_AT_ONCE: usize = 8;
 
 /// The legacy side of one HTTP server.
@@ -41,17 +41,17 @@ pub(crate) struct Pool {
     offered: Revision,
     sharing: Sharing,
     slots: Slots<Key, Session>,
-    /// Places for streams on which changes of sessions' own lists are heard.
+    /// The slots of streams for changes of sessions' own lists.
     standing: StandingPlaces,
     pace: Mutex<Pace>,
     /// Held while a session is opened after a failure: one attempt at a time.
     attempt: tokio::sync::Mutex<()>,
     swept: AtomicBool,
-    /// The revision the server chose.
+    /// The revision that the server chose.
     spoken: OnceLock<Revision>,
 }
 
-/// Who shares a session: never two principals, unless the operator says so. Bounded by
+/// The key of a session: two principals never share one, unless the operator allows it. Bounded by
 /// `Bounds::sessions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -66,13 +66,13 @@ struct ExportedPlace {
     owner: ExportedOwner,
     /// The bits of the capability class.
     class: u16,
-    /// The client's session, where it is that one's own.
+    /// The client's session, if the upstream session belongs to it alone.
     client: Option<ExportedClient>,
     session: ExportedSession,
 }
 
-/// Sessions of another process, until the server is known to be of an era that has sessions.
-/// Bounded by the sessions of a pool.
+/// Sessions of another process, until the server is known to have sessions. Bounded by the sessions
+/// of a pool.
 #[derive(Debug, Default)]
 pub(super) struct ImportedSessions(Mutex<Vec<Bytes>>);
 
@@ -90,7 +90,7 @@ impl ImportedSessions {
     }
 }
 
-/// Where the session of a call is, or will be.
+/// The slot of the session of a call.
 #[derive(Debug)]
 pub(crate) struct SessionPlace {
     key: Key,
@@ -122,18 +122,17 @@ impl Pool {
         self.offered
     }
 
-    /// The revision the server chose, once a session was opened.
+    /// Returns the revision that the server chose, once a session was opened.
     pub(crate) fn revision(&self) -> Option<Revision> {
         self.spoken.get().copied()
     }
 
-    /// Sessions held open.
+    /// Returns the number of open sessions.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Makes a call in the session that belongs to it, with the caller's `own` client where it has
-    /// one.
+    /// Makes a call in its session, with the caller's `own` client if it has one.
     pub(crate) async fn call(
         self: &Arc<Self>,
         outbound: &Outbound,
@@ -144,13 +143,13 @@ impl Pool {
         self.call_in(&place, &session, outbound, own).await
     }
 
-    /// What a call is told that has no place.
+    /// Makes the refusal of a call that got no session.
     pub(crate) fn is_full(&self) -> Refusal {
         let text = "The upstream holds as many sessions as it may: try again later";
         self.site.fail(FailureKind::Busy, text).into()
     }
 
-    /// The place of the session that a call belongs to; `None` where as many are held as may be.
+    /// Returns the slot of the session of a call; absent if the most sessions are open.
     pub(crate) fn place(&self, outbound: &Outbound) -> Option<SessionPlace> {
         let key = self.key(outbound);
         let (slot, gone) = self.slots.slot(&key, self.site.millis())?;
@@ -158,21 +157,21 @@ impl Pool {
         Some(SessionPlace { key, slot })
     }
 
-    /// The same, where no other session has to end for it.
+    /// Returns that slot, unless another session would have to end for it.
     pub(crate) fn free_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
         let key = self.key(outbound);
         let slot = self.slots.free_slot(&key, self.site.millis())?;
         Some(SessionPlace { key, slot })
     }
 
-    /// The same, where the session is the client's alone.
+    /// Returns that slot, if the session belongs to the client alone.
     pub(crate) fn own_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
         self.key(outbound)
             .session
             .and_then(|_| self.free_place(outbound))
     }
 
-    /// The session of this place, opened if there is none.
+    /// Returns the session of this slot, opened if there is none yet.
     pub(crate) async fn session_at(
         self: &Arc<Self>,
         place: &SessionPlace,
@@ -182,7 +181,7 @@ impl Pool {
         self.session(&place.slot, &place.key, own).await
     }
 
-    /// Makes a call in the session of this place.
+    /// Makes a call in the session of this slot.
     pub(crate) async fn call_in(
         &self,
         place: &SessionPlace,
@@ -211,7 +210,8 @@ impl Pool {
         .await
     }
 
-    /// Opens a session outside of the pool with this client, to see whether the server does.
+    /// Opens a session outside of the pool with this client, to find out if the server has
+    /// sessions.
     pub(crate) async fn try_open(&self, http: &Http) -> Result<Arc<Session>, Refusal> {
         self.open(
             Behind {
@@ -223,8 +223,7 @@ impl Pool {
         .await
     }
 
-    /// Describes the sessions for the process that takes this one's place, to which they belong
-    /// from now on.
+    /// Describes the sessions for the next process, which owns them from now on.
     pub(crate) fn export(&self) -> Vec<Bytes> {
         let describe = |(key, session): (Key, Arc<Session>)| {
             let place = ExportedPlace {
@@ -238,7 +237,7 @@ impl Pool {
         self.slots.all().into_iter().filter_map(describe).collect()
     }
 
-    /// Goes on with the sessions of another process. One whose place is taken is left out.
+    /// Takes over the sessions of another process. One with an occupied slot is left out.
     pub(super) fn import(self: &Arc<Self>, imported: &ImportedSessions) {
         let described = imported.take();
         if described.is_empty() {
@@ -250,7 +249,7 @@ impl Pool {
             .filter_map(|place| self.adopt(place))
             .collect();
         let pool = self.clone();
-        // Each of them asks the server for a stream, some of them at a time.
+        // Each of them opens a stream at the server, a few at a time.
         self.site.background(async move {
             let standing = sessions
                 .into_iter()
@@ -298,15 +297,16 @@ impl Pool {
         futures_util::future::join_all(open.iter().map(|session| session.close())).await;
     }
 
-    /// The part of a client's class that is carried to the server. What clients show is told, too:
-    /// sessions are opened as they are needed, a child is one for all.
+    /// Returns the part of a client's class that is carried to the server. UI capabilities are
+    /// declared, too, because each session is opened for its own client; a child serves all
+    /// clients.
     pub(crate) fn carries(&self) -> CapabilityClass {
         self.site
             .carries(Tongue::new(self.offered))
             .with(CapabilityClass::UI)
     }
 
-    /// Something happened to sessions of clients: the sessions that are their own hear of that.
+    /// Forwards news of client sessions to the upstream sessions that belong to them.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         let is_its_own = |key: &Key| {
             key.session
@@ -331,8 +331,8 @@ impl Pool {
     fn key(&self, outbound: &Outbound) -> Key {
         let class = outbound.call.capabilities.class.cut(self.carries());
         match self.sharing {
-            // Whoever can be asked has a session of its own: what a server asks there concerns
-            // nobody else.
+            // A client with capabilities has a session of its own, because a server's questions
+            // there concern that client alone.
             Sharing::Shared if class == CapabilityClass::BASE => Key {
                 principal: None,
                 class,
@@ -346,7 +346,7 @@ impl Pool {
         }
     }
 
-    /// The slot's session, opened if there is none.
+    /// Returns the slot's session, opened if there is none yet.
     async fn session(
         &self,
         slot: &Slot<Session>,
@@ -386,7 +386,7 @@ impl Pool {
     }
 
     async fn open(&self, behind: Behind, http: &Http) -> Result<Arc<Session>, Refusal> {
-        // While all is well sessions are opened side by side; after a failure one at a time.
+        // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
             let turn = self
@@ -405,7 +405,7 @@ impl Pool {
                 self.pace().succeeded();
                 self.spoken.get_or_init(|| session.tongue().revision());
             }
-            // What was not read says nothing about the server, and is asked again.
+            // An unread request is no sign of the server's state, and is sent again.
             Err(refusal) if refusal.proof.is_some() => {}
             Err(refusal) => {
                 let mut pace = self.pace();

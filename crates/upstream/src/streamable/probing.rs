@@ -1,5 +1,4 @@
-//! Which era a server over Streamable HTTP speaks: found out by a probe, once and again after
-//! failures.
+//! The probe of a server over Streamable HTTP for its era: once, and again after failures.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -18,19 +17,17 @@ use crate::refusal::Refusal;
 use crate::settings::Protocol;
 use crate::stdio::{Origin, StdioServer, sse};
 
-/// How often a probe is made whose connection is lost each time, before the server is spoken to
-/// without an answer.
+/// The most probes with a lost connection before the server is called without an answer.
 const PROBES: usize = 3;
 
-/// How often in a row a modern server may give no answer to the probe before it is tried as another
-/// one.
+/// The unanswered probes in a row that a modern server may have before it is tried as another one.
 const MOST_SILENCES: u32 = 3;
 
-/// What a probe found.
+/// The outcome of a probe.
 enum Probed {
     Era(Found),
     Line,
-    /// No answer: it may be a legacy server, which is tried.
+    /// The probe was not answered: it may be a legacy server, which is tried.
     Nothing,
 }
 
@@ -49,7 +46,7 @@ impl HttpServer {
         let found = match self.probe().await {
             Ok(found) => found,
             Err(refusal) => {
-                // What was not read says nothing about the server, and is asked again.
+                // An unread request is no sign of the server's state, and is sent again.
                 if refusal.proof.is_none() {
                     let mut pace = self.pace();
                     pace.failed(self.site.now(), &*self.site.random);
@@ -62,8 +59,8 @@ impl HttpServer {
         self.settle(found).await
     }
 
-    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is
-    /// asked for again and taken note of by the next call.
+    /// Probes a server with a guessed era again, while calls go on. If it answers, the next call
+    /// probes it once more and uses that answer.
     pub(super) fn check_guess(&self) {
         let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
         let (site, guess, doubtful) =
@@ -88,7 +85,7 @@ impl HttpServer {
         }
         let found = match (probed, before.clone()) {
             (Probed::Era(found), _) => found,
-            // That it does not answer now does not make it another one, but it may be.
+            // Its silence does not make it another server, but it may have become one.
             (Probed::Nothing, Some(modern))
                 if matches!(*modern, Speaker::Modern(..))
                     && self.guess.times() <= MOST_SILENCES =>
@@ -123,8 +120,8 @@ impl HttpServer {
             }
             (Found::Modern(found), _) => {
                 let Discovered { revision, about } = *found;
-                // A server that refused the probe tells nothing of itself: its list and its changes
-                // are tried.
+                // A server that refused the probe describes nothing: its lists and changes are
+                // tried.
                 let about = about.unwrap_or(About {
                     // A server that does not say is asked.
                     offers: ListKind::ALL.into_iter().collect(),
@@ -161,11 +158,11 @@ impl HttpServer {
         Ok(speaker)
     }
 
-    /// Asks the server which era it speaks, unless the operator said so.
+    /// Probes the server for its era, unless the operator configured it.
     ///
     /// # Errors
-    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing
-    /// about its era.
+    /// The server cannot be reached, is too busy, or refuses weir's credentials: no sign of its
+    /// era.
     async fn probe(&self) -> Result<Probed, Refusal> {
         match self.protocol {
             Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
@@ -182,7 +179,7 @@ impl HttpServer {
         };
         Ok(match (self.protocol, found) {
             (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
-            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone
+            // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
             // answers so.
             (Protocol::Auto, Found::Legacy(_))
                 if no_endpoint && sse::is_there(&self.site, &self.http).await =>
@@ -193,8 +190,7 @@ impl HttpServer {
         })
     }
 
-    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the
-    /// server.
+    /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.
     async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
         let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
         let is_lost = |refusal: &Refusal| {
@@ -219,10 +215,10 @@ impl HttpServer {
     }
 }
 
-/// What the answer to a probe says; `None` where there was none.
+/// Judges the answer to a probe; absent if it was not answered.
 ///
 /// # Errors
-/// The request's own, where that says nothing about what the server speaks.
+/// The request's own, if it is no sign of the server's era.
 fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal> {
     let refusal = match asked {
         Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
@@ -245,7 +241,7 @@ fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal
     }
 }
 
-/// A modern server that does not say so.
+/// Describes a modern server that did not answer the probe as one.
 fn modern_unasked() -> Found {
     Found::Modern(Box::new(Discovered {
         revision: Revision::MODERN,

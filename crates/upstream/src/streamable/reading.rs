@@ -1,4 +1,4 @@
-//! Reading the streams of a watch, for as long as they can be had.
+//! Reads the streams of a watch, and reopens them while the server allows it.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -26,30 +26,29 @@ use crate::pace::least;
 use crate::site::Site;
 use crate::told::Told;
 
-/// A stream that lived shorter than this is not opened again at once; the wait doubles while it
-/// stays so.
+/// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
 const BRIEF: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
-/// The same where the server says how long.
+/// The longest wait that a server may ask for.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How long the head of a GET stream is waited for.
+/// The longest wait for the head of a GET stream.
 const SLOW_HEAD: Duration = Duration::from_secs(1);
 
-/// What a watch's reading task tells.
+/// The state that a watch's reading task publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) news: ListNews,
     pub(crate) lost: Option<Arc<str>>,
 }
 
-/// What a reading task tells, and to whom.
+/// The recipients of a reading task's news.
 #[derive(Debug)]
 pub(crate) struct Teller {
     seen: watch::Sender<Seen>,
-    /// Who hears of updates of single resources, if anybody does.
+    /// The recipient of updates of single resources, if any.
     updates: Option<Arc<Told>>,
-    /// Whether news of a task is what is listened for.
+    /// True if the stream is a subscription to a task's status.
     of_task: bool,
 }
 
@@ -70,7 +69,7 @@ impl Teller {
         )
     }
 
-    /// Tells of a task.
+    /// Makes the publisher for a task's status.
     pub(crate) fn of_task() -> (Self, watch::Receiver<Seen>) {
         let (teller, heard) = Self::new(None);
         (
@@ -105,10 +104,10 @@ impl Drop for Reading {
     }
 }
 
-/// Begins to read the GET stream of a session; `None` where it has none. With an `alone`, its
-/// client is asked there.
+/// Starts to read the GET stream of a session; absent if it has no such stream. With an `alone`,
+/// the stream's requests to the client are served.
 ///
-/// The session is not kept by its reader: it ends when nobody else has it.
+/// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn begin(
     site: &Arc<Site>,
     session: &Arc<Session>,
@@ -133,7 +132,7 @@ pub(crate) async fn begin(
             session.heard(true);
             site.background(reader.read_on(stream))
         }
-        // Some servers send the head with the first event. Nobody must wait for that.
+        // Some servers send the head with the first event, and the caller must not wait for that.
         Err(_) => site.background(async move {
             match opening.await {
                 Some(stream) => {
@@ -147,7 +146,7 @@ pub(crate) async fn begin(
     Some(Reading::new(task))
 }
 
-/// Opens the GET stream of a session; `None` where the server has none.
+/// Opens the GET stream of a session; absent if the server has no such stream.
 pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Option<Answer> {
     let mut headers: Vec<(HeaderName, HeaderValue)> = session.headers();
     headers.push((header::ACCEPT, EVENTS));
@@ -188,21 +187,21 @@ pub(crate) async fn listen(site: Arc<Site>, subscription: Subscription, teller: 
 struct Reader {
     site: Arc<Site>,
     teller: Teller,
-    /// Set for a legacy stream, on which the server may ask.
+    /// Present for a legacy stream, on which the server may send requests.
     session: Option<Weak<Session>>,
-    /// The request that opened a subscription: its answer is the end.
+    /// The request that opened a subscription: its response ends it.
     request: Option<u64>,
-    /// Set where somebody can be asked there.
+    /// Present if a client can be asked there.
     alone: Option<standing::Reader>,
     last_event: Option<String>,
     retry: Option<u64>,
-    /// Whether a message came on the stream that is read now.
+    /// True if a message came on the current stream.
     heard: bool,
 }
 
 impl Reader {
-    /// Reads a session's GET stream. A server may end it at any time to have it opened again; what
-    /// happened in between is unknown, so that counts as a change.
+    /// Reads a session's GET stream. A server may end it at any time to have it reopened. Events in
+    /// between are unknown, so the gap counts as a change.
     async fn read_on(mut self, mut stream: Answer) {
         let mut wait = FIRST_WAIT;
         let mut in_vain = 0;
@@ -226,7 +225,7 @@ impl Reader {
             } else {
                 FIRST_WAIT
             };
-            // A server that polls its clients so says something on each stream.
+            // A server that makes its clients poll like this sends a message on each stream.
             in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
             let asked = self
                 .retry
@@ -258,14 +257,14 @@ impl Reader {
         self.session.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Says something to the server of a legacy stream.
+    /// Sends a message to the server of a legacy stream.
     fn send(&self, message: Bytes) {
         if let Some(session) = self.session() {
             session.send(message);
         }
     }
 
-    /// The next part of the stream. Answers of the client go out meanwhile.
+    /// Polls the next part of the stream. Meanwhile the client's answers are sent.
     fn poll_part(
         &mut self,
         stream: &mut Answer,
@@ -282,7 +281,7 @@ impl Reader {
         stream.poll_part(cx)
     }
 
-    /// Reads one stream to its end, and says why it ended.
+    /// Reads one stream to its end, and returns the reason of the end.
     async fn read(&mut self, stream: &mut Answer) -> String {
         loop {
             match poll_fn(|cx| self.poll_part(stream, cx)).await {
@@ -295,7 +294,8 @@ impl Reader {
                     }
                 }
                 Ok(Some(Part::Mark { id, retry })) => {
-                    // An empty id takes back the last; one that is too long for a header is none.
+                    // An empty id resets the last one; an id that is too long for a header is
+                    // ignored.
                     if let Some(id) = id {
                         self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
                     }
@@ -322,7 +322,7 @@ impl Reader {
         }
     }
 
-    /// Takes one message; a text where it ends the stream.
+    /// Takes one message. Returns a text if it ends the stream.
     fn take(&mut self, message: Message) -> Option<&'static str> {
         if self
             .session()
@@ -361,7 +361,7 @@ impl Reader {
         None
     }
 
-    /// What a message means to a watch.
+    /// Classifies a message for a watch.
     fn overhear(&self, message: Message) -> Heard {
         match message {
             Message::Notification(told) => match told.method.known() {

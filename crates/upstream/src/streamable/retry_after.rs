@@ -1,22 +1,21 @@
-//! How long a server asks to be left alone: `Retry-After` in seconds or as a date (RFC 9110,
-//! 10.2.3).
+//! Parses `Retry-After`: seconds or a date (RFC 9110, 10.2.3).
 //!
-//! Only what is needed to wait is read of a date; it is no calendar.
+//! Only the parts of a date that a wait needs are read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, header};
 
-/// Nobody is told to wait longer, whatever a server says.
+/// The longest wait.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The wait that an answer asks for; `None` where it names none, or none that can be read. A date
-/// is held against the server's own `Date`, so that the two clocks need not agree, and against
-/// `now` where there is none.
+/// Returns the wait that a response asks for; absent if it has no readable one. A date is compared
+/// with the server's own `Date`, so that the two clocks need not agree, or with `now` if there is
+/// no `Date`.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number has are longer than the longest, too.
+        // A number that overflows is longer than the longest wait, too.
         return Some(
             text.parse()
                 .map_or(LONGEST, Duration::from_secs)
@@ -34,8 +33,8 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     Some(Duration::from_secs(then.saturating_sub(now)).min(LONGEST))
 }
 
-/// Seconds since 1970 of an HTTP date in any of its three forms (RFC 9110, 5.6.7). The day of the
-/// week is not looked at.
+/// Returns the seconds since 1970 of an HTTP date in any of its three forms (RFC 9110, 5.6.7). The
+/// day of the week is ignored.
 fn since_epoch(text: &str) -> Option<u64> {
     let mut words = [""; 6];
     let mut count = 0;
@@ -61,13 +60,13 @@ fn since_epoch(text: &str) -> Option<u64> {
         .then_some(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
 }
 
-/// At most so many digits, and nothing else.
+/// Parses a number of at most `most` digits.
 fn number(text: &str, most: usize) -> Option<u64> {
     let digits = text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// Days since 1970 of a day of the Gregorian calendar.
+/// Returns the days since 1970 of a day of the Gregorian calendar.
 fn days(year: u64, month: &str, day: u64, short: bool) -> Option<u64> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -1,5 +1,5 @@
-//! The sessions of a server that speaks both eras: it is a modern one to weir's own watch and to
-//! modern clients, and a legacy one to clients with sessions, whom it can ask while a call runs.
+//! The sessions of a server that speaks both eras. It is modern for weir's own watch and for modern
+//! clients, and legacy for clients with sessions, which it can ask while a call runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,24 +17,24 @@ use crate::refusal::Refusal;
 use crate::settings::Sharing;
 use crate::site::Site;
 
-/// How long a call waits for the first session before it goes on without one.
+/// The longest wait of a call for the first session before it goes on without one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The legacy era of a modern server, looked for when the first client of that era calls.
+/// The legacy era of a modern server, probed when the first client of that era calls.
 #[derive(Debug, Default)]
 pub(super) struct SecondEra {
     pool: ArcSwapOption<Pool>,
     /// True once the server has refused to open a session, or opened one without an id, until it is
-    /// found anew.
+    /// probed again.
     is_refused: AtomicBool,
-    /// Held while it is looked for: others wait for the outcome.
+    /// Held during the probe: other callers wait for its outcome.
     looking: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
     imported: Arc<ImportedSessions>,
 }
 
 impl SecondEra {
-    /// With the sessions of another process, once it has them.
+    /// Makes it with the sessions of another process.
     pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
         Self {
             imported,
@@ -42,7 +42,7 @@ impl SecondEra {
         }
     }
 
-    /// The sessions, where the server is known to have them.
+    /// Returns the session pool, if the server is known to have sessions.
     pub(super) fn known(&self) -> Option<Arc<Pool>> {
         self.pool.load_full()
     }
@@ -52,11 +52,11 @@ impl SecondEra {
         self.is_refused.load(Ordering::Acquire)
     }
 
-    /// The sessions, looked for with the caller's `own` client where it has one, if it is not known
-    /// whether there are any. `None` where the server refuses sessions, or could not be asked: then
-    /// it is asked again in time. The session that is opened to find out is ended.
+    /// Returns the session pool. If it is unknown whether the server has sessions, it opens one to
+    /// find out, with the caller's `own` client if it has one, and ends it. Absent if the server
+    /// refuses sessions, or could not be asked: then it is asked again later.
     ///
-    /// Cancel safe: another caller looks then.
+    /// Cancel safe: another caller takes the probe over.
     pub(super) async fn find(
         &self,
         site: &Arc<Site>,
@@ -105,8 +105,8 @@ impl SecondEra {
         }
     }
 
-    /// Takes note of a session that was not opened: a server that refuses them is spoken to
-    /// without. Gives the sessions to be ended.
+    /// Notes a session that was not opened: a server that refuses sessions is called without.
+    /// Returns the pool that is to be closed.
     pub(super) fn note(&self, refusal: &Refusal) -> Option<Arc<Pool>> {
         if !refuses(refusal) {
             return None;
@@ -115,12 +115,12 @@ impl SecondEra {
         self.pool.swap(None)
     }
 
-    /// The server was found to be modern, again or for the first time: it may have sessions now.
+    /// Forgets a refusal, because the server was found to be modern again or for the first time.
     pub(super) fn renew(&self) {
         self.is_refused.store(false, Ordering::Release);
     }
 
-    /// It is no modern server any more. Gives the sessions to be ended.
+    /// Takes the pool out, to be closed, because the server is no longer modern.
     pub(super) fn take(&self) -> Option<Arc<Pool>> {
         self.pool.swap(None)
     }

@@ -1,7 +1,7 @@
-//! One legacy session over HTTP: opened by `initialize`, named by the id the server gave, ended by
-//! DELETE.
+//! One legacy session over HTTP: opened by `initialize`, identified by the server's session id,
+//! ended by DELETE.
 //!
-//! It does not open itself again: that is the pool's business.
+//! A session does not reopen itself: that is left to the pool.
 
 mod lists;
 mod moving;
@@ -49,57 +49,56 @@ use crate::site::Site;
 #[derive(Debug)]
 pub(crate) struct Session {
     site: Arc<Site>,
-    /// In whose name: the caller's newest, where calls are made in the names of callers.
+    /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
     http: ArcSwap<Http>,
     id: Option<HeaderValue>,
     tongue: Tongue,
     about: About,
     has_logging: bool,
-    /// What it was told that clients can be asked.
+    /// The capabilities that were declared to the server.
     class: CapabilityClass,
-    /// The least severe level the server was asked for in this session.
+    /// The least severe log level that the server was asked for in this session.
     level: Mutex<Option<LogLevel>>,
-    /// Where its client can be asked beside its calls' own streams.
+    /// The dispatcher of the standing stream, if the client can be asked there.
     standing: Option<Arc<Standing>>,
-    /// Reads that stream.
+    /// The reader of that stream.
     reading: std::sync::Mutex<Option<Reading>>,
-    /// Whether progress of tasks is listened for, which comes on that stream, too.
+    /// True if the standing stream is read for the progress of tasks.
     hears_of_tasks: AtomicBool,
-    /// The client whose own it is.
+    /// The client that owns the session.
     client: Option<SessionKey>,
-    /// What is known of its lists, in a session of one client.
+    /// The known lists, in a session of one client.
     lists: OnceLock<Arc<SessionLists>>,
-    /// When the last call was made, in milliseconds of the site's clock.
+    /// The time of the last call, in milliseconds of the site's clock.
     last_call: AtomicU64,
     /// The messages that are posted beside its requests.
     outbox: Arc<Outbox<PostContext>>,
-    /// True once another process has it: that one ends it.
+    /// True once another process owns the session and ends it.
     has_left: AtomicBool,
-    /// Whether the process before read its standing stream.
+    /// True if the previous process read its standing stream.
     was_read: bool,
 }
 
-/// What a message is posted with: the client to post it by, and its share of the memory of all that
-/// waits.
+/// The context of a queued message: the client to post it by, and its share of the memory budget.
 type PostContext = (Arc<Http>, Reservation);
 
-/// The time that a server has to take note of a session's end.
+/// The timeout of the request that ends a session.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Who is behind a session.
+/// The client of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
-    /// What its server is told that clients can be asked.
+    /// The capabilities that are declared to the server.
     pub(crate) class: CapabilityClass,
-    /// The client whose own it is.
+    /// The client that owns the session.
     pub(crate) client: Option<SessionKey>,
 }
 
 impl Session {
-    /// `initialize` and `notifications/initialized`.
+    /// Opens a session: `initialize` and `notifications/initialized`.
     ///
     /// # Errors
-    /// As a request's. A server that answers neither with a session nor with an error is no MCP
+    /// As for a request. A server that answers with neither a session nor an error is no MCP
     /// server.
     pub(crate) async fn open(
         site: &Arc<Site>,
@@ -111,7 +110,7 @@ impl Session {
             let id = site.next_id();
             let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-            // A modern server is asked like this whether it has sessions, and wants the method of
+            // A modern server is probed for sessions by this request, too, and wants the method of
             // every request as a header.
             let own = vec![(
                 exchange::METHOD,
@@ -166,7 +165,7 @@ impl Session {
             .as_ref()
             .is_some_and(|all| scan::find(all, "logging").is_some());
         let id = id.map(|mut id| {
-            // Whoever knows it can use the session.
+            // The id grants the use of the session.
             id.set_sensitive(true);
             id
         });
@@ -192,9 +191,8 @@ impl Session {
         })
     }
 
-    /// Begins to read the standing stream, where the client can be asked there, or where changes of
-    /// the session's own lists are heard, if there is a place for that. It must be open before the
-    /// first call.
+    /// Starts to read the standing stream, if the client can be asked there, or if changes of the
+    /// session's own lists come there and a slot is free. It must be open before the first call.
     pub(crate) async fn stand(self: &Arc<Self>, places: &StandingPlaces) {
         if let Some(standing) = self.standing_stream(places) {
             self.read(standing).await;
@@ -225,27 +223,27 @@ impl Session {
         Some(standing)
     }
 
-    /// When the last call was made, in milliseconds of the site's clock.
+    /// Returns the time of the last call, in milliseconds of the site's clock.
     pub(crate) fn last_call(&self) -> u64 {
         self.last_call.load(Ordering::Relaxed)
     }
 
-    /// Stops reading the standing stream, which is open for changes of lists alone.
+    /// Stops reading a standing stream that is open for list changes only.
     pub(crate) fn stop_listening(&self) {
         self.hears_of_tasks.store(false, Ordering::Relaxed);
         self.stop_reading();
         self.heard(false);
     }
 
-    /// Whether changes of its lists would be heard from now on.
+    /// Notes if changes of its lists are received from now on.
     pub(crate) fn heard(&self, is_heard: bool) {
         if let Some(lists) = self.lists.get() {
             lists.set_heard(is_heard);
         }
     }
 
-    /// Takes a message of the standing stream that is about the session's own lists or their
-    /// resources; false where it is not.
+    /// Takes a message of the standing stream about the session's own lists or their resources;
+    /// false for other messages.
     pub(crate) fn takes(&self, message: &Message) -> bool {
         let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
             return false;
@@ -265,8 +263,8 @@ impl Session {
         }
     }
 
-    /// Begins to read it for the progress of tasks, in a session whose client cannot be asked
-    /// anything.
+    /// Starts to read the standing stream for the progress of tasks, in a session of a client
+    /// without capabilities.
     async fn hear_of_tasks(self: &Arc<Self>) {
         if !self.hears_of_tasks.swap(true, Ordering::Relaxed) {
             self.read(Standing::unasked(&self.site)).await;
@@ -280,12 +278,12 @@ impl Session {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
-    /// What the server said of itself.
+    /// Returns the server's description of itself.
     pub(crate) fn about(&self) -> &About {
         &self.about
     }
 
-    /// True if the server gave it an id.
+    /// True if the server gave the session an id.
     pub(crate) fn has_id(&self) -> bool {
         self.id.is_some()
     }
@@ -294,7 +292,7 @@ impl Session {
         self.tongue
     }
 
-    /// Makes a call, with the caller's `own` client where it has one.
+    /// Makes a call, with the caller's `own` client if it has one.
     pub(crate) async fn call(
         self: &Arc<Self>,
         outbound: &Outbound,
@@ -309,8 +307,7 @@ impl Session {
             None => self.http(),
             Some(own) => {
                 let own = Arc::new(own);
-                // What belongs to no call, such as the end of the session, is said with the newest
-                // token.
+                // Messages outside of calls, such as the end of the session, use the newest token.
                 self.http.store(own.clone());
                 own
             }
@@ -353,7 +350,7 @@ impl Session {
         self.post(&http, (headers, body), listener, id).await
     }
 
-    /// Makes a request of weir's own and gives its whole result.
+    /// Makes a request of weir's own and returns its whole result.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         method: Method,
@@ -378,8 +375,8 @@ impl Session {
         Ok(settle::result(&self.site, reply).await?)
     }
 
-    /// Makes sure that the server tells messages from `level` up. Sessions only become more
-    /// talkative: each call listens from its own level up.
+    /// Makes sure that the server sends log messages from `level` up. The level of a session only
+    /// becomes less severe; each call filters by its own.
     async fn want_level(self: &Arc<Self>, level: LogLevel) -> Result<(), Refusal> {
         if !self.has_logging {
             return Ok(());
@@ -416,7 +413,7 @@ impl Session {
             .as_ref()
             .map(|standing| standing.enter(id, listener.ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
-        // As in `Modern::post`, the head is gone before the reply is waited for.
+        // As in `Modern::post`, the head is dropped before the wait for the reply.
         let outcome = match exchange::post(&self.site, http, headers, body, id).await {
             Ok(Headed::Answer(_, answer)) => {
                 Either::Left(talk::reply(self.site.clone(), answer, listener, pending).map(Ok))
@@ -438,8 +435,8 @@ impl Session {
         outcome.await
     }
 
-    /// Whether a refusal means that the session is gone: 404 says so where it is beyond doubt about
-    /// this request; it, and 400, say so where a ping fails the same way.
+    /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
+    /// belongs to this request; otherwise a 404 or 400 does if a ping fails in the same way.
     async fn refused(&self, refused: Refused) -> Refusal {
         let lost = self.id.is_some()
             && match refused.status {
@@ -479,7 +476,7 @@ impl Session {
         matches!(ping, Ok(Headed::Refused(refused)) if gone.contains(&refused.status))
     }
 
-    /// The headers of every request in this session.
+    /// Returns the headers of every request in this session.
     pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(2);
         if let Some(id) = &self.id {
@@ -499,13 +496,12 @@ impl Session {
         self.site.clone()
     }
 
-    /// The client of the last call, or of whoever opened the session.
+    /// Returns the client of the last call, or the one that opened the session.
     pub(crate) fn http(&self) -> Arc<Http> {
         self.http.load_full()
     }
 
-    /// Tells the server that the session is over. A server may refuse that (405) or be gone: it
-    /// makes no difference.
+    /// Ends the session at the server. Its refusal (405) or absence is ignored.
     pub(crate) async fn close(&self) {
         self.stop_reading();
         if self.is_own() {
@@ -513,12 +509,12 @@ impl Session {
         }
     }
 
-    /// True if the server is to be told of its end by this process.
+    /// True if this process is to end the session at the server.
     fn is_own(&self) -> bool {
         self.id.is_some() && !self.has_left.load(Ordering::Relaxed)
     }
 
-    /// Cancelled once weir ended the session because the server did not take what it was sent.
+    /// Cancelled once weir ended the session because the server did not read its messages.
     pub(crate) fn over(&self) -> &CancellationToken {
         self.outbox.over()
     }
@@ -532,7 +528,7 @@ impl Session {
         );
     }
 
-    /// The server does not take what it is sent: the session ends, and with it what waits.
+    /// Ends the session, and drops its waiting messages, because the server does not read.
     fn overflowed(&self) {
         self.site.takes_no_messages();
         self.stop_reading();
@@ -550,8 +546,8 @@ impl Drop for Session {
     }
 }
 
-/// Neither the modern probe nor `initialize` is taken at this URL. A server of 2024-11-05 alone
-/// answers so.
+/// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
+/// 2024-11-05 alone does.
 fn not_there(site: &Site, status: StatusCode) -> Refusal {
     let text = format!(
         "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
@@ -563,10 +559,10 @@ fn not_there(site: &Site, status: StatusCode) -> Refusal {
         .answered()
 }
 
-/// A session that was not opened. The server's own error is about the handshake, of which the
-/// client knows nothing.
+/// Makes the refusal of a session that was not opened. The server's own error is about the
+/// handshake, which the client does not know.
 fn unopened(site: &Site, refusal: Refusal) -> Refusal {
-    // Whatever it answered, no session is open and nothing ran.
+    // For every such answer, no session is open and the call did not run.
     if !matches!(
         refusal.failure.kind(),
         FailureKind::Upstream(_) | FailureKind::BadAnswer

@@ -1,10 +1,10 @@
-//! The standing stream (GET) of a session whose client can be asked. A server's question there
-//! names no call: it belongs to the call that is running, or else to the client itself, on its own
-//! standing stream.
+//! The dispatcher of a session's standing stream (GET). A server's question there names no call: it
+//! belongs to the call that is running, or else to the client itself, on the client's own standing
+//! stream.
 //!
-//! Source: 2025-11-25 transports, "Listening for Messages from the Server": such messages should
-//! have nothing to do with a running request. Many servers ask there in the middle of a call all
-//! the same.
+//! Source: specification 2025-11-25, Transports, "Listening for Messages from the Server": such
+//! messages should not be related to a running request. Many servers send questions of a call there
+//! all the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,25 +20,25 @@ use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::{Inbox, compact};
 use crate::site::Site;
 
-/// Whom the messages of a session's standing stream are for.
+/// The recipients of the messages of a session's standing stream.
 #[derive(Debug)]
 pub(crate) struct Standing {
     client: Client,
-    /// The requests that run, the newest last, and whether such a request may have questions.
+    /// The running requests, the newest last, and true for those that may have questions.
     calls: Mutex<BTreeMap<u64, (Arc<Inbox>, bool)>>,
 }
 
-/// What became of a message.
+/// The outcome of dispatching a message.
 enum Led {
     /// A call has it.
     Taken,
-    /// It is a question to a call that has enough of them.
+    /// It is a question to a call with too many questions.
     Refused(Box<Request>),
-    /// It is for no call.
+    /// It belongs to no call.
     ForNoCall(Box<Message>),
 }
 
-/// A call's ear at the standing stream. Dropping it takes it away.
+/// The registration of a call at the standing stream. Dropping it removes the call.
 #[derive(Debug)]
 pub(crate) struct Entry {
     standing: Arc<Standing>,
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     inbox: Arc<Inbox>,
 }
 
-/// The reader of the stream: what is for no call is for the client itself.
+/// The reader of the stream. Messages of no call go to the client itself.
 #[derive(Debug)]
 pub(crate) struct Reader {
     standing: Arc<Standing>,
@@ -54,7 +54,8 @@ pub(crate) struct Reader {
 }
 
 impl Standing {
-    /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked.
+    /// Makes the dispatcher of a session with the declared `class`; absent if its client cannot be
+    /// asked.
     pub(crate) fn new(
         site: &Arc<Site>,
         class: CapabilityClass,
@@ -74,7 +75,8 @@ impl Standing {
         })
     }
 
-    /// Of a session behind which nobody can be asked: what comes there can only be about tasks.
+    /// Makes the dispatcher of a session with a client that cannot be asked: messages there can
+    /// only be about tasks.
     pub(crate) fn unasked(site: &Arc<Site>) -> Arc<Self> {
         let client = Client {
             site: site.clone(),
@@ -87,7 +89,7 @@ impl Standing {
         })
     }
 
-    /// Lets the request with this id hear; `asks` where it may have questions.
+    /// Registers the request with this id; `asks` if it may have questions.
     pub(crate) fn enter(self: &Arc<Self>, id: u64, asks: bool) -> Entry {
         let site = &self.client.site;
         let inbox = Arc::new(Inbox::new(site.budgets.messages.clone(), site.owner()));
@@ -99,12 +101,12 @@ impl Standing {
         }
     }
 
-    /// True if no request runs that could hear.
+    /// True if no running request is registered.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Leads a message to the call it is for.
+    /// Dispatches a message to its call.
     fn lead(&self, message: Message) -> Led {
         let message = compact(message);
         let calls = self.lock();
@@ -113,7 +115,7 @@ impl Standing {
         let call = match &message {
             Message::Request(request) if request.method.known().is_some_and(asks::is_question) => {
                 match self.client.session.get() {
-                    // All calls are of one client: it is asked in the one that it made last.
+                    // All calls are of one client: its newest call is asked.
                     Some(_) => asking().next_back(),
                     None => asking().next().filter(|_| asking().count() == 1),
                 }
@@ -145,7 +147,7 @@ impl Standing {
 }
 
 impl Entry {
-    /// The next message for the call.
+    /// Polls the next message for the call.
     pub(crate) fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Message> {
         match self.inbox.poll_message(cx) {
             Poll::Ready(Some(message)) => Poll::Ready(message),
@@ -153,7 +155,7 @@ impl Entry {
         }
     }
 
-    /// The call is over: the questions that it has not taken any more.
+    /// Ends the registration. Returns the questions that the call has not taken.
     pub(crate) fn left(self) -> Vec<RequestId> {
         self.standing.lock().remove(&self.id);
         self.inbox
@@ -171,13 +173,13 @@ impl Drop for Entry {
 }
 
 impl Reader {
-    /// Of a server of this revision.
+    /// Reads a server of this revision.
     pub(crate) fn new(standing: Arc<Standing>, revision: Revision) -> Self {
         let alone = Alone::new(standing.client.clone(), revision);
         Self { standing, alone }
     }
 
-    /// Takes a message of the stream; gives what is to be answered at once.
+    /// Takes a message of the stream. Returns the response that is to be sent at once.
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
         match self.standing.lead(message) {
             Led::Taken => None,
@@ -186,7 +188,7 @@ impl Reader {
         }
     }
 
-    /// Tells the server what came from the client.
+    /// Sends the client's answers to the server.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, tell: impl FnMut(Bytes)) {
         self.alone.poll(cx, tell);
     }

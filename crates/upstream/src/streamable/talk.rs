@@ -1,5 +1,5 @@
-//! One request's answer as a reply: what belongs to the call becomes events, everything else is
-//! answered or dropped.
+//! The response to one request as a reply: messages of the call become events, others are answered
+//! or dropped.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -31,31 +31,30 @@ use crate::judgment::{Listener, judge};
 use crate::list_items;
 use crate::site::Site;
 
-/// What stays behind of a request when its reply is dropped before the end.
+/// The side channel of a request, which outlives its reply.
 pub(crate) trait Side: Send + Sync {
-    /// Sends the server a message that wants no answer, without waiting.
+    /// Queues a message to the server that has no response.
     fn send(&self, message: Bytes);
-    /// The client gave up waiting for the request `id`.
+    /// Cancels the request `id`, which its client no longer wants.
     fn cancel(&self, id: u64);
     /// Cancelled once no message can be sent any more.
     fn over(&self) -> Option<CancellationToken> {
         None
     }
-    /// The server says on the request's stream that lists changed. True where these are its
-    /// session's own.
+    /// Notes a list change on the request's stream. True if the lists are its session's own.
     fn list_changed(&self, _kinds: Kinds) -> bool {
         false
     }
-    /// Takes up a stream that broke after an event of this id; `None` where the server does not
-    /// have it any more.
+    /// Resumes a stream that broke after an event of this id; absent if the server no longer has
+    /// it.
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>>;
 }
 
-/// A request in flight. Unless it is ended, dropping it tells the server.
+/// A request in flight. Dropping it before its end cancels it at the server.
 pub(crate) struct Pending {
     side: Option<Arc<dyn Side>>,
     id: u64,
-    /// Where the server may say something about it on another stream.
+    /// The registration at another stream on which the server may send messages about it.
     entry: Option<Entry>,
 }
 
@@ -68,14 +67,13 @@ impl Pending {
         }
     }
 
-    /// The same, hearing what is for it on the session's standing stream.
+    /// Adds the registration at the session's standing stream.
     pub(crate) fn hearing(mut self, entry: Option<Entry>) -> Self {
         self.entry = entry;
         self
     }
 
-    /// There is nothing to cancel any more. What the server asked beside it and was not heard has
-    /// no answer.
+    /// Ends the request without a cancellation. Its unread questions are answered with an error.
     pub(crate) fn end(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = self.side.take() {
@@ -83,8 +81,8 @@ impl Pending {
         }
     }
 
-    /// Nothing more is heard of it but its answer: its questions would wait as long as its client
-    /// does not read.
+    /// Stops taking messages but the response itself: further questions would wait as long as the
+    /// client does not read.
     fn deafen(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = &self.side {
@@ -110,7 +108,8 @@ impl Drop for Pending {
     }
 }
 
-/// Reads an answer up to its first event. What it takes is gathered before its future begins.
+/// Reads a response up to its first event. All values are gathered before the future begins, which
+/// keeps it small.
 pub(crate) fn reply(
     site: Arc<Site>,
     answer: Answer,
@@ -119,7 +118,8 @@ pub(crate) fn reply(
 ) -> impl Future<Output = Reply> + Send {
     let asking = Asking::new(listener.tongue.revision());
     let (batch, thread) = (VecDeque::new(), Thread::default());
-    // What an older server makes of a call that is to be a task shows in the whole result alone.
+    // An older server's answer to a call that is to be a task can only be told from the whole
+    // result.
     let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
     let release = Release {
         id: pending.id,
@@ -144,14 +144,14 @@ pub(crate) fn reply(
 
 struct Talk {
     site: Arc<Site>,
-    /// Gone once the call has ended or its result streams.
+    /// Absent once the call has ended or its result streams.
     answer: Option<Answer>,
     listener: Listener,
     asking: Asking,
     pending: Pending,
-    /// The end of the session, for a call whose server waits for something that is sent beside it.
+    /// The end of the session, for a call with a server that waits for an answer.
     over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// Messages of a batch that are still to be heard.
+    /// Messages of a batch that are still to be dispatched.
     batch: VecDeque<Bytes>,
     thread: Thread,
     release: Release,
@@ -192,7 +192,7 @@ impl ReplySource for Talk {
             }
             if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
                 match resumed {
-                    // Such a stream is not the answer to the call's own POST.
+                    // Such a stream is not the response to the call's own POST.
                     Some(answer) => {
                         self.answer = Some(answer.releasing(Release {
                             is_own: false,
@@ -252,7 +252,7 @@ impl Talk {
         }
     }
 
-    /// Takes a message; `shared` is it as it came, where that was not on the call's own stream.
+    /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
     fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<Event> {
         let heard = message.clone();
         match self.listener.ear.hear(message) {
@@ -281,7 +281,7 @@ impl Talk {
             }
             Heard::Nothing => {}
             Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
-            // Of a task, whose result this may be the stream of.
+            // It may be progress of the task with the result that this call waits for.
             Heard::Dropped(_) if self.site.tracks.take(&self.site, &heard) => {}
             Heard::Dropped(why) => self.site.dropped(why),
         }
@@ -294,7 +294,7 @@ impl Talk {
         }
     }
 
-    /// The server waits for an answer: without its session there will be none.
+    /// Watches the end of the session, because the server waits for an answer that needs it.
     fn depend(&mut self) {
         if self.over.is_none() {
             let over = self.pending.side.as_ref().and_then(|side| side.over());
@@ -302,7 +302,7 @@ impl Talk {
         }
     }
 
-    /// The session is over, and the server waits for an answer that it will not get.
+    /// Ends the call: the session is over, and the server waits for an answer that it will not get.
     fn cut_off(&mut self) -> Event {
         self.pending.end();
         self.answer = None;
@@ -321,7 +321,7 @@ impl Talk {
         };
         let end = judge(&self.site, &self.listener, result);
         if let (End::Task(created), Some(session)) = (&end, side) {
-            // A server may know its tasks in the session alone in which they began.
+            // A server may know its tasks only in the session in which they began.
             self.site.keep(
                 (session, self.listener.became(created)),
                 tasks::ttl(created),
@@ -330,15 +330,16 @@ impl Talk {
         Event::End(end)
     }
 
-    /// Questions of the shared stream may be another call's: their server is not left waiting.
+    /// Answers open questions with an error: those of the shared stream may be another call's, and
+    /// the server must not wait.
     fn leave(&mut self) {
         for question in self.asking.left() {
             self.send(asks::unanswered(&question.id));
         }
     }
 
-    /// An answer to another request: its server may have lost count, so that its connection is not
-    /// used again.
+    /// Handles a response to another request. The server may have lost count, so the connection is
+    /// not used again.
     fn strange(&mut self, why: &'static str) {
         self.site.dropped(why);
         if let Some(answer) = &mut self.answer {
@@ -346,7 +347,7 @@ impl Talk {
         }
     }
 
-    /// The result is large: it is passed on while it arrives.
+    /// Passes a large result on while it arrives.
     fn large(&mut self) -> Event {
         let Some(answer) = self.answer.take() else {
             return Event::End(Failure::internal("a large result without an answer").into());
@@ -362,7 +363,7 @@ impl Talk {
         Event::End(End::Complete(Payload::Stream(Box::new(large))))
     }
 
-    /// The result is large, and all of it is there.
+    /// Handles a large result that arrived whole.
     fn held(&mut self, held: HeldResult) -> Option<Event> {
         if !self.release.is_of(held.end.response.id.as_ref()) {
             self.strange("unknown_id");
@@ -378,8 +379,8 @@ impl Talk {
         )))))
     }
 
-    /// Begins to take up a stream that ended or broke, where its server gives its events ids. The
-    /// call goes on at the server: it may close a connection as it likes (2025-11-25, transports).
+    /// Starts to resume a stream that ended or broke, if its events have ids. The call goes on at
+    /// the server, which may close a connection at any time (specification 2025-11-25, Transports).
     fn resume(&mut self) -> bool {
         let Some(side) = self.pending.side.clone() else {
             return false;
@@ -391,7 +392,7 @@ impl Talk {
         resuming
     }
 
-    /// The stream ended, and the answer never came.
+    /// Ends a call with a stream that ended without the response.
     fn unanswered(&mut self, json: bool) -> Event {
         self.pending.end();
         let failure = if json {
@@ -413,8 +414,7 @@ impl Talk {
         Event::End(unreadable(&self.site, error).into())
     }
 
-    /// The call is over. A stream's own end is still read, so that the connection can be used
-    /// again.
+    /// Ends the call. The stream's end is still read, so that the connection can be used again.
     fn close(&mut self) {
         self.pending.end();
         if let Some(answer) = self.answer.take() {
@@ -429,7 +429,7 @@ impl Drop for Talk {
     }
 }
 
-/// The stream is taken up later.
+/// Makes the event of a stream that will be resumed later.
 fn waiting() -> Event {
     Event::Note(Note {
         kind: NoteKind::Waiting,
@@ -437,24 +437,24 @@ fn waiting() -> Event {
     })
 }
 
-/// Reads what little may follow an answer, for a moment.
+/// Reads the rest of a response, for a moment.
 fn drain(site: &Site, mut answer: Answer) {
     if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
         return;
     }
-    // Each such answer keeps its connection for this long: beyond the bound it is closed at once.
+    // Each such response keeps its connection for this long: beyond the bound it is closed at once.
     let Ok(place) = site.draining.clone().try_acquire_owned() else {
         return;
     };
     site.spawn(async move {
         let _place = place;
         let rest = async { while let Ok(Some(_)) = answer.part().await {} };
-        // A server that keeps the stream open has its connection closed.
+        // The connection of a server that keeps the stream open is closed.
         let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;
     });
 }
 
-/// A large result that has arrived, given piece by piece so that its memory is given back with it.
+/// A large result that has arrived, forwarded in pieces so that its memory is freed with them.
 struct Arrived(Option<HeldResult>);
 
 impl PayloadSource for Arrived {
@@ -470,8 +470,8 @@ impl PayloadSource for Arrived {
     }
 }
 
-/// A large result on its way. Its last bytes are given when it is known that it is this request's,
-/// and a result.
+/// A large result that is arriving. Its last bytes are forwarded once it is known to be this
+/// request's complete result.
 struct Large {
     site: Arc<Site>,
     answer: Option<Answer>,
@@ -480,7 +480,7 @@ struct Large {
 }
 
 impl Large {
-    /// Why a result that has gone on must not be taken for one, if so.
+    /// Returns the fault of a result that was forwarded but turned out to be invalid.
     fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
         if !self.release.is_of(end.response.id.as_ref()) {
             self.site.dropped("late_id");
@@ -504,7 +504,7 @@ impl PayloadSource for Large {
             return Poll::Ready(None);
         };
         let mut part = ready!(answer.poll_part(cx));
-        // The wish of a server how it is come back to may stand between the lines of an event.
+        // The server's reconnection time may stand between the lines of an event.
         while let Ok(Some(Part::Mark { .. })) = part {
             part = ready!(answer.poll_part(cx));
         }

@@ -1,4 +1,4 @@
-//! The thread of a call's stream: where it was when it broke, and how it is taken up again.
+//! The resumption of a call's stream: its position when it broke, and its next attempt.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,41 +10,40 @@ use super::answer::Answer;
 use super::talk::Side;
 use crate::pace::least;
 
-/// How long a server that does not say is left alone before a stream is taken up again.
+/// The wait before a stream is resumed, if the server gives no time.
 const WAIT: Duration = Duration::from_secs(1);
-/// A server that wants to be left alone for longer is asked after this time: the call's own
-/// deadline is not far.
+/// The longest wait that a server may ask for: the call's own deadline is not far.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Streams in a row on which no message came.
+/// The most streams in a row without a message.
 const IN_VAIN: u32 = 20;
 
-/// What is known of a stream beside its messages.
+/// The position of a stream beside its messages.
 #[derive(Default)]
 pub(crate) struct Thread {
     last_event: Option<String>,
     retry: Option<u64>,
-    /// Streams since the last message.
+    /// The streams since the last message.
     broken: u32,
     resuming: Option<Fut<'static, Option<Answer>>>,
 }
 
 impl Thread {
-    /// The server numbered an event, or said how long to wait.
+    /// Notes an event's id, or the server's reconnection time.
     pub(crate) fn mark(&mut self, id: Option<String>, retry: Option<u64>) {
-        // An empty id takes back the last; one that is too long for a header is none.
+        // An empty id resets the last one; an id that is too long for a header is ignored.
         if let Some(id) = id {
             self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
         }
         self.retry = retry.or(self.retry);
     }
 
-    /// A message came.
+    /// Notes a message.
     pub(crate) fn goes_on(&mut self) {
         self.broken = 0;
     }
 
-    /// The stream broke. Begins to take it up again, as soon as the server wants to be asked; false
-    /// where that cannot be.
+    /// Starts to resume a broken stream, after the server's reconnection time; false if that is
+    /// impossible.
     pub(crate) fn resume(&mut self, side: Arc<dyn Side>) -> bool {
         let Some(last_event) = self.last_event.clone().filter(|_| self.broken < IN_VAIN) else {
             return false;
@@ -62,7 +61,7 @@ impl Thread {
         true
     }
 
-    /// The rest of the stream, where it is being taken up; `Ready(None)` where it is not.
+    /// Polls the resumed stream; `Ready(None)` if no resumption is in progress.
     pub(crate) fn poll_resumed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Option<Answer>>> {
         let Some(resuming) = &mut self.resuming else {
             return Poll::Ready(None);

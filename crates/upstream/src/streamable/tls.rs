@@ -1,5 +1,5 @@
-//! TLS towards upstreams: the machine's roots and the operator's own, nothing else, and no way to
-//! look away.
+//! TLS towards upstreams: it trusts the machine's roots and the operator's own, and verification
+//! cannot be turned off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// Why a server's TLS settings cannot be used.
+/// The error of a server's TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificate file cannot be read.
@@ -25,10 +25,10 @@ pub enum TlsError {
     /// A certificate in the file is not valid.
     #[error("ca_file `{0}`: {1}")]
     Certificate(String, rustls::Error),
-    /// No verification can be made of the certificates.
+    /// The certificates make no usable verifier.
     #[error("certificates cannot be verified: {0}")]
     Verifier(String),
-    /// No TLS at all in this build.
+    /// TLS cannot be set up in this build.
     #[error("TLS cannot be set up: {0}")]
     Setup(rustls::Error),
 }
@@ -38,8 +38,8 @@ pub enum TlsError {
 pub(crate) struct Roots(RootCertStore);
 
 impl Roots {
-    /// Reads them. Certificates that cannot be read are skipped, with a warning: one bad file must
-    /// not take away all.
+    /// Reads the certificates. Unreadable ones are skipped with a warning: one bad file must not
+    /// disable all of them.
     pub(crate) fn native() -> Self {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
@@ -53,8 +53,8 @@ impl Roots {
         Self(roots)
     }
 
-    /// A client config with these roots and those in `ca_file`. Protocols are left to the
-    /// connector.
+    /// Makes a client config with these roots and those in `ca_file`. The connector sets the
+    /// protocols.
     ///
     /// # Errors
     /// The file is not usable.
@@ -81,8 +81,8 @@ impl Roots {
     }
 }
 
-/// TLS as towards an upstream with this `ca_file`, for one connection: the roots of this machine
-/// are read for it.
+/// Makes the TLS config for one connection to an upstream with this `ca_file`. The roots of this
+/// machine are read for it.
 ///
 /// # Errors
 /// The file is not usable.
@@ -90,7 +90,7 @@ pub fn client_tls(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
     Roots::native().config(ca_file)
 }
 
-/// Adds the certificates of a file to the roots, and gives them.
+/// Adds the certificates of a file to the roots, and returns them.
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let name = || path.display().to_string();
     let certificates = CertificateDer::pem_file_iter(path)
@@ -107,9 +107,9 @@ fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'sta
     Ok(certificates)
 }
 
-/// The usual verification, which takes in addition a server's own certificate that the operator
-/// named: a self-signed one, as OpenSSL makes it by default, says of itself that it is an
-/// authority, and is refused as the certificate of a server for that alone.
+/// The usual verifier, which also accepts a server's own certificate that the operator named. A
+/// self-signed certificate, as OpenSSL makes it by default, is marked as an authority, and is
+/// refused as a server's certificate for that alone.
 #[derive(Debug)]
 struct NamedVerifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -129,7 +129,7 @@ impl ServerCertVerifier for NamedVerifier {
             .usual
             .verify_server_cert(certificate, intermediates, name, ocsp, now)
         {
-            // Its validity was looked at before, its name was not.
+            // The usual verifier has checked its validity, but not its name.
             Err(error)
                 if is_authority(&error) && self.named.iter().any(|named| named == certificate) =>
             {
@@ -165,8 +165,8 @@ impl ServerCertVerifier for NamedVerifier {
     }
 }
 
-/// Whether a certificate is refused because it is an authority's. The verifier has no kind of its
-/// own for that.
+/// True if a certificate is refused because it is an authority's. The verifier has no error kind
+/// for that.
 fn is_authority(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }

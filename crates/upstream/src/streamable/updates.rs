@@ -1,6 +1,6 @@
-//! Updates of single resources over HTTP: in a legacy session of its own with `resources/subscribe`
-//! and its GET stream, or by a modern `subscriptions/listen`, which is replaced by another when the
-//! set changes.
+//! Updates of single resources over HTTP. A legacy server gets a session of its own with
+//! `resources/subscribe` and its GET stream. A modern one gets a `subscriptions/listen`, replaced
+//! by another when the set changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::told::Told;
 
-/// Subscriptions asked for at the same time.
+/// The most subscription requests at the same time.
 const AT_ONCE: usize = 8;
 
-/// A line for updates of a server over HTTP.
+/// The subscriptions to resources of a server over HTTP.
 pub(crate) struct HttpUpdates {
     site: Arc<Site>,
     line: Line,
     told: Arc<Told>,
-    /// The stream that is read now; a modern line has none before something is wanted.
+    /// The stream that is read now; absent for a modern server until a resource is wanted.
     reading: Option<(watch::Receiver<Seen>, Reading)>,
 }
 
 enum Line {
-    /// What the server was asked for in this session.
+    /// The subscribed resources of this session.
     Session(Arc<Session>, BTreeSet<Arc<str>>),
     Modern(Modern),
 }
 
 impl HttpUpdates {
-    /// In a session of its own.
+    /// Opens the subscriptions of a session of its own.
     ///
     /// # Errors
-    /// The server tells of no updates, or has no stream on which it could.
+    /// The server sends no updates, or has no stream for them.
     pub(crate) async fn legacy(site: Arc<Site>, session: Arc<Session>) -> Result<Self, Refusal> {
         let told = Arc::<Told>::default();
         let (teller, seen) = Teller::new(Some(told.clone()));
@@ -69,7 +69,7 @@ impl HttpUpdates {
         Ok(updates)
     }
 
-    /// Without a session.
+    /// Makes the subscriptions of a modern server, without a session.
     pub(crate) fn modern(modern: Modern) -> Self {
         Self {
             site: modern.site.clone(),
@@ -87,8 +87,8 @@ impl Updates for HttpUpdates {
                 Line::Session(session, held) => subscribe(&self.site, session, held, uris).await,
                 Line::Modern(modern) => {
                     let (reading, refused) = relisten(modern, &self.told, uris).await?;
-                    // The old stream is closed only now: nothing is missed in between, and what
-                    // both tell is told once.
+                    // The old stream is closed only now, so that no update is missed in between.
+                    // Updates of both streams coalesce.
                     self.reading = reading;
                     Ok(refused)
                 }
@@ -134,7 +134,8 @@ impl Drop for HttpUpdates {
     }
 }
 
-/// Has a modern server tell of the task that a call asks after; `None` where it does not.
+/// Subscribes to the status of the task that a call is about; absent if the server has no such
+/// subscription.
 pub(crate) async fn follow(modern: &Modern, outbound: &Outbound) -> Option<Rings> {
     let site = &modern.site;
     let class = outbound
@@ -158,7 +159,7 @@ pub(crate) async fn follow(modern: &Modern, outbound: &Outbound) -> Option<Rings
     Some(Box::pin(rings))
 }
 
-/// Makes up the difference between what the server was asked for and what is wanted.
+/// Subscribes and unsubscribes the difference between the held and the wanted resources.
 async fn subscribe(
     site: &Site,
     session: &Arc<Session>,
@@ -192,7 +193,7 @@ async fn subscribe(
                 return Err(failure);
             }
             Err(failure) if method == Method::ResourcesSubscribe => refused.push((uri, failure)),
-            // What it will not take back it goes on to tell, to nobody.
+            // If the server refuses to unsubscribe, its further updates are ignored.
             Err(_) => {
                 site.dropped("unsubscribe_refused");
                 held.remove(&uri);
@@ -205,7 +206,7 @@ async fn subscribe(
 
 type Stream = (watch::Receiver<Seen>, Reading);
 
-/// Listens for exactly these.
+/// Replaces the subscription by one to exactly these resources.
 async fn relisten(
     modern: &Modern,
     told: &Arc<Told>,

@@ -1,8 +1,8 @@
 //! Watches over HTTP: a legacy session of its own with a GET stream, or a modern
 //! `subscriptions/listen`.
 //!
-//! A task reads the stream and only sets a mark, so that changes during a walk are kept, never more
-//! than one. It is aborted when the watch is dropped, which closes its connection.
+//! A task reads the stream and only sets a mark: changes during a walk of the lists are kept, and
+//! coalesce to one. The task is aborted when the watch is dropped, which closes its connection.
 
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ pub(crate) struct HttpWatch {
     line: Line,
     about: About,
     seen: watch::Receiver<Seen>,
-    /// Changes heard on the streams of calls.
+    /// Changes that came on the streams of calls.
     overheard: ListNewsReader,
-    /// What was read of `seen` so far.
+    /// The part of `seen` that was read so far.
     read: ListNews,
     reader: Option<Reading>,
 }
@@ -44,7 +44,7 @@ enum Line {
 }
 
 impl HttpWatch {
-    /// Watches in a session of its own. Where the server has no GET stream the lists are polled.
+    /// Watches in a session of its own. Without a GET stream the lists are polled.
     pub(crate) async fn legacy(site: Arc<Site>, session: Arc<Session>) -> Self {
         let mut about = session.about().clone();
         let (teller, seen) = Teller::new(None);
@@ -64,10 +64,10 @@ impl HttpWatch {
         }
     }
 
-    /// Listens, where the server says that it tells of changes.
+    /// Subscribes to changes, if the server declares that it sends them.
     ///
     /// # Errors
-    /// The server cannot be reached, or does not keep to the protocol of the subscription.
+    /// The server cannot be reached, or breaks the protocol of the subscription.
     pub(crate) async fn modern(
         modern: Modern,
         mut about: About,
@@ -179,8 +179,8 @@ pub(crate) struct Subscription {
     pub(crate) id: u64,
 }
 
-/// Opens `subscriptions/listen` with this filter; gives the `params` of its first message, the
-/// acknowledgment. `None` where the server has no subscriptions.
+/// Opens `subscriptions/listen` with this filter. Returns the `params` of its first message, the
+/// acknowledgment; absent if the server has no subscriptions.
 pub(crate) async fn listen(
     modern: &Modern,
     class: CapabilityClass,
@@ -200,8 +200,8 @@ pub(crate) async fn listen(
         let mut stream = match exchange::post(site, &modern.http, headers, body, id).await? {
             Headed::Answer(_, answer) => answer.endless(),
             Headed::Accepted => return Ok(None),
-            // A server without subscriptions says that it does not know the method; its lists are
-            // polled.
+            // A server without subscriptions answers that it does not know the method; its lists
+            // are polled.
             Headed::Refused(refused) if refused.error.is_some() => return Ok(None),
             Headed::Refused(refused) => return Err(refused.into_refusal(site)),
         };

@@ -1,6 +1,6 @@
-//! Requests for the results of tasks that wait for input: on their streams servers of 2025-11-25
-//! ask. They are read all the time, so that answers reach the server at once; what is asked waits
-//! here for the client to look.
+//! Open requests for the results of tasks that wait for input: servers of 2025-11-25 ask on their
+//! streams. They are read all the time, so that answers reach the server at once. Questions wait
+//! here until the client gets the task's state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,23 +16,23 @@ use weir_wire::scan;
 
 use crate::site::Site;
 
-/// Held requests of one server. Each has a place among its calls in flight, too.
+/// The most held requests of one server. Each also has one of its permits of calls in flight.
 const MOST: usize = 256;
-/// Questions of one task that may be open. A server that asks more is not answered.
+/// The most open questions of one task. Further ones get an error.
 const MOST_OPEN: usize = 32;
-/// How long a task that says that it asks is waited for to do so.
+/// The longest wait for the question of a task that is in `input_required`.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 type Key = (Principal, Arc<str>);
 
-/// The held requests of one server, by principal and the server's own id of the task.
+/// The held requests of one server, by principal and the server's own task id.
 #[derive(Debug)]
 pub(crate) struct Desk {
     site: Arc<Site>,
     held: Mutex<HashMap<Key, Entry>>,
 }
 
-/// Dropping it ends the request.
+/// A held request and its reader. Dropping it ends the request.
 #[derive(Debug)]
 struct Entry {
     held: Arc<Held>,
@@ -43,14 +43,15 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Held {
     state: Mutex<State>,
-    /// Rung when something is asked, and at the end.
+    /// Notified of a question, and of the end.
     bell: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     open: Vec<Open>,
-    /// Keys are never used again in the life of a task: each held request has others (SEP-2663).
+    /// The prefix of keys. A key is never used again in the life of a task: each held request has
+    /// its own prefix (SEP-2663).
     keys: String,
     asked: u64,
     over: bool,
@@ -70,7 +71,7 @@ impl Desk {
         }
     }
 
-    /// The held request for this task, if there is one that still runs.
+    /// Returns the held request for this task, if it still runs.
     pub(crate) fn find(&self, key: &Key) -> Option<Arc<Held>> {
         self.lock()
             .get(key)
@@ -78,10 +79,10 @@ impl Desk {
             .filter(|held| !held.lock().over)
     }
 
-    /// The same; begins one where there is none.
+    /// Returns the held request for this task, or begins one.
     ///
     /// # Errors
-    /// `Busy`: there are too many.
+    /// `Busy`: too many requests are held.
     pub(crate) fn take(
         &self,
         key: &Key,
@@ -120,7 +121,7 @@ impl Desk {
         Ok(held)
     }
 
-    /// Ends the request, if there is one.
+    /// Ends the request, if it exists.
     pub(crate) fn forget(&self, key: &Key) {
         drop(self.lock().remove(key));
     }
@@ -144,7 +145,7 @@ async fn read(held: Arc<Held>, begun: Fut<'static, Reply>) {
         match event {
             Event::Ask(ask) => held.take(*ask),
             Event::Note(_) => {}
-            // The result is fetched where the task is seen to be over.
+            // The result is fetched once the task is seen to be over.
             Event::End(_) => break,
         }
     }
@@ -156,21 +157,21 @@ async fn read(held: Arc<Held>, begun: Fut<'static, Reply>) {
 }
 
 impl Held {
-    /// Waits until something is asked, but not for long.
+    /// Waits for a question, but not for long.
     pub(crate) async fn asked(&self) {
         let asked = async {
             while self.open().is_empty() && !self.lock().over {
                 self.bell.notified().await;
             }
         };
-        // What is not asked by then is asked at a later look.
+        // A later question is seen at a later request.
         let _late = tokio::time::timeout(PATIENCE, asked).await;
     }
 
-    /// What is asked now, by key.
+    /// Returns the open questions, by key.
     pub(crate) fn open(&self) -> Vec<(String, Question)> {
         let mut state = self.lock();
-        // The server may have taken a question back.
+        // The server may have withdrawn a question.
         let withdrawn = |open: &mut Open| {
             std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx))
                 .now_or_never()
@@ -184,11 +185,10 @@ impl Held {
             .collect()
     }
 
-    /// Gives answers to the server: some or all; those that nothing asks for are ignored
-    /// (SEP-2663).
+    /// Sends some or all answers to the server. Answers without a question are ignored (SEP-2663).
     ///
     /// # Errors
-    /// `InvalidParams`: one of them is no answer to what was asked. None of them is given then.
+    /// `InvalidParams`: one of them is no answer to its question. In that case no answer is sent.
     pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
         let mut state = self.lock();
         for open in &state.open {
@@ -214,7 +214,7 @@ impl Held {
 
     fn take(&self, ask: Ask) {
         let mut state = self.lock();
-        // Dropped, it is answered: with nothing.
+        // A dropped question is answered with an error.
         if state.open.len() < MOST_OPEN {
             state.asked += 1;
             let key = format!("{}-{}", state.keys, state.asked);

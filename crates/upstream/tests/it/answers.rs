@@ -1,5 +1,5 @@
-//! Bad answers: every one ends the call with a failure that says what is known, and none reaches
-//! another call.
+//! Tests of bad responses: each ends its call with a precise failure, and never reaches another
+//! call.
 
 use std::time::Duration;
 

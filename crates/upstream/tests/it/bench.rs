@@ -1,4 +1,4 @@
-//! What the tests share: an upstream in front of a mock server, calls, and what came of them.
+//! Shared parts of the tests: an upstream in front of a mock server, calls, and their outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Verifier for Says {
     }
 }
 
-/// A principal. The only way to one is the way of every request.
+/// Makes a principal. Only a verified request can make one.
 pub(crate) async fn principal(name: Option<&str>) -> Principal {
     let sender = match name {
         Some(name) => Sender::subject("test", name),
@@ -110,13 +110,13 @@ pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
     }
 }
 
-/// A call of everybody's, with arguments.
+/// Makes an anonymous call with arguments.
 pub(crate) async fn ask(upstream: &Arc<dyn Upstream>, tool: &str, arguments: Value) -> Reply {
     let outbound = outbound(tool, call(tool, arguments)).await;
     upstream.clone().call(outbound).await
 }
 
-/// How a call ended, and what was told before.
+/// The outcome of a call, and its earlier notes.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) notes: Vec<Note>,
@@ -144,7 +144,7 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
             Event::End(End::InputRequired(payload)) => (payload, true),
             Event::End(End::Parked { .. }) => panic!("upstreams park nothing"),
             Event::End(End::Task(_)) => panic!("nobody takes tasks"),
-            // Nobody answers.
+            // The question is not answered.
             Event::Ask(_) => continue,
         };
         assert!(reply.next().await.is_none(), "nothing follows the end");
@@ -172,12 +172,12 @@ async fn bytes(payload: Payload) -> Result<Bytes, Failure> {
     }
 }
 
-/// The failure's word; panics where there is a result.
+/// Returns the failure; panics on a result.
 pub(crate) async fn failure(reply: Reply) -> Failure {
     outcome(reply).await.end.expect_err("this call must fail")
 }
 
-/// The first text block of the result.
+/// Returns the first text block of the result.
 pub(crate) async fn text(reply: Reply) -> String {
     let result = outcome(reply).await.end.expect("this call must succeed");
     result["content"][0]["text"]

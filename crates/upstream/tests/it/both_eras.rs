@@ -14,7 +14,7 @@ use weir_wire::Revision;
 
 use crate::bench::*;
 
-/// A call of a client with the session of this number.
+/// Makes a call of a client with the session of this number.
 async fn ask_in_session(
     upstream: &Arc<dyn Upstream>,
     tool: &str,
@@ -41,7 +41,7 @@ fn is_in_session(request: &Recorded) -> bool {
     request.headers.contains_key("mcp-session-id")
 }
 
-/// Of each call in turn, whether it was made in a session.
+/// Returns for each call in turn if it was made in a session.
 fn calls(mock: &Mockup) -> Vec<bool> {
     mock.requests_of("tools/call")
         .iter()

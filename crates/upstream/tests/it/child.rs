@@ -1,6 +1,6 @@
-//! A small MCP server over standard streams: this very test binary, started again with an
-//! environment that says how to behave. The test harness prints lines of its own around it, as many
-//! real servers do.
+//! A small MCP server over standard streams: this test binary, started again with an environment
+//! that sets its behaviour. The test harness prints lines of its own around it, as many real
+//! servers do.
 #![allow(
     clippy::disallowed_methods,
     reason = "a child that sleeps and exits as it is told is what is played here"
@@ -37,7 +37,7 @@ pub(crate) fn settings(manner: &str) -> Settings {
     settings
 }
 
-/// The same with a change of its own kind of settings.
+/// Applies a change to the child's settings.
 pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSettings)) -> Settings {
     let Transport::Stdio(stdio) = &mut settings.transport else {
         unreachable!("built as stdio")
@@ -48,7 +48,7 @@ pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSetting
 
 const KEEPER: &str = "WEIR_TEST_KEEPER";
 
-/// This very test binary, as the keeper of the children of a test.
+/// Returns this test binary as the keeper of the children of a test.
 pub(crate) fn keeper_program() -> KeeperProgram {
     let args = [
         "child::keeper_main",
@@ -65,7 +65,7 @@ pub(crate) fn keeper_program() -> KeeperProgram {
     }
 }
 
-/// Not a test unless the environment says so: then it is the keeper.
+/// Runs the keeper if the environment asks for it; otherwise it is an empty test.
 #[test]
 fn keeper_main() {
     if std::env::var_os(KEEPER).is_some() {
@@ -74,7 +74,7 @@ fn keeper_main() {
     }
 }
 
-/// Not a test unless the environment says so: then it is a server.
+/// Runs the server if the environment asks for it; otherwise it is an empty test.
 #[test]
 fn child_main() {
     let Ok(manner) = std::env::var(MANNER) else {
@@ -96,7 +96,7 @@ fn child_main() {
             .enable_all()
             .build()
             .unwrap();
-        // Having had a handler means not ending on the signal.
+        // With a handler installed the signal no longer ends the process.
         let _entered = runtime.enter();
         drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap());
     }
@@ -134,7 +134,7 @@ impl Child {
 
     fn take(&mut self, message: &Value) {
         if self.manner == "both" {
-            // A process has the era of its first message, as those of servers on current SDKs do.
+            // A process has the era of its first message, like servers on current SDKs.
             self.manner = if message["method"] == "initialize" {
                 "legacy"
             } else {
@@ -246,7 +246,7 @@ impl Child {
                     );
                 }
                 if params["arguments"]["for_ever"] == true {
-                    // What it is answered waits, and it reads no more.
+                    // The answers to it wait, because it reads no more.
                     std::thread::sleep(std::time::Duration::from_secs(600));
                 }
                 "asked".to_owned()
@@ -274,7 +274,7 @@ impl Child {
     }
 }
 
-/// Ends the process where the file is not there yet, which is made.
+/// Ends the process if the file does not exist, and creates it.
 fn crash_once(file: &Value) {
     if std::fs::File::create_new(file.as_str().unwrap()).is_ok() {
         std::process::exit(3);

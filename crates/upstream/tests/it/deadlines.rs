@@ -99,7 +99,7 @@ async fn a_reply_is_given_before_anything_is_known_once_waiting_takes_a_while() 
 
 #[tokio::test]
 async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
-    // A listener that accepts nothing, with a queue that is full.
+    // A listener with a full queue that never accepts.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();

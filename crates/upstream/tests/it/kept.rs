@@ -1,5 +1,5 @@
-//! Kept connections: what a server says on one that is about no request of weir's answers no call
-//! and proves nothing.
+//! Tests of kept connections: messages on them that belong to no request of weir's answer no call
+//! and prove no state.
 
 use serde_json::{Value, json};
 use weir_testkit::ScriptedServer;
@@ -93,7 +93,7 @@ async fn a_refusal_without_an_id_answers_its_own_post_and_is_no_proof_on_a_kept_
         let upstream = pinned(&server.url(), Protocol::Modern);
         text(ask(&upstream, "warm", json!({})).await).await;
         if !is_kept {
-            // Its connection is closed as soon as it is seen to have said more.
+            // Its connection is closed as soon as the extra bytes are seen.
             server.write_to_all(b"x").await;
         }
         let failure = failure(ask(&upstream, "t", json!({})).await).await;
@@ -217,8 +217,8 @@ async fn an_unsolicited_408_is_no_answer() {
         );
         server.write_to_all(TIMEOUT).await;
     }
-    // One that crosses with a request on a kept connection: nothing is known of the call, and it is
-    // not sent again.
+    // A 408 that crosses with a request on a kept connection: the state of the call is unknown, and
+    // it is not sent again.
     let crossing = ScriptedServer::start(|request| {
         if request.nth > 1 && request.method() == "tools/call" {
             return vec![Act::Write(TIMEOUT.into()), Act::Close];

@@ -1,6 +1,5 @@
-//! Large results: none goes on before it is known whose answer it is and that it is a result,
-//! within a bound of what is held; and past it none ends well that turns out to be another's, or no
-//! result.
+//! Tests of large results. A result is held within a bound until its id and type are known. Past
+//! the bound, a result that turns out to be another request's, or no result, never ends well.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ async fn serving(answer: Large) -> (ScriptedServer, Arc<dyn Upstream>) {
     (server, upstream)
 }
 
-/// What came of a call: the bytes of the result that were given, and how it ended.
+/// Returns the given bytes of a call's result, and its end.
 async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) {
     let mut given = BytesMut::new();
     loop {
@@ -132,7 +131,7 @@ async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
     }
 }
 
-/// What no client may see that has not declared it, and what is the server's alone.
+/// Results that only clients with the capability may see, or that are the server's alone.
 fn dangerous() -> Vec<(&'static str, Value)> {
     let ask = json!({ "a": { "method": "elicitation/create", "params": { "mode": "url", "url": "https://evil.example/",
         "message": "m", "elicitationId": "e" } } });
@@ -154,7 +153,7 @@ fn assert_harmless(given: &[u8], case: &str) {
     ] {
         assert!(!text.contains(word), "{case}: `{word}` went on");
     }
-    // Whatever went on of it is no JSON without its last byte.
+    // Without its last byte the forwarded part is no valid JSON.
     assert!(
         serde_json::from_slice::<Value>(given).is_err(),
         "{case}: it ended well"
@@ -270,7 +269,7 @@ async fn another_requests_large_answer_reaches_no_caller_whole_and_within_the_ho
                 serde_json::from_slice::<Value>(&given).is_err(),
                 "{case}: it ended well"
             );
-            // What such a server says next may be anybody's.
+            // The next messages of such a server may belong to any request.
             text(ask(&upstream, "small", json!({})).await).await;
             assert_eq!(
                 server.accepted(),
@@ -424,8 +423,8 @@ async fn without_room_to_hold_it_a_server_is_not_read_on() {
         Box::pin(async move { drained(ask(&upstream, tool, json!({})).await).await })
     };
     let (mut stuck, mut waiting) = (run("stuck"), run("t"));
-    // The one that has the room is under way, and the one that waits for it has been sent, while
-    // others are answered.
+    // The call with the memory is under way, and the waiting one has been sent, while others are
+    // answered.
     for round in 0..40 {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Which era a server speaks: found out once, remembered, found out again when in doubt.
+//! Tests of the era probe: once, remembered, and again when in doubt.
 
 use serde_json::json;
 use weir_core::CapabilityClass;
@@ -58,7 +58,7 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     mock.on("server/discover", 3, Behaviour::reset_after(0));
     let upstream = upstream(&mock.url());
-    // Every call is served meanwhile, as by a legacy server.
+    // Meanwhile every call is served, as by a legacy server.
     outcome(ask(&upstream, "echo", json!({})).await)
         .await
         .end
@@ -168,7 +168,7 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
                 .unwrap_err();
         }
         for _ in 0..200 {
-            // Most of these are answered by weir alone, which says nothing about the server.
+            // Most of these are answered by weir alone, which is no sign of the server's state.
             outcome(ask(&upstream, "echo", json!({})).await)
                 .await
                 .end
@@ -341,7 +341,7 @@ async fn a_pinned_protocol_is_not_probed() {
 
 #[tokio::test]
 async fn r069_errors_of_the_other_era_raise_doubt() {
-    // A modern server whose place a legacy one took, on the same connections.
+    // A legacy server takes the place of a modern one, on the same connections.
     let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
     let upstream = upstream(&mock.url());
     outcome(ask(&upstream, "echo", json!({})).await)

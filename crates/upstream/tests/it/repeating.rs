@@ -1,5 +1,5 @@
-//! What is made again after a broken connection, where nobody knows whether it was executed: only
-//! what does no harm twice, once, and within a budget (invariant 9).
+//! Tests of repetitions after a broken connection with an unknown outcome: only calls that do no
+//! harm twice, once, and within a budget (invariant 9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn eras() -> [(&'static str, Builder); 2] {
     eras.map(|(era, builder)| (era, builder.with_library().tool("echo", Behaviour::echo())))
 }
 
-/// The reads of the mock's library: method, what it is about, and its params.
+/// The reads of the mock's library: method, target, and params.
 fn reads() -> [(Method, &'static str, Value); 3] {
     let reference = json!({ "type": "ref/prompt", "name": "greet" });
     [
@@ -67,7 +67,7 @@ async fn end(upstream: &Arc<dyn Upstream>, outbound: Outbound) -> Result<Value, 
     outcome(upstream.clone().call(outbound).await).await.end
 }
 
-/// Breaks the connection after so many bytes of the answer.
+/// Breaks the connection after so many bytes of the response.
 fn broken(at: usize) -> Behaviour {
     Behaviour::steps([
         Step::ResetAfter(at),
@@ -264,7 +264,7 @@ async fn a_server_that_breaks_every_connection_gets_a_tenth_more_of_calls() {
             .unwrap_err();
     }
     let more = mock.requests_of("resources/read").len() - CALLS;
-    // A few beside those that are earned, so that a quiet server's are made again at all.
+    // The few free repetitions let calls to a quiet server be repeated at all.
     assert!((CALLS / 10..=CALLS / 10 + 12).contains(&more), "{more}");
 }
 
@@ -294,7 +294,7 @@ async fn a_page_of_a_list_is_asked_for_again_once() {
     }
 }
 
-/// A file that is not there yet.
+/// Returns the path of a file that does not exist yet.
 fn no_file() -> String {
     static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let nth = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is sent again, and what never is (invariant 9).
+//! Tests of calls that are sent again, and of those that never are (invariant 9).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! TLS towards servers, and what HTTP/2 says of requests it did not read.
+//! Tests of TLS towards servers, and of unread requests over HTTP/2.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use weir_upstream::{HttpSettings, Protocol, Settings, Transport};
 
 use crate::bench::*;
 
-/// Terminates TLS for names in front of a mock server, and says which protocol was agreed on.
+/// Terminates TLS for names in front of a mock server, and reports the negotiated protocol.
 async fn tls(target: SocketAddr, names: &[&str], protocols: &[&[u8]]) -> (SocketAddr, String) {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
@@ -130,8 +130,8 @@ async fn e18_a_certificate_is_trusted_only_where_the_operator_named_its_root_and
     assert_eq!(mock.executions("echo"), 1);
 }
 
-/// A self-signed certificate and its key as OpenSSL makes them by default: it says of itself that
-/// it is an authority.
+/// Makes a self-signed certificate and its key as OpenSSL does by default: it is marked as an
+/// authority.
 fn openssl_self_signed() -> (String, String) {
     let [key, certificate] = ["key", "cert"].map(|kind| {
         std::env::temp_dir().join(format!("weir-openssl-{}-{kind}.pem", std::process::id()))
@@ -302,8 +302,8 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
     assert_eq!(requests.await.unwrap(), 2);
 }
 
-/// An HTTP/2 server, frame by frame: it answers the probe and refuses every later stream. How many
-/// those were.
+/// An HTTP/2 server, frame by frame: it answers the probe and refuses every later stream. Returns
+/// the number of refused streams.
 async fn refuse_calls(listener: TcpListener) -> usize {
     const REFUSED_STREAM: u32 = 7;
     let (mut stream, _) = listener.accept().await.unwrap();

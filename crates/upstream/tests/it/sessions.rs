@@ -174,7 +174,7 @@ async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
         9,
         Behaviour::status(404, "text/plain", "gone"),
     );
-    // On a kept connection a 404 that names no request proves nothing alone.
+    // On a kept connection a 404 without a request id is no proof by itself.
     mock.on("ping", 9, Behaviour::status(404, "text/plain", "gone"));
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Child processes: started, spoken to, kept apart, restarted, ended with all they started.
+//! Tests of child processes: start, calls, isolation, restart, and end with all descendants.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -92,8 +92,7 @@ async fn r068_a_child_that_says_nothing_to_the_probe_is_initialized() {
 
 #[tokio::test]
 async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_own() {
-    // Cargo sets this for the test itself: it stands for everything that weir's own environment may
-    // hold.
+    // Cargo sets this for the test itself: it stands for any variable of weir's own environment.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let listed = with(settings("legacy"), |stdio| {
         stdio
@@ -128,7 +127,7 @@ async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_
         } else {
             name
         };
-        // What the harness that hosts this child sets for itself is not weir's doing.
+        // The variables that the test harness sets are not weir's doing.
         assert!(
             allowed.contains(&name) || name.starts_with("RUST_TEST"),
             "{name} was handed on"
@@ -208,7 +207,7 @@ async fn a_flood_of_pings_is_answered_by_the_newest_answers_alone() {
         text(ask(&upstream, "deaf", json!({"asks": "ping"})).await).await,
         "asked"
     );
-    // It answers the answers, with errors: those are answers to nothing.
+    // It answers the answers with errors, which belong to no request.
     assert_eq!(pid(&upstream).await, first);
 }
 
@@ -261,7 +260,7 @@ async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
     let (ann, bob) = (one("ann").await, one("bob").await);
     assert_ne!(ann, bob);
     assert_eq!(one("ann").await, ann);
-    // One more than principals may have is the watch's.
+    // One child beyond the limit for principals is the watch's.
     let cay = one("cay").await;
     let mut late = outbound("pid", call("pid", json!({}))).await;
     late.principal = principal(Some("dan")).await;

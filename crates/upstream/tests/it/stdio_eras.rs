@@ -1,5 +1,5 @@
-//! Servers over standard streams that speak both eras: a process of each, started when the first
-//! caller of its era comes.
+//! Tests of stdio servers that speak both eras: a process of each, started when the first caller of
+//! its era comes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn pid(upstream: &Arc<dyn Upstream>) -> String {
     text(ask(upstream, "pid", json!({})).await).await
 }
 
-/// Settings of a child of this manner that adds a line to a file when it starts.
+/// Returns settings of a child of this manner that adds a line to a file when it starts.
 fn counted(manner: &str, starts: &Path) -> Settings {
     let starts = SecretText::new(starts.display().to_string());
     with(child::settings(manner), |stdio| {
@@ -47,7 +47,7 @@ fn counted(manner: &str, starts: &Path) -> Settings {
     })
 }
 
-/// A file of this test process alone, which is not there yet.
+/// Returns the path of a new file of this test process alone.
 fn starts_file(manner: &str) -> PathBuf {
     let file = std::env::temp_dir().join(format!("weir-starts-{}-{manner}", std::process::id()));
     let _ = std::fs::remove_file(&file);
@@ -174,7 +174,7 @@ async fn beyond_its_processes_only_callers_that_can_be_asked_nothing_go_over_the
         ..settings
     });
     for name in ["ann", "bob", "cay"] {
-        // One more than principals may have is the watch's.
+        // One process beyond the limit for principals is the watch's.
         text(ask_in_session(&upstream, (name, "pid"), FORM).await).await;
     }
     let (dan, reached) = (("dan", "echo"), upstream.health().sessions);

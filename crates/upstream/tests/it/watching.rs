@@ -1,4 +1,4 @@
-//! Watches: lists page by page, and changes as they are told.
+//! Tests of watches: lists page by page, and change notifications.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn names(watch: &mut dyn Watch) -> Vec<String> {
     }
 }
 
-/// A watch, and the upstream it lives with.
+/// Returns a watch, and the upstream it lives with.
 async fn watch(mock: &Mockup) -> (Box<dyn Watch>, Arc<dyn Upstream>) {
     let upstream = upstream(&mock.url());
     (

@@ -1,4 +1,4 @@
-//! The orders of discovery, and what is not believed.
+//! Tests of the orders of discovery, and of the metadata that is not believed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,7 +9,8 @@ use weir_core::port::{Fetched, Fut};
 
 use super::*;
 
-/// Documents by URL; all else is 404. Remembers what was asked for, and in whose name.
+/// Documents by URL; every other URL is a 404. Records the URLs that were fetched and their
+/// `NamedBy`.
 #[derive(Default)]
 struct Web {
     documents: HashMap<String, Value>,
@@ -149,7 +150,7 @@ async fn r258_metadata_of_another_issuer_is_not_used() {
             "{named}"
         );
     }
-    // The right one further down is found nevertheless.
+    // The right document further down the order is found nevertheless.
     let web = Web::default()
         .with(&web_urls(ISSUER)[0], metadata("https://evil.example.com"))
         .with(&web_urls(ISSUER)[1], metadata(ISSUER));

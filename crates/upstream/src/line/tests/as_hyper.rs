@@ -1,4 +1,4 @@
-//! What is read of an answer, held against what hyper reads of it.
+//! A property test that compares the parser of responses with hyper's.
 
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::*;
 use super::{GET, ask, fields, listening, request};
 
-/// What a server says, and where the network cuts it.
+/// Generates the bytes of a response, and the positions at which the network cuts them.
 fn said() -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     let pieces = prop::sample::select(vec![
         "HTTP/1.1 200 OK\r\n",
@@ -69,7 +69,7 @@ fn said() -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     (text, prop::collection::vec(0..120_usize, 0..4))
 }
 
-/// A server that says this, in pieces, and closes.
+/// A server that sends these bytes, in pieces, and closes.
 async fn speaker(listener: TcpListener, said: Vec<u8>, mut cuts: Vec<usize>) {
     cuts.retain(|cut| *cut < said.len());
     cuts.sort_unstable();
@@ -85,11 +85,11 @@ async fn speaker(listener: TcpListener, said: Vec<u8>, mut cuts: Vec<usize>) {
         tokio::task::yield_now().await;
     }
     drop(stream.shutdown().await);
-    // Left open for reading: a reset could overtake what was said.
+    // Left open for reading: a reset could overtake the sent bytes.
     let _rest = stream.read(&mut [0; 1]).await;
 }
 
-/// What hyper reads of it.
+/// Returns the response as hyper reads it.
 async fn by_hyper(to: std::net::SocketAddr) -> Option<(u16, Vec<(String, Vec<u8>)>, Vec<u8>)> {
     let stream = TcpStream::connect(to).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -120,8 +120,7 @@ async fn by_hyper(to: std::net::SocketAddr) -> Option<(u16, Vec<(String, Vec<u8>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever this reads as an answer, hyper reads as the same answer; what hyper reads and this
-    /// refuses is listed.
+    /// Every accepted response is the same to hyper; every refused one is refused by hyper, too.
     #[test]
     fn a_whole_answer_is_what_hyper_reads_however_it_is_cut((text, cuts) in said()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

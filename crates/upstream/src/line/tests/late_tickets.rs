@@ -7,8 +7,8 @@ use super::{POST, ask};
 use crate::names::{Addresses, SystemNames};
 use crate::streamable::{Roots, dial, tcp};
 
-/// A server over TLS that answers before the handshake is over for it, so that its session tickets
-/// come after its answer.
+/// Tests a server over TLS that responds before its handshake is over, so that its session tickets
+/// come after its response.
 #[tokio::test]
 async fn late_session_tickets_do_not_spoil_a_connection() {
     let rcgen::CertifiedKey { cert, signing_key } =
@@ -77,7 +77,7 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     );
 }
 
-/// Serves one connection of which the first answer overtakes the tickets.
+/// Serves one connection with a first response that overtakes the tickets.
 fn half_rtt(
     mut tls: rustls::ServerConnection,
     mut stream: std::net::TcpStream,
@@ -87,7 +87,7 @@ fn half_rtt(
     use std::io::{Read as _, Write as _};
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     stream.set_nodelay(true).unwrap();
-    // The client's hello, then everything up to the server's `Finished`, then the answer.
+    // The client's hello, then all messages up to the server's `Finished`, then the response.
     tls.read_tls(&mut stream).unwrap();
     tls.process_new_packets().unwrap();
     tls.writer().write_all(OK).unwrap();

@@ -1,4 +1,4 @@
-//! A request in flight over a child's line.
+//! A request in flight over a child's channel.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,27 +10,27 @@ use weir_wire::{Message, Request};
 use super::Pipe;
 use crate::inbox::Inbox;
 
-/// A request in flight. Unless it ended, dropping it tells the child.
+/// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(super) pipe: Arc<Pipe>,
     pub(super) inbox: Arc<Inbox>,
     pub(crate) id: u64,
-    /// False for what must not be cancelled: the handshake.
+    /// False for the handshake, which must not be cancelled.
     pub(super) cancels: bool,
 }
 
 impl Ticket {
-    /// The next message for this request; `None` once the line is closed.
+    /// Polls the next message for this request; absent once the channel is closed.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let message = ready!(self.inbox.poll_message(cx));
-        // To a closed line nothing is told any more.
+        // A closed channel carries no cancellation.
         self.cancels &= message.is_some();
         Poll::Ready(message)
     }
 
-    /// The answer: result or error object; `None` once the line is closed. Everything before it is
-    /// skipped.
+    /// Waits for the answer: result or error object; absent once the channel is closed. Earlier
+    /// messages are skipped.
     pub(crate) async fn answer(&mut self) -> Option<Result<Bytes, Bytes>> {
         loop {
             match std::future::poll_fn(|cx| self.poll_message(cx)).await? {
@@ -43,7 +43,7 @@ impl Ticket {
         }
     }
 
-    /// The end of a subscription, if this is one; else there is none, ever.
+    /// Waits for the end of a subscription. Without a subscription it never returns.
     pub(crate) async fn ended(subscription: Option<&mut Self>) {
         match subscription {
             Some(ticket) => drop(ticket.answer().await),
@@ -51,13 +51,13 @@ impl Ticket {
         }
     }
 
-    /// There is nothing to cancel any more.
+    /// Notes that the request is over and needs no cancellation.
     pub(crate) fn end(&mut self) {
         self.cancels = false;
     }
 
-    /// The call is answered, and these questions that it heard are not, nor those that it did not
-    /// hear yet: another call may be the one that they are for.
+    /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
+    /// because they may be meant for that.
     pub(crate) fn leave(&mut self, heard: Vec<Request>) {
         self.pipe.lock().requests.remove(&self.id);
         let left = heard.into_iter().chain(self.inbox.questions());
@@ -68,7 +68,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pipe.lock().requests.remove(&self.id);
-        // Of what was not sent the child need not be told.
+        // A request that was not sent needs no cancellation.
         if self.cancels && !self.pipe.outbox.take_back(self.id) {
             self.pipe.tell(lower::cancelled(self.id));
         }

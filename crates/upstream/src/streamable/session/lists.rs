@@ -41,7 +41,7 @@ impl ListSession for Session {
     }
 }
 
-/// Reads the lists of a session whose calls go on beside it.
+/// Reads the lists of a session that also serves calls.
 struct SessionWatch(Arc<Session>);
 
 impl Watch for SessionWatch {
@@ -58,12 +58,12 @@ impl Watch for SessionWatch {
     }
 
     fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
-        // The session says itself what it hears.
+        // The session itself handles its list changes.
         Box::pin(std::future::pending())
     }
 }
 
-/// One page of a list, read in a session.
+/// Reads one page of a list in a session.
 pub(crate) async fn list(
     session: &Arc<Session>,
     kind: ListKind,

@@ -1,4 +1,4 @@
-//! Sessions that another process goes on with, and those of another process.
+//! The hand-over of sessions to another process and from another process.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -18,21 +18,21 @@ use crate::streamable::standing_places::StandingPlaces;
 #[derive(Serialize, Deserialize)]
 pub(in crate::streamable) struct ExportedSession {
     id: String,
-    /// The parts of the answer to `initialize` that matter, as JSON.
+    /// The relevant parts of the answer to `initialize`, as JSON.
     initialized: String,
     level: Option<String>,
     /// True if its standing stream was read.
     is_read: bool,
 }
 
-/// How soon the standing stream of an imported session is asked for again, at first and at most;
-/// the wait doubles.
+/// The first and the longest wait before the standing stream of an imported session is requested
+/// again; the wait doubles.
 const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
 const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
 
 impl Session {
-    /// Describes the session for the process that takes this one's place. From now on that one ends
-    /// it. `None` for one without an id, which that process cannot name, and for one that is over.
+    /// Describes the session for the next process, which ends it from now on. Absent for a session
+    /// without an id, which that process cannot name, and for one that is over.
     pub(in crate::streamable) fn export(&self) -> Option<ExportedSession> {
         let id = self
             .id
@@ -72,7 +72,8 @@ impl Session {
         is_read
     }
 
-    /// A session that another process described; `None` where this one has no such revision.
+    /// Takes over a session that another process described; absent if this one has no such
+    /// revision.
     pub(in crate::streamable) fn import(
         site: &Arc<Site>,
         http: &Http,
@@ -87,8 +88,8 @@ impl Session {
         Some(session)
     }
 
-    /// Reads the standing stream of an imported session. Where the process before read it, that one
-    /// may still do so for a while, and most servers give it to one reader alone.
+    /// Reads the standing stream of an imported session. The previous process may still read it for
+    /// a while, and most servers allow only one reader.
     pub(in crate::streamable) async fn stand_again(self: Arc<Self>, places: &StandingPlaces) {
         let Some(standing) = self.standing_stream(places) else {
             return;

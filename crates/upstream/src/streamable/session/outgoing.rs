@@ -19,7 +19,7 @@ use crate::streamable::exchange;
 use crate::streamable::reading;
 use crate::streamable::talk::Side;
 
-/// Tells a server that a session is over, where it takes that in time.
+/// Sends a server the end of a session (DELETE), within a timeout.
 pub(super) async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName, HeaderValue)>) {
     let telling = async {
         // Many sessions may end at once, and each takes a connection for this.

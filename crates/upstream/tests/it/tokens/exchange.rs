@@ -14,7 +14,7 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
     let legacy = Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY);
     for builder in [Mockup::modern(), legacy] {
         let scene = Scene::new(builder.tool("echo", Behaviour::echo()), exchanging).await;
-        // What lists and probes is weir itself.
+        // Lists and probes use weir's own account.
         let mut watch = scene
             .upstream
             .clone()
@@ -64,7 +64,7 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
                 .as_deref()
                 .is_some_and(|shown| shown.starts_with("Basic "))
         );
-        // A narrower token of the same caller does not get what a wider one got.
+        // A narrower token of the same caller does not get the permissions of a wider one.
         let narrow = caller("ada", "CANARY-narrow").await;
         text(scene.ask_as(&narrow).await).await;
         assert_eq!(scene.shown("tools/call").last().unwrap(), "Bearer token-4");

@@ -1,4 +1,4 @@
-//! Tokens of a keeper in the process: none of an authorization server's is asked for.
+//! Tests of a token keeper in the process: no token is requested of an authorization server.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,8 @@ use weir_upstream::{KeepsTokens, KeptToken, TokenKeeper};
 
 use super::*;
 
-/// A keeper that gives these one after the other, each until it is refused, and then the last.
+/// A keeper that gives these tokens one after the other, each until it is refused, and then the
+/// last.
 struct Sequence(Mutex<Vec<Option<&'static str>>>);
 
 impl KeepsTokens for Sequence {

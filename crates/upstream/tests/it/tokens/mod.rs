@@ -1,4 +1,4 @@
-//! Tokens towards servers: got, renewed, exchanged, and kept from whoever should not have them.
+//! Tests of tokens towards servers: requested, renewed, exchanged, and kept secret.
 
 mod exchange;
 mod kept;
@@ -31,7 +31,7 @@ pub(crate) struct Scene {
     pub(crate) upstream: Arc<dyn Upstream>,
 }
 
-/// A client with an awkward secret, which no mock server may ever see.
+/// An OAuth client with an awkward secret, which no mock server may ever see.
 pub(crate) fn client(authority: &TokenServer) -> OAuth {
     OAuth {
         authority: Authority::Issuer(authority.issuer()),
@@ -99,7 +99,7 @@ impl Scene {
         }
     }
 
-    /// A call in nobody's name.
+    /// Makes an anonymous call.
     pub(crate) async fn ask(&self) -> Reply {
         ask(&self.upstream, "echo", json!({})).await
     }
@@ -109,7 +109,7 @@ impl Scene {
         text(self.ask().await).await;
     }
 
-    /// A call of somebody's.
+    /// Makes a call as a principal with a token.
     pub(crate) async fn ask_as(&self, (principal, token): &(Principal, ClientToken)) -> Reply {
         let outbound = outbound("echo", call("echo", json!({}))).await;
         let outbound = Outbound {
@@ -124,7 +124,7 @@ impl Scene {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    /// What `Authorization` the requests of a method had.
+    /// Returns the `Authorization` of the requests of a method.
     pub(crate) fn shown(&self, kind: &str) -> Vec<String> {
         let requests = self.mock.requests_of(kind);
         requests
@@ -138,7 +138,7 @@ impl Scene {
             .collect()
     }
 
-    /// One member of each token request's form.
+    /// Returns one member of each token request's form.
     pub(crate) fn asked(&self, name: &str) -> Vec<String> {
         let requests = self.authority.requests();
         requests
@@ -148,7 +148,7 @@ impl Scene {
     }
 }
 
-/// Somebody with an access token.
+/// Makes a principal with an access token.
 pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) {
     let mut subject = Subject::new("https://id.example.com", name);
     subject.by_token = true;
@@ -165,7 +165,7 @@ pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) 
     (known.principal().clone(), known.token().unwrap().clone())
 }
 
-/// The server's own metadata.
+/// Returns the server's own metadata.
 pub(crate) fn resource(mock: &Mockup, servers: &[&str]) -> Value {
     json!({ "resource": mock.url(), "authorization_servers": servers })
 }

@@ -1,4 +1,4 @@
-//! A server that refuses a token: with 401, with 403, and with everything else it can think of.
+//! Tests of a server that refuses a token: with 401, with 403, and with hostile challenges.
 
 use serde_json::json;
 use weir_testkit::{Behaviour, Mockup};
@@ -106,7 +106,7 @@ async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
 
 async fn hostile(upstream: &Arc<dyn Upstream>) {
     let failed = failure(ask(upstream, "echo", json!({})).await).await;
-    // A head that is too large to be read says nothing, not even that it is a refusal.
+    // A head that is too large to be read does not even count as a refusal.
     assert!(
         ["unavailable", "result_unknown"].contains(&failed.reason()),
         "{failed:?}"
@@ -179,14 +179,15 @@ async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_an
         ["tools", "tools write"],
         "the union, without what no operator listed"
     );
-    // It has that already: asking again would be for nothing.
+    // The token has that scope already: another request would be useless.
     scene.mock.on("tools/call", 1, wants("write"));
     let failed = failure(scene.ask().await).await;
     assert!(
         failed.message().contains("refuses weir's credentials"),
         "{failed}"
     );
-    // What the authority does not give is not asked for again, and the token of before is kept.
+    // A scope that the authorization server denied is not requested again, and the previous token
+    // is kept.
     scene.mock.on("tools/call", 2, wants("delete"));
     scene
         .authority

@@ -1,4 +1,4 @@
-//! One request at a time, early, and not again and again where it fails.
+//! Tests of token requests: one at a time, early, and with backoff after failures.
 
 use serde_json::json;
 use weir_testkit::{Behaviour, Mockup};
@@ -68,7 +68,7 @@ async fn a_token_is_renewed_early_while_the_old_one_serves() {
     assert_eq!(scene.authority.requests().len(), 2, "asked for once");
 }
 
-/// Calls until the token is in use: it comes in the background.
+/// Calls until the token is in use: it arrives in the background.
 async fn until_shown(scene: &Scene, token: &str) {
     for _ in 0..10_000 {
         scene.good().await;
