@@ -1,5 +1,5 @@
-//! The modern server: revision 2026-07-28, where every request carries all it needs, no session
-//! exists, and closing the response stream is what cancels a call.
+//! The modern server: revision 2026-07-28. Every request carries its whole context, there is no
+//! session, and a client cancels a call by closing the response stream.
 
 mod envelope;
 mod expression;
@@ -21,12 +21,12 @@ use crate::http::{self as web, Body};
 use crate::rpc::{self, Fault, Message};
 use tools::{Countdown, Watching};
 
-/// Countdowns at one time: each holds a timer and a connection.
+/// The most countdowns at one time: each holds a timer and a connection.
 const MAX_COUNTDOWNS: usize = 64;
-/// How long a list may be kept by those who do not listen for changes, in milliseconds.
+/// The time that a client without a listen stream may cache a list, in milliseconds.
 const LIST_TTL_MS: u64 = 5_000;
 
-/// The state of the server: it has next to none.
+/// The state of the server, which is little.
 #[derive(Debug)]
 pub(crate) struct Desk {
     signals: Signals,
@@ -123,15 +123,15 @@ impl Desk {
             let why = "Too many countdowns are running. Try again when some have ended.";
             return Ok(Called::Now(rpc::tool_text(why, true)));
         };
-        // The place lives in the stream, so it is free again whichever way the stream ends.
+        // The permit lives in the stream, so any end of the stream frees it.
         let messages = countdown
             .run(request.id.clone(), watching)
             .map(move |message| (&place, message).1);
         Ok(Called::Later(web::events(messages)))
     }
 
-    /// Acknowledges, then one message for each change, then the closing result when the server
-    /// ends.
+    /// Sends the acknowledgement, then one message for each change, then the closing result when
+    /// the server ends.
     fn listen(&self, id: Value, wanted: bool) -> impl Stream<Item = Value> + Send + 'static {
         let granted = if wanted {
             json!({"toolsListChanged": true})
@@ -178,7 +178,7 @@ enum Called {
     Later(Response<Body>),
 }
 
-/// One of the [`MAX_COUNTDOWNS`], given back when dropped.
+/// One of the [`MAX_COUNTDOWNS`] permits, given back when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -196,7 +196,7 @@ impl Drop for Place {
     }
 }
 
-/// Adds what every result of this revision carries.
+/// Adds the members that every result of this revision carries.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
     result["_meta"][meta::SERVER_INFO] =

@@ -1,5 +1,5 @@
-//! Runs one server: the accept loop, the tasks of its connections, and how all of it ends. It knows
-//! no MCP.
+//! The host of one server: the accept loop, the tasks of its connections, and the shutdown. It
+//! knows no MCP.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,22 +19,22 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::http::Body;
 
-/// A demo needs few connections; a gateway in front of it pools them.
+/// The most connections. A demo needs few; a gateway in front of it pools them.
 const MAX_CONNECTIONS: usize = 256;
-/// How long a client may take to send a request's head.
+/// The most time for a client to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long running calls may take to end after shutdown began.
+/// The most time for running calls to end after shutdown began.
 const DRAIN: Duration = Duration::from_secs(2);
-/// After a failed accept (file descriptors used up) the loop waits before it tries again.
+/// The pause before the next accept after a failed one (file descriptors used up).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the owner of a server tells it. One watch channel carries it, so no listener can miss the
-/// last word.
+/// The state that the owner of a server sets. One watch channel carries it, so no listener can miss
+/// the last value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signal {
-    /// The extra tool is there.
+    /// True if the extra tool is listed.
     pub(crate) revealed: bool,
-    /// The server is ending: streams close gracefully.
+    /// True if the server is ending: streams close gracefully.
     pub(crate) stopping: bool,
 }
 
@@ -65,22 +65,22 @@ impl Running {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Adds the server's extra tool to its list and tells every listener with `list_changed`. The
-    /// second call does nothing. Returns whether the tool was new.
+    /// Adds the server's extra tool to its list and notifies every listener with `list_changed`.
+    /// The second call has no effect. Returns true if the tool was new.
     pub fn reveal(&self) -> bool {
         self.signal
             .send_if_modified(|signal| !std::mem::replace(&mut signal.revealed, true))
     }
 
-    /// Takes the extra tool out of the list again, and tells every listener. Returns whether it was
-    /// there.
+    /// Removes the extra tool from the list again, and notifies every listener. Returns true if it
+    /// was listed.
     pub fn hide(&self) -> bool {
         self.signal
             .send_if_modified(|signal| std::mem::replace(&mut signal.revealed, false))
     }
 
     /// Stops accepting, closes listen streams, lets running calls end for two seconds, then drops
-    /// what is left. When the future is dropped the server ends at once.
+    /// the rest. If the future is dropped the server ends at once.
     pub async fn shutdown(mut self) {
         self.signal.send_modify(|signal| signal.stopping = true);
         if let Some(task) = self.task.as_mut() {
@@ -114,7 +114,7 @@ pub(crate) fn start<S: Serve>(
     })
 }
 
-/// Owns all connections: they live in its set, so they end when it does.
+/// Accepts and owns all connections: they live in its set, so they end with it.
 async fn accept<S: Serve>(listener: TcpListener, server: Arc<S>, mut signals: Signals) {
     let mut connections = JoinSet::new();
     loop {
@@ -146,14 +146,14 @@ async fn connection<S: Serve>(stream: TcpStream, server: Arc<S>, mut signals: Si
     let connection = http.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // A broken connection is the client's business; there is nobody to tell.
+        // An error of a connection shows at the client.
         _ = connection.as_mut() => return,
         () = stopping(&mut signals) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
-/// Ends when the server is told to stop. An error means that its owner is gone, which is the same.
+/// Ends when the server must stop. An error means that its owner is gone, which ends it too.
 async fn stopping(signals: &mut Signals) {
     drop(signals.wait_for(|signal| signal.stopping).await);
 }

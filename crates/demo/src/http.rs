@@ -1,4 +1,4 @@
-//! What both servers need of HTTP: the checks before a body is read, bounded bodies, answers, and
+//! The HTTP parts of both servers: the checks before a body is read, bounded bodies, answers, and
 //! SSE streams.
 
 use std::convert::Infallible;
@@ -18,13 +18,13 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The largest request a demo server reads, in bytes.
 const MAX_BODY: usize = 256 * 1024;
-/// How often a quiet stream says that it still lives.
+/// The interval of keep-alive comments on a quiet stream.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Checks everything that can be known before the body is read; an `Err` is the refusal to send.
-/// Order and statuses: 404 path, 403 origin and host, 405 method, 406 and 415 content.
+/// Checks a request before its body is read; an `Err` is the refusal to send. Order and statuses:
+/// 404 path, 403 origin and host, 405 method, 406 and 415 content.
 pub(crate) fn guard<B>(
     request: &Request<B>,
     methods: &'static [Method],
@@ -122,8 +122,8 @@ pub(crate) fn json(status: StatusCode, message: &Value) -> Response<Body> {
     response
 }
 
-/// A stream of messages as server-sent events, with a comment whenever it was quiet for
-/// [`KEEP_ALIVE`]. The stream is dropped as soon as the client goes away.
+/// A stream of messages as server-sent events, with a comment after each quiet [`KEEP_ALIVE`]. The
+/// stream is dropped as soon as the client goes away.
 pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Response<Body> {
     let frames = futures_util::stream::unfold(Box::pin(messages), |mut messages| async move {
         let text = match tokio::time::timeout(KEEP_ALIVE, messages.next()).await {
@@ -164,7 +164,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Whether a `Host` or `Origin` names this machine; a missing header is no browser and passes.
+/// Reports if a `Host` or `Origin` names this machine; a request without the header is not a
+/// browser's and passes.
 fn loopback(headers: &HeaderMap, name: &header::HeaderName) -> bool {
     let Some(value) = headers.get(name) else {
         return true;

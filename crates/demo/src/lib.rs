@@ -1,7 +1,6 @@
-//! Two small but real MCP servers, so that `weir quickstart` has something true to stand in front
-//! of: `notes` speaks the legacy revisions with sessions, `desk` the modern one without. They are
-//! ordinary servers reached over loopback HTTP; nothing here knows that a gateway exists, and
-//! nothing of the gateway may be reused here.
+//! Two small but real MCP servers for `weir quickstart` to stand in front of: `notes` speaks the
+//! legacy revisions with sessions, `desk` the modern one without. They are ordinary servers reached
+//! over loopback HTTP. They have no knowledge of a gateway, and use no code of it.
 
 mod desk;
 mod host;
@@ -17,18 +16,18 @@ pub use host::Running;
 
 /// Serves `notes` (2024-11-05 to 2025-11-25, sessions, tools `add_note`, `list_notes` and
 /// `search_notes`) on `listener` until the answer is shut down or dropped. [`Running::reveal`] adds
-/// the tool `clear_notes`, and [`Running::hide`] takes it out.
+/// the tool `clear_notes`, and [`Running::hide`] removes it.
 ///
-/// Errors when the listener has no local address. Must be called inside a tokio runtime.
+/// Errors if the listener has no local address. Must be called inside a tokio runtime.
 pub async fn start_notes(listener: TcpListener) -> std::io::Result<Running> {
     host::start(listener, |signals| Arc::new(notes::Notes::new(signals)))
 }
 
 /// Serves `desk` (2026-07-28, no session, tools `now`, `calculate` and `countdown`) on `listener`
 /// until the answer is shut down or dropped. [`Running::reveal`] adds the tool `coin_flip`, and
-/// [`Running::hide`] takes it out.
+/// [`Running::hide`] removes it.
 ///
-/// Errors when the listener has no local address. Must be called inside a tokio runtime.
+/// Errors if the listener has no local address. Must be called inside a tokio runtime.
 pub async fn start_desk(listener: TcpListener) -> std::io::Result<Running> {
     host::start(listener, |signals| Arc::new(desk::Desk::new(signals)))
 }

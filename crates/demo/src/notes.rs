@@ -1,6 +1,6 @@
 //! The legacy server: revisions 2024-11-05 to 2025-11-25 over Streamable HTTP, a session for each
-//! client, one listening stream a session. A modern request finds no session here and is told so,
-//! as an old server would.
+//! client, one listening stream a session. A modern request has no session, and is refused like by
+//! an old server.
 
 mod session;
 mod store;
@@ -24,7 +24,7 @@ use store::Store;
 use tools::{Call, Outcome};
 
 const SESSION: &str = "mcp-session-id";
-/// Messages in one batch.
+/// The most messages in one batch.
 const MAX_BATCH: usize = 50;
 
 /// The state of the server. The locks are held for a lookup or one tool, never across an await.
@@ -156,7 +156,7 @@ impl Notes {
         Ok(response)
     }
 
-    /// The notifications of a request, then its answer: never empty.
+    /// Runs a request. Returns its notifications, then its answer: never an empty list.
     fn run(&self, session_id: &str, session: Session, request: &rpc::Request) -> Vec<Value> {
         let mut messages = Vec::new();
         let outcome = match request.method.as_str() {
@@ -240,8 +240,8 @@ impl Notes {
         Ok(web::events(changes(self.signals.clone(), listening)))
     }
 
-    /// The session that the headers name. 400 without an id or with a version that is not served,
-    /// 404 for an unknown one.
+    /// Returns the session that the headers name. 400 without an id or with a version that is not
+    /// served, 404 for an unknown one.
     fn session<'a>(
         &self,
         headers: &'a HeaderMap,
@@ -272,8 +272,8 @@ impl Serve for Notes {
     }
 }
 
-/// `list_changed` each time the list changes, until the session, the stream's turn or the server
-/// ends.
+/// Sends `list_changed` each time the list changes, until the session or the server ends, or
+/// another stream replaces this one.
 fn changes(signals: Signals, listening: Listening) -> impl Stream<Item = Value> + Send {
     let seen = signals.borrow().revealed;
     stream::unfold(
@@ -303,7 +303,8 @@ fn unknown_session(id: Option<&Value>) -> Refused {
     Box::new(web::json(StatusCode::NOT_FOUND, &fault.message(id)))
 }
 
-/// A poisoned lock means that a tool panicked half-way; what it guards is still a valid list.
+/// Locks a mutex. A poisoned one means that a tool panicked half-way; the guarded list is still
+/// valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

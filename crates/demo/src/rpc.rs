@@ -1,21 +1,21 @@
-//! JSON-RPC as both demo servers use it: a request taken apart, and answers put together. They are
-//! small and far from any hot path, so plain JSON values do.
+//! JSON-RPC as both demo servers use it: parsed requests, and built answers. They are small and far
+//! from any hot path, so plain JSON values do.
 
 use serde_json::{Map, Value, json};
 use weir_wire::code;
 
-/// What a client said.
+/// A message of a client.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Wants an answer.
+    /// A request that wants an answer.
     Request(Request),
-    /// Wants none.
+    /// A notification, which wants no answer.
     Notification,
-    /// An answer to a question; these servers ask none.
+    /// An answer; these servers send no requests.
     Response,
 }
 
-/// A request taken apart.
+/// The parts of a request.
 #[derive(Debug)]
 pub(crate) struct Request {
     /// A string or an integer.
@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) params: Map<String, Value>,
 }
 
-/// A JSON-RPC error before it meets its id.
+/// A JSON-RPC error before it gets its id.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: i64,
@@ -53,7 +53,7 @@ impl Fault {
         }
     }
 
-    /// The error message for `id`; without one when the request's id could not be read.
+    /// The error message for `id`; without an id if the request's could not be read.
     pub(crate) fn message(self, id: Option<&Value>) -> Value {
         let mut error = json!({"code": self.code, "message": self.message});
         if let Some(data) = self.data {
@@ -68,7 +68,7 @@ impl Fault {
 }
 
 impl Request {
-    /// A member of params that must be a string when it is there.
+    /// A member of params that must be a string if it is present.
     pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, Fault> {
         match self.params.get(name) {
             None => Ok(None),
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// `_meta.progressToken`, where it has a type that the specification allows.
+    /// The `_meta.progressToken`, if its type is allowed by the specification.
     pub(crate) fn progress_token(&self) -> Option<Value> {
         let token = self.params.get("_meta")?.get("progressToken")?;
         (token.is_string() || token.is_i64() || token.is_u64()).then(|| token.clone())
@@ -96,14 +96,14 @@ impl Request {
     }
 }
 
-/// What is wrong with a message, and its id where it could be read.
+/// The fault of a message, and its id if it could be read.
 #[derive(Debug)]
 pub(crate) struct Malformed {
     pub(crate) id: Option<Value>,
     pub(crate) fault: Fault,
 }
 
-/// Takes one JSON-RPC message apart.
+/// Parses one JSON-RPC message.
 pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
     let Value::Object(mut message) = message else {
         let fault = Fault::new(code::INVALID_REQUEST, "a message must be a JSON object");

@@ -17,7 +17,7 @@ async fn start() -> (Running, RawClient) {
     (server, client)
 }
 
-/// Sends a request after `spoil` had its way with it.
+/// Sends a request after `spoil` has changed it.
 async fn spoilt(
     client: &RawClient,
     method: &str,
@@ -279,7 +279,7 @@ async fn r001_r002_r003_r006_r031_r047_what_is_refused_before_the_body() {
     let large = client
         .call("calculate", json!({"expression": "1".repeat(300_000)}))
         .await;
-    // The server may close while the client still writes; either way nothing was evaluated.
+    // The server may close while the client still writes; either way no expression was evaluated.
     assert!(large.map_or(true, |answer| answer.status == 413));
     assert_eq!(
         RawClient::new(&server.url().replace("/mcp", "/"))
@@ -347,7 +347,7 @@ async fn closing_the_stream_cancels_a_countdown_and_frees_its_place() {
     let full = client.call("countdown", arguments.clone()).await.unwrap();
     assert_eq!(full.result()["isError"], true);
     drop(running);
-    // The server hears of the closed connections in its own time: ask until a place is free, at
+    // The server notices the closed connections in its own time: ask until a permit is free, at
     // most 1,000 times.
     for _ in 0..1_000 {
         let next = client

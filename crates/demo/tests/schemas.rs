@@ -1,4 +1,4 @@
-//! Everything both servers say, held against the official schemas where the environment has them
+//! All messages of both servers, checked against the official schemas if the environment has them
 //! (`MCP_SCHEMAS`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,8 +12,7 @@ async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// Fails when a message breaks its schema, or when fewer messages came than the test meant to
-/// check.
+/// Fails if a message breaks its schema, or if fewer messages came than the test meant to check.
 fn check(recorder: &Recorder, at_least: usize) {
     assert!(
         recorder.seen().len() >= at_least,

@@ -1,5 +1,5 @@
-//! What a modern request must carry: mirrored headers and `_meta`, checked in the order that tells
-//! a client most.
+//! The required parts of a modern request: mirrored headers and `_meta`, checked in the order that
+//! gives a client the most useful error.
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};

@@ -8,7 +8,7 @@ const MAX_LENGTH: usize = 1_000;
 /// Deepest nesting of parentheses, signs and powers: each level costs a stack frame.
 const MAX_DEPTH: usize = 64;
 
-/// The value of `expression`, or a sentence that says what is wrong and where.
+/// Returns the value of `expression`, or a sentence about the fault and its position.
 pub(super) fn evaluate(expression: &str) -> Result<f64, String> {
     if expression.len() > MAX_LENGTH {
         return Err(format!("The expression is longer than {MAX_LENGTH} bytes."));

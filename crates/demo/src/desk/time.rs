@@ -1,7 +1,7 @@
 //! A clock: wall time as RFC 3339 text at an offset from UTC. It knows no time zone names, only
 //! offsets.
 
-/// Seconds east of UTC that `text` (`Z`, `+02:00`, `-0530`) names.
+/// Returns the seconds east of UTC that `text` (`Z`, `+02:00`, `-0530`) names.
 pub(super) fn parse_offset(text: &str) -> Result<i64, String> {
     let wrong = || {
         format!("`{text}` is not an offset. Use Z or a form such as +02:00, from -14:00 to +14:00.")
@@ -53,8 +53,8 @@ pub(super) fn rfc3339(unix: i64, offset: i64) -> String {
     )
 }
 
-/// Year, month and day of a day counted from 1970-01-01. Years are counted from March here, so that
-/// the leap day is the last of its year and the months' lengths follow one rule.
+/// Returns year, month and day of a day counted from 1970-01-01. Years are counted from March here,
+/// so that the leap day is the last of its year and the months' lengths follow one rule.
 fn civil(day: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let from_0000_03_01 = day + 719_468;

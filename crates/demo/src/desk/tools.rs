@@ -10,13 +10,13 @@ use weir_wire::log_level::LogLevel;
 use super::{complete, expression, time};
 use crate::rpc;
 
-/// What a countdown tells of itself while it runs.
+/// The notifications that the client of a countdown wants.
 pub(super) struct Watching {
     pub(super) progress_token: Option<Value>,
     pub(super) log_level: Option<LogLevel>,
 }
 
-/// A countdown whose arguments are in order.
+/// A countdown with valid arguments.
 pub(super) struct Countdown {
     from: u64,
     interval: Duration,
@@ -31,7 +31,7 @@ pub(super) fn list(revealed: bool) -> Vec<Value> {
     tools
 }
 
-/// Runs a tool that answers at once; `None` when there is no tool of that name.
+/// Runs a tool that answers at once; no result for an unknown name.
 pub(super) fn call(name: &str, arguments: &Map<String, Value>, revealed: bool) -> Option<Value> {
     let outcome = match name {
         "now" => now(arguments),

@@ -1,4 +1,4 @@
-//! Sessions of legacy clients. A session is a revision, a log level and at most one listening
+//! The sessions of legacy clients. A session is a revision, a log level and at most one listening
 //! stream.
 
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use tokio::sync::watch;
 use weir_wire::log_level::LogLevel;
 use weir_wire::revision::Revision;
 
-/// Sessions kept; the one unused for longest goes when one more opens.
+/// The most sessions; the least recently used one is dropped when one more opens.
 const MAX_SESSIONS: usize = 128;
 
-/// What one session negotiated.
+/// The negotiated state of one session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     pub(super) revision: Revision,
-    /// Messages below it are not sent; none are sent while it is unset.
+    /// The least severe log message that is sent; no messages are sent while it is unset.
     pub(super) log_level: Option<LogLevel>,
 }
 
@@ -34,7 +34,7 @@ struct Entry {
 }
 
 impl Sessions {
-    /// Opens a session and returns its id, which nobody can guess.
+    /// Opens a session and returns its unguessable id.
     pub(super) fn open(&mut self, revision: Revision) -> Result<String, getrandom::Error> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
@@ -61,7 +61,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// The session of this id, which counts as used now.
+    /// Returns the session of this id, and counts it as used now.
     pub(super) fn find(&mut self, id: &str) -> Option<Session> {
         self.uses += 1;
         let entry = self.open.get_mut(id)?;
@@ -86,13 +86,13 @@ impl Sessions {
         Some(Listening { newest, own })
     }
 
-    /// Ends a session; false when there is none of that id.
+    /// Ends a session; false for an unknown id.
     pub(super) fn close(&mut self, id: &str) -> bool {
         self.open.remove(id).is_some()
     }
 }
 
-/// The right of one stream to speak for its session.
+/// The listening stream of a session, until a newer one replaces it.
 #[derive(Debug)]
 pub(super) struct Listening {
     newest: watch::Receiver<u64>,

@@ -1,10 +1,10 @@
-//! The notes themselves: in memory, a bounded number of bounded texts, shared by all sessions.
+//! The stored notes: in memory, a bounded number of bounded texts, shared by all sessions.
 
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-/// Notes kept; the oldest goes when one more is added.
+/// The most notes; the oldest is dropped when one more is added.
 pub(super) const MAX_NOTES: usize = 500;
 /// Longest text of a note, in bytes.
 pub(super) const MAX_TEXT: usize = 4_096;
@@ -67,7 +67,7 @@ impl Store {
         Ok(note)
     }
 
-    /// Newest first.
+    /// The notes, newest first.
     pub(super) fn newest(&self) -> impl Iterator<Item = &Note> {
         self.notes.iter().rev()
     }
@@ -76,7 +76,7 @@ impl Store {
         self.notes.len()
     }
 
-    /// Forgets every note and says how many there were.
+    /// Deletes every note and returns the count.
     pub(super) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.notes).len()
     }

@@ -1,4 +1,4 @@
-//! The tools of notes: what they are called, what they take, and what they do to the store.
+//! The tools of notes: their definitions, their arguments, and their effects on the store.
 
 use serde_json::{Map, Value, json};
 use weir_wire::revision::Revision;
@@ -6,22 +6,22 @@ use weir_wire::revision::Revision;
 use super::store::{self, Note, Store};
 use crate::rpc;
 
-/// A search says how far it is after so many notes.
+/// The count of notes between progress notifications of a search.
 const PROGRESS_STEP: usize = 10;
-/// Notes in one answer of `list_notes` when the client names no limit.
+/// The most notes in one answer of `list_notes` without a `limit`.
 const DEFAULT_LIMIT: u64 = 50;
 
-/// How a tool ended.
+/// The outcome of a tool.
 pub(super) enum Outcome {
-    /// It did its work: the result, and the notifications that precede it.
+    /// It succeeded: the result, and the notifications that precede it.
     Done(Value, Vec<Value>),
-    /// The arguments are of the wrong type: which error that is depends on the revision.
+    /// The arguments are of the wrong type; the revision decides the kind of error.
     BadArguments(String),
-    /// It could not do its work; the sentence is for the model.
+    /// It failed; the sentence is for the model.
     Failed(String),
 }
 
-/// One call, taken apart.
+/// The parts of one call.
 pub(super) struct Call<'a> {
     pub(super) name: &'a str,
     pub(super) arguments: &'a Map<String, Value>,
@@ -47,7 +47,7 @@ pub(super) fn list(revision: Revision, revealed: bool) -> Vec<Value> {
     tools
 }
 
-/// Runs a tool; `None` when there is none of that name.
+/// Runs a tool; no outcome for an unknown name.
 pub(super) fn call(store: &mut Store, call: &Call<'_>) -> Option<Outcome> {
     let outcome = match call.name {
         "add_note" => add(store, call.arguments),
