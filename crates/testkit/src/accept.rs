@@ -1,4 +1,4 @@
-//! The sockets of servers in tests: accepting, and one task a connection.
+//! Accepting the connections of test servers, with one task for each.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Accepts for ever and serves each connection by a task of its own. Dropping the future closes
+/// Accepts for ever and serves each connection in a task of its own. Dropping the future closes
 /// every connection.
 pub(crate) async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
@@ -30,8 +30,8 @@ where
     }
 }
 
-/// The same for HTTP/1.1 where nothing of the connection matters: each request is answered by
-/// `answer`.
+/// Accepts HTTP/1.1 connections and answers each request by `answer`, for servers without state of
+/// a connection.
 pub(crate) async fn answer_all<A, F>(listener: TcpListener, answer: A)
 where
     A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -44,7 +44,7 @@ where
                 let answered = answer(request);
                 async move { Ok::<_, Infallible>(answered.await) }
             });
-            // How a connection ends is the client's business.
+            // An error of a connection shows at the client.
             drop(
                 hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service)

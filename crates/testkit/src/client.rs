@@ -1,6 +1,6 @@
-//! A client of raw HTTP that speaks either era and does nothing by itself: no retry, no fallback,
-//! no pooling. Tests see exactly what the server sent, and can send what no well-behaved client
-//! would.
+//! A client of raw HTTP that speaks either era and has no logic of its own: no retry, no fallback,
+//! no pooling. Tests see exactly the bytes of the server, and can send messages that no
+//! well-behaved client would.
 
 mod connect;
 mod envelope;
@@ -45,7 +45,7 @@ pub struct RawClient {
     recorder: Option<Recorder>,
 }
 
-/// How requests are dressed.
+/// The form of a client's requests.
 #[derive(Clone, Debug)]
 enum Dialect {
     /// Neither session nor `_meta`.
@@ -58,10 +58,10 @@ enum Dialect {
 }
 
 impl RawClient {
-    /// A client that adds nothing to what it is given.
+    /// A client that sends requests without additions.
     ///
     /// # Panics
-    /// When `url` is not an absolute `http` URL.
+    /// `url` is not an absolute `http` URL.
     pub fn new(url: &str) -> Self {
         let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
         assert!(
@@ -103,14 +103,14 @@ impl RawClient {
     /// Adds a header to every request, such as a token or another `Host`.
     ///
     /// # Panics
-    /// When name or value cannot stand in a header.
+    /// Name or value is not valid in a header.
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         insert(&mut self.headers, name, value);
         self
     }
 
-    /// Shows credentials that weir must keep to itself: a mock server that ever sees one fails its
-    /// test.
+    /// Sends credentials that weir must keep to itself: a mock server that ever receives one fails
+    /// its test.
     pub fn with_canaries(self) -> Self {
         let named = |what: &str| format!("{CANARY}{what}-of-a-client");
         let token = format!("Bearer {}", named("token"));
@@ -132,19 +132,19 @@ impl RawClient {
         self
     }
 
-    /// Shows every message of every answer to `recorder` from now on.
+    /// Records every message of every answer in `recorder` from now on.
     pub fn with_recorder(mut self, recorder: &Recorder) -> Self {
         self.recorder = Some(recorder.clone());
         self
     }
 
-    /// `initialize` and `notifications/initialized` without client capabilities; the client then
-    /// carries the session. Errors when the server refuses.
+    /// Sends `initialize` and `notifications/initialized` without client capabilities; the client
+    /// then carries the session. Errors if the server refuses.
     pub async fn initialize(self) -> io::Result<Self> {
         Ok(self.initialize_with(json!({})).await?.0)
     }
 
-    /// The same with these client capabilities; also gives the server's answer.
+    /// Opens the session with these client capabilities; also returns the server's answer.
     pub async fn initialize_with(mut self, capabilities: Value) -> io::Result<(Self, Answer)> {
         let Dialect::Legacy { revision, .. } = self.dialect else {
             return Err(io::Error::other(
@@ -184,8 +184,8 @@ impl RawClient {
         }
     }
 
-    /// The headers and the message that [`RawClient::request`] would send, for a test that wants to
-    /// spoil them.
+    /// Returns the headers and the message that [`RawClient::request`] would send, for a test that
+    /// changes them.
     pub fn envelope(&self, method: &str, params: Value) -> (HeaderMap, Value) {
         let mut headers = self.base_headers();
         let mut message = json!({"jsonrpc": "2.0", "id": self.ids.fetch_add(1, Ordering::Relaxed), "method": method});
@@ -199,7 +199,7 @@ impl RawClient {
         (headers, message)
     }
 
-    /// Sends a request and gives the answer's head; the messages follow from it.
+    /// Sends a request and returns the answer's head; the messages follow from it.
     pub async fn request(&self, method: &str, params: Value) -> io::Result<Exchange> {
         let (headers, message) = self.envelope(method, params);
         let exchange = self
@@ -230,7 +230,7 @@ impl RawClient {
         self.request("tools/call", params).await
     }
 
-    /// All tools, page by page. Errors when a page is no list, or after 1,000 pages.
+    /// Lists all tools, page by page. Errors if a page is not a list, or after 1,000 pages.
     pub async fn list_tools(&self) -> io::Result<Vec<Value>> {
         let mut tools = Vec::new();
         let mut params = json!({});
@@ -309,7 +309,7 @@ impl RawClient {
         self.send(Method::POST, map, body).await
     }
 
-    /// Any request at all. `Host` is added when it is missing. Errors when no answer's head comes.
+    /// Sends any request. `Host` is added if it is missing. Errors if no head of an answer arrives.
     pub async fn send(
         &self,
         method: Method,

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A port of 127.0.0.1 that is taken, and at which nothing listens: connections to it are refused,
-/// and no other program is given it, until this is dropped.
+/// A bound port of 127.0.0.1 without a listener. Connections to it are refused, and no other
+/// program gets it, until this is dropped.
 #[derive(Debug)]
 pub struct ClosedPort(TcpSocket);
 
@@ -13,7 +13,7 @@ impl ClosedPort {
     /// Takes any free port.
     ///
     /// # Panics
-    /// Where the system gives none.
+    /// The system has no free port.
     #[must_use]
     #[expect(
         clippy::new_without_default,
@@ -27,10 +27,10 @@ impl ClosedPort {
         Self(socket)
     }
 
-    /// Its address.
+    /// The port's address.
     ///
     /// # Panics
-    /// Where the system does not know it.
+    /// The system does not know the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.local_addr().expect("a bound socket has an address")

@@ -1,9 +1,9 @@
-//! What weir says while tests run, to clients and to servers, kept in files: at the end of a run
-//! all of it is held against the official SDK's types (`cargo xtask test`).
+//! A record of the messages that weir sends to clients and servers during tests. At the end of a
+//! run all of them are checked against the official SDK's types (`cargo xtask test`).
 //!
-//! Kept is one message of each shape for each process: what differs in nothing but texts and
-//! numbers breaks no type that the first one keeps. Nothing is kept unless the environment names a
-//! folder and the tests say that it is weir they speak to.
+//! One message of each shape is kept for each process: a message that differs only in texts and
+//! numbers breaks no type that the first one keeps. Recording is on only if the environment names a
+//! folder and the tests declare that their peer is weir.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,11 +20,11 @@ use crate::schemas::Sender;
 /// The environment variable that names the folder.
 pub const ENVIRONMENT: &str = "WEIR_EMITTED";
 
-/// Bytes that are kept of a text. A multiple of four, so that what was base64 is base64.
+/// The most bytes kept of a text. It is a multiple of four, so that a cut base64 text stays base64.
 const TEXT: usize = 256;
-/// Items that are kept of an array, each of another shape.
+/// The most items kept of an array, each of another shape.
 const ITEMS: usize = 32;
-/// Members whose texts are words of the protocol: each word is a shape of its own.
+/// Members with texts that are words of the protocol: each word is a shape of its own.
 const WORDS: [&str; 14] = [
     "action",
     "audience",
@@ -44,26 +44,26 @@ const WORDS: [&str; 14] = [
 
 static NOTES: OnceLock<Option<Notes>> = OnceLock::new();
 
-/// From now on what the raw clients of this process see, and what its mock servers are sent, is
-/// weir's.
+/// Declares that this process's raw clients and mock servers talk to weir, so that their messages
+/// are recorded.
 pub fn is_weirs() {
     NOTES.get_or_init(|| {
         std::env::var_os(ENVIRONMENT).map(|folder| Notes::open(PathBuf::from(folder)))
     });
 }
 
-/// The same for a process that is told where to keep it.
+/// Turns recording on with this folder, for a process that gets it as an argument.
 pub fn keep_in(folder: &Path) {
     NOTES.get_or_init(|| Some(Notes::open(folder.to_owned())));
 }
 
-/// Where what weir says is kept, if it is.
+/// The folder of the record, if recording is on.
 pub fn folder() -> Option<&'static Path> {
     NOTES.get()?.as_ref().map(|notes| &*notes.folder)
 }
 
-/// Keeps a message of weir's, where that is wanted. `answered` is the method that a response
-/// answers.
+/// Records a message of weir's, if recording is on. `answered` is the method of the request for a
+/// response.
 pub fn note(sender: Sender, revision: Revision, answered: &str, message: &Value) {
     if let Some(Some(notes)) = NOTES.get() {
         notes.add(sender, revision, answered, message);
@@ -72,7 +72,7 @@ pub fn note(sender: Sender, revision: Revision, answered: &str, message: &Value)
 
 struct Notes {
     folder: PathBuf,
-    /// The shapes that were seen, and where one of each is kept.
+    /// The shapes seen so far, and the file with one message of each.
     kept: Mutex<(HashSet<u64>, File)>,
 }
 
@@ -109,8 +109,8 @@ impl Notes {
     }
 }
 
-/// What makes two messages different for a type: members, kinds of values, words of the protocol,
-/// distinct items.
+/// Hashes the parts of a message that a type distinguishes: members, kinds of values, words of the
+/// protocol, distinct items.
 fn shape(key: &str, value: &Value, hasher: &mut DefaultHasher) {
     match value {
         Value::Null => 0.hash(hasher),
@@ -153,7 +153,7 @@ fn distinct<'a>(key: &str, items: &'a [Value]) -> Vec<(&'a Value, u64)> {
         .collect()
 }
 
-/// The message without what repeats itself.
+/// The message without repetitions.
 fn reduced(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(text.chars().take(TEXT).collect()),

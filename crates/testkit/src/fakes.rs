@@ -1,5 +1,4 @@
-//! Fakes of core's ports for time and randomness, so that a test says what happens when and to
-//! whom.
+//! Fakes of core's ports for time and randomness, so that a test controls both.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 use weir_core::port::{Clock, Random};
 
-/// Wall-clock time of a fake clock at its start: 2026-08-01T00:00:00Z.
+/// The wall-clock time of a fake clock at its start: 2026-08-01T00:00:00Z.
 const EPOCH: Duration = Duration::from_secs(1_785_542_400);
 
-/// A clock that stands still until it is told to go. Clones are the same clock.
+/// A clock that moves only when a test advances it. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct FakeClock(Arc<Mutex<Duration>>);
 

@@ -1,5 +1,5 @@
-//! A TCP proxy that breaks connections in named ways, each direction on its own. What it does
-//! depends only on what it is told, on the bytes that pass and on a seed.
+//! A TCP proxy that breaks connections in named ways, each direction on its own. Its behaviour
+//! depends only on its toxics, on the bytes that pass and on a seed.
 
 mod pump;
 
@@ -16,7 +16,7 @@ use crate::accept::accept;
 use crate::task::Owned;
 use pump::{Verdict, pump};
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the client to the server.
@@ -25,18 +25,17 @@ pub enum Direction {
     Down,
 }
 
-/// One way to spoil a direction. Counts of bytes are per connection and direction, from its first
-/// byte.
+/// A fault of one direction. Counts of bytes are per connection and direction, from its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toxic {
     /// Each piece waits this long, and up to `jitter` longer.
     Latency {
-        /// At least.
+        /// The least delay.
         wait: Duration,
-        /// At most so much more.
+        /// The most added delay.
         jitter: Duration,
     },
-    /// So many bytes a second.
+    /// At most this many bytes a second.
     Bandwidth(u64),
     /// Writes of at most `bytes`, with a pause before each.
     Slice {
@@ -45,7 +44,7 @@ pub enum Toxic {
         /// The pause.
         every: Duration,
     },
-    /// Passes so many bytes, then none until the toxic goes.
+    /// Passes so many bytes, then none until the toxic is removed.
     StallAfter(u64),
     /// Passes so many bytes, then closes both sides in the ordinary way.
     CloseAfter(u64),
@@ -53,11 +52,11 @@ pub enum Toxic {
     ResetAfter(u64),
     /// Passes so many bytes, then closes this direction alone and swallows the rest.
     HalfCloseAfter(u64),
-    /// Reads nothing until the toxic goes: the sender's window fills up.
+    /// Stops reading until the toxic is removed: the sender's window fills up.
     BlackHole,
     /// Inverts the bits of one byte.
     Corrupt {
-        /// Which one, from 0.
+        /// The offset of the byte, from 0.
         at: u64,
     },
     /// Passes every piece twice.
@@ -78,7 +77,7 @@ struct Shared {
     toxics: watch::Sender<Vec<(Direction, Toxic)>>,
     /// Counts the calls of [`Faultd::reset_all`].
     resets: watch::Sender<u64>,
-    /// How long a new connection waits before it is connected.
+    /// The delay before a new connection is connected.
     accept_delay: watch::Sender<Duration>,
     refusing: AtomicBool,
     connections: AtomicU64,
@@ -88,15 +87,15 @@ struct Shared {
 }
 
 impl Faultd {
-    /// Starts a proxy in front of `target` that passes everything.
+    /// Starts a proxy in front of `target` that passes all bytes.
     ///
     /// # Panics
-    /// When no loopback port is free.
+    /// No loopback port is free.
     pub async fn start(target: SocketAddr) -> Self {
         Self::start_seeded(target, 1).await
     }
 
-    /// The same with another seed for jitter.
+    /// Starts a proxy with another seed for jitter.
     pub async fn start_seeded(target: SocketAddr, seed: u64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
@@ -122,12 +121,12 @@ impl Faultd {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of a path behind it.
+    /// The URL of a path behind the proxy.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -139,7 +138,7 @@ impl Faultd {
             .send_modify(|toxics| toxics.push((direction, toxic)));
     }
 
-    /// Takes all toxics away. Connections that were closed stay closed.
+    /// Removes all toxics. Connections that were closed stay closed.
     pub fn clear(&self) {
         self.shared.toxics.send_modify(Vec::clear);
     }
@@ -161,7 +160,7 @@ impl Faultd {
         self.shared.accept_delay.send_replace(delay);
     }
 
-    /// Sends new connections elsewhere.
+    /// Sends new connections to another address.
     pub fn retarget(&self, target: SocketAddr) {
         *self
             .shared
@@ -194,7 +193,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     accept(listener, |client| {
         let number = shared.connections.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&shared);
-        // How a connection ends is the test's business.
+        // An error of a connection shows at its peers.
         async move { drop(connection(client, number, &shared).await) }
     })
     .await;

@@ -1,6 +1,6 @@
-//! A legacy upstream that floods: it says as much as it likes on its GET streams, does not take
-//! what it is sent, and leaves calls and results half done. It speaks HTTP/1.1 by hand, so that it
-//! can stop at any byte, and counts its connections.
+//! A legacy upstream that floods: it sends many messages on its GET streams, does not read its
+//! input, and leaves calls and results half done. It speaks HTTP/1.1 by hand, so that it can stop
+//! at any byte, and counts its connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio::task::JoinSet;
 
 use crate::task::Owned;
 
-/// The largest body that it reads.
+/// The largest body that it reads, in bytes.
 const LARGEST: usize = 16 << 20;
 
 /// The n-th message of a flood.
 pub type Message = Arc<dyn Fn(usize) -> String + Send + Sync>;
 
-/// What it does.
+/// The plan of the server's misbehaviour.
 #[derive(Clone)]
 pub struct Plan {
-    /// What it says on each GET stream, and how often.
+    /// The messages on each GET stream, and their count.
     pub says: Option<(Message, usize)>,
-    /// True where it begins to say that only once a call has begun.
+    /// True if it sends them only once a call has begun.
     pub after_call: bool,
-    /// True where it never answers a message that is no request.
+    /// True if it never answers a message that is not a request.
     pub hangs_on_messages: bool,
-    /// What becomes of calls.
+    /// The handling of calls.
     pub calls: Calls,
 }
 
-/// What becomes of a call.
+/// The handling of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// An empty result.
@@ -55,7 +55,7 @@ impl Default for Plan {
     }
 }
 
-/// What it saw.
+/// Counters of the server.
 #[derive(Debug, Default)]
 struct Seen {
     open: AtomicUsize,
@@ -120,27 +120,27 @@ impl FloodingServer {
         self.seen.most_open.load(Ordering::SeqCst)
     }
 
-    /// Messages that it said on its streams.
+    /// Messages that it sent on its streams.
     pub fn said(&self) -> usize {
         self.seen.said.load(Ordering::SeqCst)
     }
 
-    /// Messages that came beside requests.
+    /// Messages received beside requests.
     pub fn messages(&self) -> usize {
         self.seen.messages.load(Ordering::SeqCst)
     }
 
-    /// Calls that came.
+    /// Calls received.
     pub fn calls(&self) -> usize {
         self.seen.calls.load(Ordering::SeqCst)
     }
 
-    /// Sessions that were opened.
+    /// Sessions opened.
     pub fn sessions(&self) -> usize {
         self.seen.sessions.load(Ordering::SeqCst)
     }
 
-    /// Sessions that were ended by DELETE.
+    /// Sessions ended by DELETE.
     pub fn ended(&self) -> usize {
         self.seen.ended.load(Ordering::SeqCst)
     }
@@ -166,7 +166,7 @@ impl Drop for Open {
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let _open = Open::new(shared.seen.clone());
     let mut stream = BufReader::new(stream);
-    // Whatever goes wrong on a connection ends it.
+    // Any fault of a connection ends it.
     while let Some((verb, message)) = request(&mut stream).await {
         if answer(&mut stream, &verb, &message, &shared)
             .await
@@ -177,7 +177,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// The verb and the body of the next request; `None` at the end.
+/// Reads the verb and the body of the next request; no request at the end.
 async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
     let (mut verb, mut length) = (String::new(), 0);
     loop {
@@ -202,7 +202,7 @@ async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
     Some((verb, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-/// Answers one request; `None` where the connection is over.
+/// Answers one request; no value once the connection is over.
 async fn answer(
     stream: &mut BufReader<TcpStream>,
     verb: &str,
@@ -264,7 +264,7 @@ async fn call(stream: &mut BufReader<TcpStream>, id: &Value, shared: &Shared) ->
     }
 }
 
-/// A GET stream with all that there is to say, and nothing more after that.
+/// Serves a GET stream with all planned messages, and stays silent after them.
 async fn say(stream: &mut BufReader<TcpStream>, shared: &Shared) -> Option<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: open\n\n";
     stream.get_mut().write_all(head.as_bytes()).await.ok()?;
@@ -282,7 +282,7 @@ async fn say(stream: &mut BufReader<TcpStream>, shared: &Shared) -> Option<()> {
     ended(stream).await
 }
 
-/// Says nothing until the other side closes the connection.
+/// Stays silent until the other side closes the connection.
 async fn ended(stream: &mut BufReader<TcpStream>) -> Option<()> {
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await.ok()? > 0 {}

@@ -8,25 +8,25 @@ use http::Uri;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Frame types (RFC 9113, 6).
+/// The type of a frame of data (RFC 9113, section 6).
 pub const DATA: u8 = 0;
-/// A request's or response's header block.
+/// The type of a frame with a header block.
 pub const HEADERS: u8 = 1;
-/// The obsolete priority of a stream.
+/// The type of the obsolete priority of a stream.
 pub const PRIORITY: u8 = 2;
-/// The abrupt end of a stream.
+/// The type of the abrupt end of a stream.
 pub const RST_STREAM: u8 = 3;
-/// The settings of a connection.
+/// The type of the settings of a connection.
 pub const SETTINGS: u8 = 4;
-/// The announcement of a stream by the server.
+/// The type of the server's announcement of a stream.
 pub const PUSH_PROMISE: u8 = 5;
-/// A ping, or with [`ACK`] its answer.
+/// The type of a ping, or with [`ACK`] of its answer.
 pub const PING: u8 = 6;
-/// The end of a connection.
+/// The type of the end of a connection.
 pub const GOAWAY: u8 = 7;
-/// More window, of a stream or the connection.
+/// The type of a window increment, of a stream or the connection.
 pub const WINDOW_UPDATE: u8 = 8;
-/// The rest of a header block.
+/// The type of the rest of a header block.
 pub const CONTINUATION: u8 = 9;
 
 /// The flag of the last frame of a stream, on DATA and HEADERS.
@@ -50,7 +50,7 @@ pub const CANCEL: u32 = 8;
 /// The error code `ENHANCE_YOUR_CALM`.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// A frame.
+/// An HTTP/2 frame.
 #[derive(Clone, Debug)]
 pub struct H2Frame {
     /// Its type.
@@ -59,7 +59,7 @@ pub struct H2Frame {
     pub flags: u8,
     /// Its stream; 0 is the connection.
     pub stream: u32,
-    /// What follows its head.
+    /// The payload behind its head.
     pub payload: Bytes,
 }
 
@@ -90,8 +90,7 @@ impl H2Frame {
     }
 }
 
-/// A connection on which every frame is written by the test. Only SETTINGS and PING are answered by
-/// themselves.
+/// A connection with frames written by the test. It answers only SETTINGS and PING by itself.
 #[derive(Debug)]
 pub struct H2Client<S = TcpStream> {
     io: S,
@@ -114,8 +113,8 @@ impl H2Client {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
-    /// The same over a stream that is there. The header table is switched off, so that a status can
-    /// be read alone.
+    /// Starts HTTP/2 on an open stream. The header table is switched off, so that a status can be
+    /// read alone.
     pub async fn over(mut io: S, authority: &str, settings: &[(u16, u32)]) -> io::Result<Self> {
         io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
         let mut client = Self {
@@ -146,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
             .await
     }
 
-    /// Writes frames, or anything, as it is.
+    /// Writes frames, or any bytes, as they are.
     pub async fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.io.write_all(bytes).await
     }
@@ -194,13 +193,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
         Ok(stream)
     }
 
-    /// Gives a stream, or with 0 the connection, more window.
+    /// Grants window to a stream, or with 0 to the connection.
     pub async fn grant(&mut self, stream: u32, bytes: u32) -> io::Result<()> {
         self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
             .await
     }
 
-    /// The next frame; `None` where the connection ends. Errors when it is reset.
+    /// Returns the next frame, or no frame when the connection ends. Errors if it is reset.
     pub async fn next_frame(&mut self) -> io::Result<Option<H2Frame>> {
         loop {
             let Some(frame) = self.take().await? else {
@@ -211,14 +210,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
                 (PING, 0) => self.send(PING, ACK, 0, &frame.payload).await?,
                 _ => {}
             }
-            // Acknowledgments of what this client sent are no news.
+            // Acknowledgments of this client's own frames are dropped.
             if frame.kind != SETTINGS && (frame.kind, frame.flags) != (PING, ACK) {
                 return Ok(Some(frame));
             }
         }
     }
 
-    /// Reads until a frame is one that is looked for. Errors when the connection ends before.
+    /// Reads until a frame matches. Errors if the connection ends before.
     pub async fn until(&mut self, wanted: impl Fn(&H2Frame) -> bool) -> io::Result<H2Frame> {
         loop {
             match self.next_frame().await? {
@@ -229,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
         }
     }
 
-    /// Reads to the end of a stream; gives its status and body. Frames of other streams are
+    /// Reads to the end of a stream; returns its status and body. Frames of other streams are
     /// dropped.
     pub async fn response(&mut self, stream: u32) -> io::Result<(u16, Bytes)> {
         let (mut status, mut body) = (0, BytesMut::new());
@@ -256,8 +255,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     }
 }
 
-/// Reads the next frame from `io`, where `read` has what was read beyond the last one; `None` where
-/// the connection ends.
+/// Reads the next frame from `io`; `read` holds the bytes read beyond the last one. Returns no
+/// frame when the connection ends.
 pub(crate) async fn take_frame(
     io: &mut (impl AsyncRead + Unpin),
     read: &mut BytesMut,
@@ -285,7 +284,7 @@ pub(crate) async fn take_frame(
     }
 }
 
-/// A header block in as many frames as it needs.
+/// Returns a header block in as many frames as it needs.
 pub fn head(stream: u32, flags: u8, block: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = block.chunks(16 << 10).collect();
     let frames = parts.iter().enumerate().flat_map(|(number, part)| {
@@ -321,7 +320,7 @@ pub fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// An integer with a prefix of 7 bits (RFC 7541, 5.1).
+/// Appends an integer with a prefix of 7 bits (RFC 7541, 5.1).
 fn length(block: &mut Vec<u8>, mut length: usize) {
     if length < 127 {
         block.push(length as u8);
@@ -336,15 +335,15 @@ fn length(block: &mut Vec<u8>, mut length: usize) {
     block.push(length as u8);
 }
 
-/// The status at the begin of a header block that uses no dynamic table.
+/// Reads the status at the beginning of a header block that uses no dynamic table.
 fn status(block: &[u8]) -> Option<u16> {
-    // Changes of the table's size stand before it.
+    // Updates of the table's size come before it.
     let mut block = &block[block.iter().position(|byte| byte & 0xe0 != 0x20)?..];
     match block.get_u8() {
         indexed @ 0x88..=0x8e => {
             Some([200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)])
         }
-        // A literal whose name is one of the static table's `:status`: 6 bits of index, or 4.
+        // A literal with the static table's `:status` as its name: 6 bits of index, or 4.
         literal if (8..=14).contains(&(literal & 0x3f)) => {
             let length = block.get_u8();
             let value = block.get(..usize::from(length & 0x7f))?;

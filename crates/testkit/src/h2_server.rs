@@ -1,6 +1,6 @@
-//! A server of HTTP/2 that writes its frames by hand: a plain modern MCP server that behaves until
-//! a test says otherwise, for one request, or from its first byte on. It speaks clear text (prior
-//! knowledge), or whatever a test wraps its connections in.
+//! An HTTP/2 server that writes its frames by hand. It is a plain modern MCP server until a test
+//! changes its behaviour, for one request or from its first byte on. It speaks clear text (prior
+//! knowledge), or any transport that a test wraps its connections in.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,24 +26,24 @@ use crate::h2::{
 use crate::scripted::modern_message;
 use crate::task::Owned;
 
-/// The length of what a client writes before its first frame.
+/// The length of the client connection preface.
 const PREFACE: usize = 24;
-/// The largest request that it reads.
+/// The largest request that it reads, in bytes.
 const LARGEST: usize = 16 << 20;
 
-/// A request that arrived whole.
+/// A complete request.
 #[derive(Clone, Debug)]
 pub struct H2Request {
     /// The number of its connection, from 0.
     pub connection: usize,
     /// Its stream.
     pub stream: u32,
-    /// The body as JSON; `null` where it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub body: Value,
 }
 
 impl H2Request {
-    /// The JSON-RPC method, or nothing.
+    /// The JSON-RPC method, or an empty text.
     pub fn method(&self) -> &str {
         self.body["method"].as_str().unwrap_or_default()
     }
@@ -54,41 +54,41 @@ impl H2Request {
     }
 }
 
-/// One thing the server does on a connection.
+/// One action of the server on a connection.
 #[derive(Clone, Debug)]
 pub enum H2Act {
     /// Writes these bytes.
     Write(Bytes),
     /// Writes these bytes over and over, until the client closes the connection.
     Endless(Bytes),
-    /// The same with a pause before each.
+    /// Writes these bytes over and over, with a pause before each.
     Drip(Bytes, Duration),
     /// Closes the connection.
     Close,
 }
 
-/// What the frames of a connection go over.
+/// The transport under the frames of a connection.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 type Wrapped = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
 
-/// What becomes of an accepted connection before its first frame, such as a TLS handshake.
+/// The wrapping of an accepted connection before its first frame, such as a TLS handshake.
 pub type Wrap = dyn Fn(TcpStream) -> Wrapped + Send + Sync;
 
 type Script = dyn Fn(&H2Request) -> Option<Vec<H2Act>> + Send + Sync;
 
-/// What it does other than a good server.
+/// The server's deviations from a good server.
 pub struct H2Plan {
-    /// Written behind its settings.
+    /// Written after its settings.
     pub greeting: Vec<H2Act>,
-    /// What it does on each request; `None`: answers as a good server does.
+    /// Returns its acts on each request, or none to answer as a good server does.
     pub script: Box<Script>,
 }
 
 impl H2Plan {
-    /// Does this on each call of a tool, and is good otherwise.
+    /// Does this on each call of a tool, and is a good server otherwise.
     pub fn on_calls(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
         let script =
             move |request: &H2Request| (request.method() == "tools/call").then(|| acts(request));
@@ -106,7 +106,7 @@ impl H2Plan {
         }
     }
 
-    /// Does this at the begin of each connection, and is good otherwise.
+    /// Does this at the beginning of each connection, and is a good server otherwise.
     pub fn greeting(acts: Vec<H2Act>) -> Self {
         Self {
             greeting: acts,
@@ -136,7 +136,7 @@ struct Shared {
 }
 
 impl H2Server {
-    /// Starts one on a free loopback port, with these tools.
+    /// Starts a server on a free loopback port, with these tools.
     pub async fn start(tools: &[&str], plan: H2Plan) -> Self {
         let clear = |stream: TcpStream| -> Wrapped {
             Box::pin(async move { Ok(Box::new(stream) as Box<dyn Wire>) })
@@ -144,7 +144,7 @@ impl H2Server {
         Self::wrapped(tools, plan, Box::new(clear)).await
     }
 
-    /// The same, whose connections are wrapped first.
+    /// Starts a server that wraps its connections first.
     pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<Wrap>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -175,7 +175,7 @@ impl H2Server {
         }
     }
 
-    /// The URL of its endpoint, where it speaks clear text.
+    /// The URL of its endpoint in clear text.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
@@ -200,7 +200,7 @@ impl H2Server {
         self.shared.most_open.load(Ordering::SeqCst)
     }
 
-    /// Calls of tools that came whole.
+    /// Complete calls of tools.
     pub fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::SeqCst)
     }
@@ -210,7 +210,7 @@ impl H2Server {
         self.shared.resets.load(Ordering::SeqCst)
     }
 
-    /// Bytes that it wrote without end ([`H2Act::Endless`]), as far as the system took them.
+    /// Bytes that it wrote without end ([`H2Act::Endless`]) and the system accepted.
     pub fn written(&self) -> usize {
         self.shared.written.load(Ordering::SeqCst)
     }
@@ -221,7 +221,7 @@ pub fn answer_head(stream: u32, status: &str, headers: &[(&str, &str)]) -> Vec<u
     head(stream, 0, &answer_block(status, headers))
 }
 
-/// The same as a header block alone.
+/// The header block of such a head alone.
 pub fn answer_block(status: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in [(":status", status)].iter().chain(headers) {
@@ -267,7 +267,7 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
     shared.most_open.fetch_max(open, Ordering::SeqCst);
     let _open = Open(shared.clone());
-    // What is written is on its way at once.
+    // Written bytes are sent at once.
     let _ = stream.set_nodelay(true);
     let Ok(stream) = (shared.wrap)(stream).await else {
         return;
@@ -278,14 +278,14 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let mut ended = Vec::from([H2Act::Write(frame(SETTINGS, 0, 0, b"").into())]);
     ended.extend(shared.plan.greeting.iter().cloned());
     acting.spawn(act(shared.clone(), writer.clone(), ended));
-    // Whatever goes wrong on a connection ends it, as the first act of a close does.
+    // Any fault of a connection ends it, as an [`H2Act::Close`] does.
     tokio::select! {
         _ = read(&shared, connection, &mut reader, &writer) => {}
         () = closed(&mut acting) => {}
     }
 }
 
-/// Sends requests to the acts of their own tasks, until the connection ends.
+/// Reads requests and runs the acts of each in a task, until the connection ends.
 async fn read(
     shared: &Arc<Shared>,
     connection: usize,
@@ -343,7 +343,7 @@ async fn read(
     }
 }
 
-/// Answers what a connection is asked: its settings, pings, and window for what it sends.
+/// Answers the connection's frames: settings, pings, and data, with more window for the client.
 async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
     let reply = match (came.kind, came.flags & ACK) {
         (SETTINGS, 0) => frame(SETTINGS, ACK, 0, b""),
@@ -361,7 +361,7 @@ async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
     write(writer, &reply).await
 }
 
-/// Writes bytes, and sees to it that they are on their way.
+/// Writes and flushes bytes.
 async fn write(writer: &Writer, bytes: &[u8]) -> io::Result<()> {
     let mut writer = writer.lock().await;
     writer.write_all(bytes).await?;
@@ -378,13 +378,14 @@ async fn closed(acting: &mut JoinSet<bool>) {
     std::future::pending().await
 }
 
-/// False at the end of the connection.
+/// Runs the acts; false at the end of the connection.
 async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
     for act in acts {
         let written = match act {
             H2Act::Write(bytes) => write(&writer, &bytes).await,
             H2Act::Endless(bytes) => loop {
-                // For each alone, so that answers to the client's own frames come between.
+                // The lock is taken for each write alone, so that answers to the client's own
+                // frames come between.
                 let written = write(&writer, &bytes).await;
                 if written.is_err() {
                     break written;
@@ -435,7 +436,7 @@ impl Shared {
 }
 
 impl H2Server {
-    /// Requests of a JSON-RPC method that came whole; those of none are under the empty name.
+    /// Complete requests of a JSON-RPC method; those without a method are under the empty name.
     pub fn requests_of(&self, method: &str) -> usize {
         self.shared
             .requests()

@@ -1,5 +1,5 @@
-//! A tiny identity provider on loopback: metadata, keys, introspection, and tokens for whomever a
-//! test wants. It misbehaves as told, and counts who asks.
+//! A small identity provider on loopback: metadata, keys, introspection, and tokens for any
+//! subject. It misbehaves on demand, and counts requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::accept::answer_all;
 use crate::signer::Signer;
 use crate::task::Owned;
 
-/// The largest request it reads.
+/// The largest request it reads, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// A running provider. Dropping it, or [`Idp::stop`], closes every connection.
@@ -27,7 +27,7 @@ pub struct Idp {
     server: Option<Owned>,
 }
 
-/// What the provider answers instead of its keys.
+/// The answer of the provider in place of its keys.
 #[derive(Clone, Debug)]
 pub enum Misbehaviour {
     /// This status, without a body.
@@ -36,14 +36,14 @@ pub enum Misbehaviour {
     Body(String),
     /// A redirect to this URL.
     Redirect(String),
-    /// Nothing, ever.
+    /// No answer, ever.
     Stall,
 }
 
 #[derive(Debug)]
 struct State {
     signers: Vec<Arc<Signer>>,
-    /// What introspection says of a token, by its text.
+    /// The introspection responses, by the token's text.
     opaque: Vec<(String, Value)>,
     misbehaviour: Option<Misbehaviour>,
     max_age: Option<u64>,
@@ -75,18 +75,18 @@ impl Idp {
         format!("http://{}", self.address)
     }
 
-    /// Where its keys are.
+    /// The URL of its keys.
     pub fn keys_url(&self) -> String {
         format!("{}/keys", self.issuer())
     }
 
-    /// Where it tells of opaque tokens; the client is `weir`, its secret
+    /// The URL of token introspection; the client is `weir`, its secret
     /// `introspection-secret-0123456789`.
     pub fn introspection_url(&self) -> String {
         format!("{}/introspect", self.issuer())
     }
 
-    /// Closes everything.
+    /// Closes the listener and every connection.
     pub fn stop(&mut self) {
         self.server = None;
     }
@@ -105,7 +105,7 @@ impl Idp {
         })));
     }
 
-    /// Signs with another key from now on; the old ones go from the set.
+    /// Signs with another key from now on; the old keys leave the set.
     pub fn rotate(&self, signer: Signer) {
         self.state().signers = vec![Arc::new(signer)];
     }
@@ -120,22 +120,22 @@ impl Idp {
         Arc::clone(&self.state().signers[0])
     }
 
-    /// Answers key requests otherwise; `None` behaves again.
+    /// Changes the answer to key requests; `None` restores it.
     pub fn misbehave(&self, how: Option<Misbehaviour>) {
         self.state().misbehaviour = how;
     }
 
-    /// Says how long its keys may be kept.
+    /// Sets the `max-age` of its keys.
     pub fn max_age(&self, age: Duration) {
         self.state().max_age = Some(age.as_secs());
     }
 
-    /// What introspection says of this token.
+    /// Sets the introspection response for this token.
     pub fn knows(&self, token: &str, answer: Value) {
         self.state().opaque.push((token.to_owned(), answer));
     }
 
-    /// How often this path was asked for.
+    /// Counts the requests of this path.
     pub fn asked(&self, path: &str) -> usize {
         self.state()
             .asked
@@ -144,7 +144,7 @@ impl Idp {
             .count()
     }
 
-    /// Good claims of `subject` for `audience`, for five minutes; a test changes what it likes.
+    /// Returns valid claims of `subject` for `audience`, for five minutes; a test may change them.
     pub fn claims(&self, subject: &str, audience: &str) -> Value {
         let now = now();
         json!({
@@ -153,7 +153,7 @@ impl Idp {
         })
     }
 
-    /// A good token of `subject` for `audience`.
+    /// Returns a valid token of `subject` for `audience`.
     pub fn token(&self, subject: &str, audience: &str) -> String {
         self.signer().token(&self.claims(subject, audience))
     }
@@ -223,7 +223,7 @@ async fn keys(state: &Mutex<State>) -> Response<Full<Bytes>> {
     }
 }
 
-/// RFC 7662, for the client `weir` only.
+/// Answers token introspection (RFC 7662), for the client `weir` only.
 async fn introspect(state: &Mutex<State>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let known = request
         .headers()

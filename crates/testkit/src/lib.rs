@@ -1,6 +1,6 @@
 //! Test support for every other crate: clients and servers of each era that speak raw HTTP, a proxy
 //! that breaks connections on purpose, and fakes of the ports. A dev-dependency only; its functions
-//! panic where a test would.
+//! panic like tests do.
 
 #![allow(
     clippy::missing_panics_doc,

@@ -1,6 +1,6 @@
-//! A scriptable upstream server over real loopback TCP, of either era or both, that behaves or
-//! misbehaves as told and remembers every request. Its state survives [`Mockup::stop`] and
-//! [`Mockup::restart`], but for sessions.
+//! A scriptable upstream server over real loopback TCP, of either era or both. It behaves or
+//! misbehaves as scripted and remembers every request. Its state survives [`Mockup::stop`] and
+//! [`Mockup::restart`], except for sessions.
 
 mod behaviour;
 mod breakable;
@@ -38,7 +38,7 @@ pub use state::Counts;
 use crate::task::Owned;
 use state::{News, Rule, Shared};
 
-/// How long [`Mockup::until`] waits before it fails the test.
+/// The most time [`Mockup::until`] waits before it fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running mock server. Dropping it closes every connection.
@@ -58,7 +58,7 @@ impl Mockup {
     /// A server of legacy revisions up to this one, with sessions.
     ///
     /// # Panics
-    /// When the revision is modern.
+    /// The revision is modern.
     pub fn legacy(newest: Revision) -> Builder {
         assert!(!newest.is_modern(), "{newest:?} is no legacy revision");
         Builder::new(Some(newest), false)
@@ -84,12 +84,12 @@ impl Mockup {
         format!("http://{}{}", self.address, server::PATH)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every request so far, in the order in which their bodies were complete.
+    /// Every request so far, in the order of complete bodies.
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.lock().requests.clone()
     }
@@ -105,12 +105,12 @@ impl Mockup {
             .collect()
     }
 
-    /// How often a tool ran, whatever became of it.
+    /// Counts the started runs of a tool, with any end.
     pub fn executions(&self, tool: &str) -> usize {
         self.counts(tool).started
     }
 
-    /// How the calls of a tool ended. Those still running are in `started` alone.
+    /// The counts of a tool's calls by their end. Running calls are in `started` alone.
     pub fn counts(&self, tool: &str) -> Counts {
         self.shared
             .lock()
@@ -120,7 +120,7 @@ impl Mockup {
             .unwrap_or_default()
     }
 
-    /// How often any tool ran.
+    /// Counts the started runs of all tools.
     pub fn total_executions(&self) -> usize {
         self.shared
             .lock()
@@ -130,51 +130,52 @@ impl Mockup {
             .sum()
     }
 
-    /// The answers that came to the server's own requests.
+    /// The answers to the server's own requests.
     pub fn answers(&self) -> Vec<Value> {
         self.shared.lock().answers.clone()
     }
 
-    /// Streams that listen for changes now.
+    /// The count of streams that listen for changes now.
     pub fn listeners(&self) -> usize {
         self.shared.lock().listeners
     }
 
-    /// Sessions that are open now.
+    /// The count of sessions that are open now.
     pub fn sessions(&self) -> usize {
         self.shared.lock().sessions.len()
     }
 
-    /// TCP connections ever accepted.
+    /// The count of TCP connections ever accepted.
     pub fn connections(&self) -> u64 {
         self.shared.lock().connections
     }
 
-    /// TCP connections open now.
+    /// The count of TCP connections open now.
     pub fn open_connections(&self) -> usize {
         self.shared.lock().open_connections
     }
 
-    /// Has other tools from now on, and tells nobody.
+    /// Replaces the tools from now on, without a notification.
     pub fn set_tools(&self, tools: impl IntoIterator<Item = Tool>) {
         let tools = tools.into_iter().collect();
         self.shared.change(|inner| inner.tools = tools);
     }
 
-    /// Tells every listener that the list changed.
+    /// Notifies every listener that the list changed.
     pub fn notify_list_changed(&self) {
         self.storm(1);
     }
 
-    /// Tells every listener so many times, at once.
+    /// Notifies every listener so many times, at once.
     pub fn storm(&self, times: usize) {
         for _ in 0..times {
-            // An error means that nobody listens.
+            // An error means that there is no listener.
             let _ = self.shared.changes.send(News::List);
         }
     }
 
-    /// Asks on the GET stream of a session, outside of any call; gives the answer that is posted.
+    /// Sends a request on the GET stream of a session, outside of any call; returns the posted
+    /// answer.
     pub fn ask_beside(
         &self,
         session: &str,
@@ -184,21 +185,22 @@ impl Mockup {
         self.shared.ask_beside(session, method, params)
     }
 
-    /// Says something that wants no answer on the GET stream of a session.
+    /// Sends a notification on the GET stream of a session.
     pub fn say_beside(&self, session: &str, message: &Value) {
-        // An error means that nobody listens.
+        // An error means that there is no listener.
         let _ = self
             .shared
             .changes
             .send(News::Said(session.to_owned(), message.to_string()));
     }
 
-    /// Tells those who subscribed to a resource that it was updated, under this URI.
+    /// Notifies the subscribers of a resource that it was updated, under this URI.
     pub fn update(&self, uri: &str) {
         let _ = self.shared.changes.send(News::Updated(uri.to_owned()));
     }
 
-    /// The resources that sessions and streams are told of now, each as often as it is, in order.
+    /// The resources that sessions and streams are subscribed to now, sorted, one entry for each
+    /// subscription.
     pub fn subscribed(&self) -> Vec<String> {
         let inner = self.shared.lock();
         let sessions = inner
@@ -210,13 +212,14 @@ impl Mockup {
         all
     }
 
-    /// Forgets every session, as a server that restarted does; their streams end.
+    /// Drops every session, like a server that restarted; their streams end.
     pub fn kill_sessions(&self) {
         self.shared.change(|inner| inner.sessions.clear());
     }
 
-    /// Answers the next `times` requests of this kind so, before any tool runs: a JSON-RPC method,
-    /// `GET`, `DELETE`, or `*` for all. Rules apply in the order in which they were given.
+    /// Answers the next `times` requests of this kind by a behaviour, before any tool runs: a
+    /// JSON-RPC method, `GET`, `DELETE`, or `*` for all. Rules apply in the order of their
+    /// addition.
     pub fn on(&self, kind: &str, times: usize, behaviour: Behaviour) {
         let rule = Rule {
             kind: kind.to_owned(),
@@ -226,7 +229,7 @@ impl Mockup {
         self.shared.change(|inner| inner.rules.push(rule));
     }
 
-    /// Forgets every rule.
+    /// Removes every rule.
     pub fn clear_rules(&self) {
         self.shared.change(|inner| inner.rules.clear());
     }
@@ -240,11 +243,10 @@ impl Mockup {
         .await;
     }
 
-    /// Listens again on the same port, without the sessions of before. Stops first when it still
-    /// runs.
+    /// Listens again on the same port, without the former sessions. Stops first if it still runs.
     ///
     /// # Panics
-    /// When somebody else took the port.
+    /// Another program took the port.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.kill_sessions();
@@ -259,10 +261,10 @@ impl Mockup {
         )));
     }
 
-    /// Waits until the condition holds. It is looked at whenever anything here changes.
+    /// Waits until the condition holds. It is checked at every change of the state.
     ///
     /// # Panics
-    /// When it does not hold after 20 seconds; the panic says `what` and shows the requests.
+    /// It does not hold after 20 seconds; the panic shows `what` and the requests.
     pub async fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
         let mut pulse = self.shared.pulse();
         let holds = async {

@@ -1,5 +1,5 @@
-//! Remembers every message that clients saw, so that a test can end by asking whether all of them
-//! obey the schemas.
+//! A recorder of every message that clients received, so that a test can check all of them against
+//! the schemas at its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use crate::schemas::{Schemas, Sender};
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Arc<Mutex<Vec<Seen>>>);
 
-/// One message as a client saw it.
+/// One message as a client received it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The revision that the client spoke.
     pub revision: Revision,
-    /// The method of the request on whose answer it came; empty on a GET stream.
+    /// The method of the request that it answers; empty on a GET stream.
     pub answered: String,
     /// The message.
     pub message: Value,
@@ -29,7 +29,7 @@ impl Recorder {
         Self::default()
     }
 
-    /// Everything seen so far.
+    /// All messages so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.0
             .lock()
@@ -45,7 +45,7 @@ impl Recorder {
             .push(seen);
     }
 
-    /// What is wrong with the messages seen; empty when nothing is.
+    /// The violations in the recorded messages; empty if there are none.
     pub fn violations(&self, schemas: &Schemas) -> Vec<String> {
         let check = |seen: Seen| {
             schemas

@@ -1,7 +1,7 @@
-//! A relay between a line transport (standard streams, HTTP+SSE) and a Streamable HTTP server: each
-//! message of the client is posted to the server, and each message of the server is passed on in
-//! the order of arrival. A [`crate::Mockup`] can so be reached over every transport, and inspected
-//! in the test's own process.
+//! A relay between a line transport (stdio, HTTP+SSE) and a Streamable HTTP server: each message of
+//! the client is posted to the server, and each message of the server is passed on in the order of
+//! arrival. A test can so reach a [`crate::Mockup`] over every transport, and inspect it in its own
+//! process.
 
 use std::collections::HashMap;
 
@@ -172,7 +172,7 @@ async fn pass_on(mut answer: Exchange, sender: &mpsc::Sender<String>) {
 
 async fn send(message: &str, sender: &mpsc::Sender<String>) {
     if !message.trim().is_empty() {
-        // An error means that the client has closed the line.
+        // An error means that the client has closed the connection.
         let _ = sender.send(message.replace(['\n', '\r'], " ")).await;
     }
 }

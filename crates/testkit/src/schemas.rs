@@ -1,5 +1,5 @@
-//! The official JSON Schemas of every revision, and whether a message obeys them. The files are not
-//! part of this repository: they are the `schema.json` of each revision, named after it
+//! The official JSON Schemas of every revision, and the check of messages against them. The files
+//! are not part of this repository: they are the `schema.json` of each revision, named after it
 //! (`2025-06-18.json`), in one folder.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub const ENVIRONMENT: &str = "MCP_SCHEMAS";
 /// Violations shown of one message.
 const MAX_SHOWN: usize = 5;
 
-/// Who sent a message.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// The MCP client.
@@ -35,7 +35,7 @@ impl Schemas {
     /// Loads the five files of a folder.
     ///
     /// # Panics
-    /// When one is missing or is no JSON.
+    /// A file is missing or not JSON.
     pub fn load(folder: &Path) -> Self {
         let read = |revision: Revision| {
             let path = folder.join(format!("{}.json", revision.as_str()));
@@ -54,14 +54,14 @@ impl Schemas {
         }
     }
 
-    /// Loads the folder that `MCP_SCHEMAS` names; `None` when it names none.
+    /// Loads the folder that `MCP_SCHEMAS` names; no schemas if it is not set.
     pub fn from_environment() -> Option<Self> {
         std::env::var_os(ENVIRONMENT).map(|folder| Self::load(Path::new(&folder)))
     }
 
     /// Checks one message (no batch). `answered` is the method that a response answers; results of
-    /// methods it does not know are checked as plain JSON-RPC. The error lists what is wrong and
-    /// where.
+    /// unknown methods are checked as plain JSON-RPC. The error lists the violations and their
+    /// positions.
     pub fn check(
         &self,
         revision: Revision,
@@ -78,7 +78,7 @@ impl Schemas {
             (None, None) => "JSONRPCResponse",
         };
         self.check_as(revision, envelope, message)?;
-        // Of the tasks extension there is no schema.
+        // The tasks extension has no schema.
         let of_tasks =
             |method: &str| method.starts_with("tasks/") || method == "notifications/tasks";
         if revision.is_modern() && message["method"].as_str().is_some_and(of_tasks) {
@@ -106,9 +106,9 @@ impl Schemas {
 
     /// Checks a value against one definition of the schema.
     ///
-    /// # Panics
-    /// When the revision has no such definition: then the message should not exist in it, or the
-    /// test is wrong.
+    /// # Errors
+    /// The violations, or that the revision has no such definition: then the message should not
+    /// exist in it, or the test is wrong.
     pub fn check_as(
         &self,
         revision: Revision,
@@ -132,7 +132,7 @@ impl Schemas {
         }
     }
 
-    /// The errors that modern revisions define a shape for.
+    /// Checks the errors that modern revisions define a shape for.
     fn check_error(&self, revision: Revision, message: &Value) -> Result<(), String> {
         let definition = match message["error"]["code"].as_i64() {
             Some(weir_wire::code::HEADER_MISMATCH) => "HeaderMismatchError",
@@ -189,7 +189,7 @@ fn result_definition(revision: Revision, method: &str, result: &Value) -> Option
         "tasks/get" if revision.has_task_param() => "GetTaskResult",
         "tasks/cancel" if revision.has_task_param() => "CancelTaskResult",
         "tasks/list" if revision.has_task_param() => "ListTasksResult",
-        // What is asked for there is the result of the call.
+        // Its result is the result of the call.
         "tasks/result" if revision.has_task_param() => "CallToolResult",
         "initialize" => "InitializeResult",
         "server/discover" => "DiscoverResult",

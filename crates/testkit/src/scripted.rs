@@ -1,5 +1,5 @@
 //! An HTTP/1.1 server over real loopback TCP that writes exactly the bytes that a test gives it, at
-//! any time. For what no well-behaved server library lets a server do.
+//! any time. It is for responses that a server library does not allow.
 
 mod large;
 
@@ -19,31 +19,31 @@ use crate::task::Owned;
 
 pub use large::LargeAnswer;
 
-/// Bytes that are written at once of a [`Act::Fill`].
+/// The bytes that are written at once of an [`Act::Fill`].
 const FILL: usize = 64 << 10;
 
-/// A request that arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct ScriptedRequest {
     /// The number of its connection, from 0.
     pub connection: usize,
-    /// Its place on that connection, from 0.
+    /// Its position on that connection, from 0.
     pub nth: usize,
     /// The request line and the headers.
     pub head: String,
-    /// The body as JSON; `null` where it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub body: Value,
     /// The body as text.
     pub text: String,
 }
 
 impl ScriptedRequest {
-    /// The JSON-RPC method, or nothing.
+    /// The JSON-RPC method, or an empty text.
     pub fn method(&self) -> &str {
         self.body["method"].as_str().unwrap_or_default()
     }
 
-    /// The name in `params`, or nothing.
+    /// The name in `params`, or an empty text.
     pub fn tool(&self) -> &str {
         self.body["params"]["name"].as_str().unwrap_or_default()
     }
@@ -54,7 +54,7 @@ impl ScriptedRequest {
     }
 }
 
-/// One thing the server does on a request's connection.
+/// One action of the server on a request's connection.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// Writes these bytes.
@@ -63,9 +63,9 @@ pub enum Act {
     Fill(u8, usize),
     /// Writes these bytes over and over, until the client closes the connection.
     Endless(Bytes),
-    /// The same with a pause before each.
+    /// Writes these bytes over and over, with a pause after each.
     Drip(Bytes, Duration),
-    /// Writes nothing, and reads no further request.
+    /// Stays silent, and reads no further request.
     Hang,
     /// Closes the connection.
     Close,
@@ -90,7 +90,7 @@ struct Shared {
 }
 
 impl ScriptedServer {
-    /// Starts one on a free loopback port. `script` says what it does on each request.
+    /// Starts a server on a free loopback port. `script` returns its acts on each request.
     pub async fn start(
         script: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static,
     ) -> Self {
@@ -128,12 +128,12 @@ impl ScriptedServer {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// Where it listens, as an origin.
+    /// The origin that it listens on.
     pub fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Bytes that it wrote without end ([`Act::Endless`]), as far as the system took them.
+    /// Bytes that it wrote without end ([`Act::Endless`]) and the system accepted.
     pub fn written(&self) -> usize {
         self.shared.written.load(Ordering::SeqCst)
     }
@@ -156,11 +156,11 @@ impl ScriptedServer {
             .collect()
     }
 
-    /// Writes to every open connection, whatever it waits for.
+    /// Writes to every open connection, in any state.
     pub async fn write_to_all(&self, bytes: &[u8]) {
         let open = lock(&self.shared.open).clone();
         for writer in open {
-            // A connection that its client closed meanwhile hears nothing.
+            // A connection that its client has closed is skipped.
             let _ = writer.lock().await.write_all(bytes).await;
         }
     }
@@ -176,14 +176,13 @@ pub fn json_answer(status: u16, body: &Value) -> Act {
     Act::Write((head + &body).into())
 }
 
-/// The answer of a plain modern server with these tools to what weir asks on its own account;
-/// `None` for a call.
+/// Answers weir's own requests as a plain modern server with these tools; no answer for a call.
 pub fn modern_answer(request: &ScriptedRequest, tools: &[&str]) -> Option<Vec<Act>> {
     let (status, message) = modern_message(request.method(), request.id(), tools)?;
     Some(vec![json_answer(status, &message)])
 }
 
-/// The same as a status and a message.
+/// Returns the same answer as a status and a message.
 pub(crate) fn modern_message(method: &str, id: &Value, tools: &[&str]) -> Option<(u16, Value)> {
     let result = match method {
         "server/discover" => json!({
@@ -217,7 +216,7 @@ pub fn text_answer(request: &ScriptedRequest, text: &str) -> Act {
 
 async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let connection = shared.accepted.fetch_add(1, Ordering::SeqCst);
-    // What is written is on its way at once.
+    // Written bytes are sent at once.
     let _ = stream.set_nodelay(true);
     let (mut reader, writer) = stream.into_split();
     let writer = Arc::new(tokio::sync::Mutex::new(writer));
@@ -242,7 +241,7 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     lock(&shared.open).retain(|open| !Arc::ptr_eq(open, &writer));
 }
 
-/// False at the end of the connection.
+/// Runs the acts; false at the end of the connection.
 async fn act(
     shared: &Shared,
     writer: &mut OwnedWriteHalf,
@@ -289,7 +288,7 @@ async fn fill(writer: &mut OwnedWriteHalf, byte: u8, mut count: usize) -> std::i
     Ok(())
 }
 
-/// Reads one request; `None` at the end of the connection.
+/// Reads one request; no request at the end of the connection.
 async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(String, String)> {
     loop {
         if let Some(at) = unread.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -1,5 +1,4 @@
-//! Signs tokens as an issuer would, and as one would not: header and payload are whatever a test
-//! says.
+//! A signer of tokens, valid or not: a test sets the header and the payload.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -84,7 +83,7 @@ impl Signer {
         key
     }
 
-    /// The public half as DER, for those who take it for a secret.
+    /// The public half as DER, for verifiers that take it for a secret.
     pub fn public_der(&self) -> Vec<u8> {
         match &self.key {
             Key::Rsa(key) => {
@@ -164,7 +163,7 @@ fn numbers(key: &RsaKeyPair) -> (Vec<u8>, Vec<u8>) {
     )
 }
 
-/// The content of a DER element, and what comes behind it.
+/// Returns the content of a DER element, and the bytes behind it.
 fn take(der: &[u8], tag: u8) -> (&[u8], &[u8]) {
     assert_eq!(der[0], tag);
     let (length, begin) = match der[1] {

@@ -1,6 +1,6 @@
 //! A server of HTTP+SSE, the transport of 2024-11-05, in front of a Streamable HTTP server such as
-//! a [`crate::Mockup`]. A GET opens a stream whose first event names the path for the client's
-//! messages; every message of the server is an event of that stream.
+//! a [`crate::Mockup`]. A GET opens a stream; its first event names the path for the client's
+//! messages, and every message of the server is an event of that stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -93,7 +93,7 @@ async fn serve(connection: TcpStream, shared: Arc<Shared>) {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(answer(&shared, request).await) }
     });
-    // A test looks at the messages, not at how a connection ends.
+    // Tests inspect the messages, not the end of a connection.
     let connection = TokioIo::new(connection);
     drop(
         hyper::server::conn::http1::Builder::new()

@@ -1,6 +1,6 @@
 //! Command lines of `mock-stdio`, a small MCP server on standard input and output that behaves or
-//! misbehaves as its flags and tools say. It belongs to this package; [`MockStdio::command`] finds
-//! it, and builds it where it is missing.
+//! misbehaves as its flags and tools demand. It belongs to this package; [`MockStdio::command`]
+//! finds it, and builds it if it is missing or outdated.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ const NAME: &str = "mock-stdio";
 
 /// A command line, put together flag by flag.
 ///
-/// Whatever the flags, it has these tools: `env` (its environment as structured content), `echo`,
+/// With any flags it has these tools: `env` (its environment as structured content), `echo`,
 /// `progress` (`{"count"}` notifications, `{"every_ms"}` apart), `log` (one message of level info),
-/// `hang` (until cancelled; tells of progress once where asked), `cancelled` (how many requests
-/// were), `add_tool` (adds `added_N` and tells of it), `pids` (its own and its grandchild's),
-/// `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge` (`{"bytes"}` of
-/// text) and `ask` (asks its client `roots/list` first, or `{"ask", "params"}`, and then says what
-/// it was answered).
+/// `hang` (until cancelled; sends progress once on request), `cancelled` (the count of cancelled
+/// requests), `add_tool` (adds `added_N` and sends a notification), `pids` (its own and its
+/// grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge`
+/// (`{"bytes"}` of text) and `ask` (sends its client `roots/list` first, or `{"ask", "params"}`,
+/// and then returns the answer).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MockStdio {
@@ -45,7 +45,7 @@ impl MockStdio {
         era.with("--revision", newest.as_str())
     }
 
-    /// Says what the server at this URL says, such as a [`crate::Mockup`], and nothing of its own.
+    /// Relays the server at this URL, such as a [`crate::Mockup`], without messages of its own.
     pub fn relay(url: &str) -> Self {
         Self {
             arguments: Vec::new(),
@@ -53,7 +53,7 @@ impl MockStdio {
         .with("--relay", url)
     }
 
-    /// Says nothing to `server/discover`, as some old servers do to what they do not know.
+    /// Does not answer `server/discover`, like some old servers with an unknown method.
     pub fn silent_to_discover(self) -> Self {
         self.flag("--silent-to-discover")
     }
@@ -63,7 +63,7 @@ impl MockStdio {
         self.with("--tools", &count.to_string())
     }
 
-    /// Ends, without an answer, when so many requests have come.
+    /// Ends, without an answer, after so many requests.
     pub fn exit_after(self, requests: usize) -> Self {
         self.with("--exit-after", &requests.to_string())
     }
@@ -73,13 +73,13 @@ impl MockStdio {
         self.with("--flood-stderr", &bytes.to_string())
     }
 
-    /// Prints lines that are no JSON first, as chatty programs do.
+    /// Prints lines that are not JSON first, as chatty programs do.
     pub fn noisy(self) -> Self {
         self.flag("--noise")
     }
 
-    /// Never ends by itself: it ignores SIGTERM and the end of its input. Only the end of whoever
-    /// started it ends it.
+    /// Never ends by itself: it ignores SIGTERM and the end of its input. It ends only with its
+    /// parent process.
     pub fn ignore_sigterm(self) -> Self {
         self.flag("--ignore-sigterm")
     }
@@ -89,7 +89,7 @@ impl MockStdio {
         self.flag("--grandchild")
     }
 
-    /// Reads nothing, ever, while whoever started it is there.
+    /// Never reads its input, until its parent process ends.
     pub fn hang(self) -> Self {
         self.flag("--hang")
     }
@@ -102,7 +102,7 @@ impl MockStdio {
     /// The program and its arguments.
     ///
     /// # Panics
-    /// When the program is missing and cannot be built.
+    /// The program is missing and cannot be built.
     pub fn command(&self) -> (PathBuf, Vec<String>) {
         let kept = emitted::folder()
             .map(|folder| ["--keep".to_owned(), folder.to_string_lossy().into_owned()]);

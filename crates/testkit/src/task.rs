@@ -14,7 +14,7 @@ impl Owned {
         Self(tokio::spawn(future))
     }
 
-    /// Whether the task has ended by itself.
+    /// Reports if the task has ended by itself.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }

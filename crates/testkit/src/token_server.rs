@@ -1,5 +1,5 @@
-//! An authorization server over real loopback TCP that hands out numbered tokens, answers as told,
-//! and remembers what it was asked. It checks nothing: tests look at what arrived.
+//! An authorization server over real loopback TCP that issues numbered tokens, answers as scripted,
+//! and remembers its requests. It does not verify them: tests inspect the received ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct TokenServer {
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
-    /// False while the token endpoint keeps everybody waiting.
+    /// False while the token endpoint holds all requests.
     open: watch::Sender<bool>,
     pulse: watch::Sender<usize>,
 }
@@ -45,7 +45,7 @@ struct Inner {
 pub struct TokenRequest {
     /// The `Authorization` header.
     pub authorization: Option<String>,
-    /// The form. A name that comes twice is a panic in the test.
+    /// The form. A repeated name is a panic in the test.
     pub form: HashMap<String, String>,
 }
 
@@ -99,7 +99,7 @@ impl TokenServer {
         format!("http://{}/token", self.address)
     }
 
-    /// Its metadata, as served unless told otherwise.
+    /// Its metadata, as served unless a test replaces it.
     pub fn metadata(&self) -> Value {
         json!({ "issuer": self.issuer(), "token_endpoint": self.endpoint() })
     }
@@ -112,7 +112,8 @@ impl TokenServer {
             .insert(path.to_owned(), document.to_string());
     }
 
-    /// Answers the next token request so; before those given later.
+    /// Answers the next token request with this status and body; answers are used in the order
+    /// given.
     pub fn answer(&self, status: u16, body: &Value) {
         self.shared
             .lock()
@@ -125,7 +126,7 @@ impl TokenServer {
         self.shared.lock().lifetime = expires_in;
     }
 
-    /// Keeps token requests waiting, or lets them go on.
+    /// Holds token requests, or lets them go on.
     pub fn hold(&self, hold: bool) {
         self.shared.open.send_replace(!hold);
     }

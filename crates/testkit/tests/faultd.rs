@@ -55,7 +55,7 @@ async fn limits_end_a_direction_at_their_byte() {
     ] {
         let (_proxy, mut client, mut server) =
             connected(|proxy| proxy.add(Direction::Down, toxic)).await;
-        // The reset may overtake what is in flight, so the first bytes are read before the limit is
+        // The reset may overtake bytes in flight, so the first bytes are read before the limit is
         // reached.
         server.write_all(b"123").await.unwrap();
         assert_eq!(read(&mut client, 3).await.unwrap(), b"123");

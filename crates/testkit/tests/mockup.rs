@@ -1,4 +1,4 @@
-//! The mock server against the raw client: what the tests of the other crates rely on.
+//! The mock server against the raw client: the behaviour that tests of the other crates rely on.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

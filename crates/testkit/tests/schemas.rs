@@ -1,5 +1,5 @@
-//! What the kit's own servers say, held against the official schemas where the environment has them
-//! (`MCP_SCHEMAS`).
+//! Messages of the kit's own servers, checked against the official schemas if the environment has
+//! them (`MCP_SCHEMAS`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -95,7 +95,7 @@ async fn what_the_mock_server_says_obeys_the_official_schemas() {
     assert!(recorder.seen().len() > 25, "{}", recorder.seen().len());
     if let Some(schemas) = Schemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
-        // The same messages without a member that the schema wants do not pass.
+        // The same messages without a required member of the schema do not pass.
         for mut seen in recorder
             .seen()
             .into_iter()

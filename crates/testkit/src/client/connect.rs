@@ -1,4 +1,4 @@
-//! The connections of a client: one for each request, or some that are kept.
+//! The connections of a client: one for each request, or a pool.
 
 use std::io;
 
@@ -14,9 +14,8 @@ use tokio::net::TcpStream;
 use super::insert;
 use crate::task::Owned;
 
-/// Connections that are kept from one request to the next, as an ordinary client's pool does: a
-/// request is sent again on another connection where the one that it was meant for had closed, or
-/// refused it, before it was read.
+/// A pool of connections, like that of an ordinary client. A request is sent again on another
+/// connection if its first one was closed, or refused the request, before reading it.
 #[derive(Clone, Debug)]
 pub(super) struct KeptConnections(Client<HttpConnector, Full<Bytes>>);
 
@@ -31,7 +30,7 @@ impl KeptConnections {
         )
     }
 
-    /// Sends and waits for the head of the answer.
+    /// Sends the request and waits for the head of the answer.
     pub(super) async fn exchange(
         &self,
         url: &Uri,

@@ -1,4 +1,4 @@
-//! The dress of a modern request: `_meta` in the body, mirrored headers above it.
+//! The envelope of a modern request: `_meta` in the body, mirrored headers above it.
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use weir_wire::{Method, Revision, header, meta};
 
 use super::insert;
 
-/// What a modern client says of itself on every request.
+/// The metadata that a modern client sends with every request.
 #[derive(Clone, Debug)]
 pub struct Modern {
     /// `io.modelcontextprotocol/clientCapabilities`.
     pub capabilities: Value,
     /// `io.modelcontextprotocol/logLevel`.
     pub log_level: Option<String>,
-    /// The version it claims.
+    /// The declared protocol version.
     pub version: String,
 }
 
@@ -29,8 +29,8 @@ impl Default for Modern {
 }
 
 impl Modern {
-    /// Adds `_meta` to `params` and the mirrored headers to `headers`. `_meta` members that the
-    /// caller gave stay.
+    /// Adds `_meta` to `params` and the mirrored headers to `headers`. `_meta` members from the
+    /// caller stay.
     pub(super) fn dress(&self, headers: &mut HeaderMap, method: &str, params: Value) -> Value {
         let mut params = if params.is_null() { json!({}) } else { params };
         let mut own = json!({

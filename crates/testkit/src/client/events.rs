@@ -14,16 +14,16 @@ pub struct SseEvent {
     pub retry: Option<u64>,
     /// The `data:` lines, joined by newlines.
     pub data: String,
-    /// Comment lines that stood before or in the event, without their colon.
+    /// Comment lines before or in the event, without their colon.
     pub comments: Vec<String>,
 }
 
-/// Collects bytes and gives whole events. A block of comments alone is an event too: tests want to
-/// see keep-alives.
+/// Collects bytes and returns whole events. A block of comments alone is an event too, so that
+/// tests see keep-alives.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     buffer: BytesMut,
-    /// Bytes at the front that hold no end of a block: a large event is searched once.
+    /// The length of the prefix without the end of a block, so that a large event is searched once.
     searched: usize,
 }
 
@@ -45,13 +45,13 @@ impl Reader {
         Some(parse(&String::from_utf8_lossy(&block)))
     }
 
-    /// Bytes that make no whole event: what was there when the stream broke off.
+    /// The bytes of an incomplete event, such as those left at a stream's break.
     pub(super) fn remainder(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-/// Where the first blank line at or after `from` is: length of the block, length of the separator.
+/// Finds the first blank line at or after `from`: length of the block, length of the separator.
 fn block_end(buffer: &[u8], from: usize) -> Option<(usize, usize)> {
     let separators: [&[u8]; 3] = [b"\n\n", b"\r\n\r\n", b"\r\r"];
     let starts_with = |at: usize| {

@@ -17,9 +17,9 @@ use crate::recorder::{Recorder, Seen};
 use crate::schemas::Sender;
 use crate::task::Owned;
 
-/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes
-/// does; of a client that keeps its connections it closes an HTTP/1.1 connection that is not read
-/// to the end, and resets an HTTP/2 stream.
+/// An answer after its head has arrived. Dropping it closes the connection, like a client that
+/// vanishes. With pooled connections it closes an HTTP/1.1 connection that is not read to the end,
+/// and resets an HTTP/2 stream.
 #[derive(Debug)]
 pub struct Exchange {
     /// HTTP status.
@@ -43,8 +43,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// Headers of the answer.
     pub headers: HeaderMap,
-    /// Every JSON-RPC message, in order; the items of a batch one by one. Empty where the body is
-    /// not JSON.
+    /// Every JSON-RPC message, in order; the items of a batch one by one. Empty if the body is not
+    /// JSON.
     pub messages: Vec<Value>,
     /// Every server-sent event, comments too; empty for a JSON body.
     pub events: Vec<SseEvent>,
@@ -69,7 +69,7 @@ impl Exchange {
         }
     }
 
-    /// Keeps every message as part of the answer to `method`, also in `recorder`.
+    /// Keeps every message as part of the answer to `method`, and adds it to `recorder`.
     pub(super) fn recorded(
         mut self,
         recorder: Option<Recorder>,
@@ -80,13 +80,13 @@ impl Exchange {
         self
     }
 
-    /// Whether the answer is a stream of server-sent events.
+    /// Reports if the answer is a stream of server-sent events.
     pub fn is_stream(&self) -> bool {
         content_type(&self.headers).is_some_and(|media| media.starts_with("text/event-stream"))
     }
 
-    /// The next JSON-RPC message; `None` at the end. Errors when the connection breaks or an event
-    /// is no JSON. Dropping the future loses nothing.
+    /// Returns the next JSON-RPC message, or no message at the end. Errors if the connection breaks
+    /// or an event is not JSON. Dropping the future is safe: no message is lost.
     pub async fn next_message(&mut self) -> io::Result<Option<Value>> {
         loop {
             if let Some(message) = self.pending.pop_front() {
@@ -107,8 +107,8 @@ impl Exchange {
         }
     }
 
-    /// The next server-sent event, comments alone included; `None` at the end. Do not mix with
-    /// [`Exchange::next_message`]. Errors when the connection breaks.
+    /// Returns the next server-sent event, comments alone included, or no event at the end. Do not
+    /// mix with [`Exchange::next_message`]. Errors if the connection breaks.
     pub async fn next_event(&mut self) -> io::Result<Option<SseEvent>> {
         loop {
             if let Some(event) = self.reader.next() {
@@ -127,7 +127,7 @@ impl Exchange {
         }
     }
 
-    /// Reads on until the end. Errors when the connection breaks before it.
+    /// Reads on until the end. Errors if the connection breaks before it.
     pub async fn finish(mut self) -> io::Result<Answer> {
         let mut messages = Vec::new();
         if self.is_stream() || is_json(&self.headers) {
@@ -147,7 +147,7 @@ impl Exchange {
         })
     }
 
-    /// Reads the next piece of the body without looking into it; `None` at the end.
+    /// Reads the next piece of the body without parsing it; no piece at the end.
     pub async fn next_bytes(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
@@ -175,7 +175,7 @@ impl Exchange {
     fn take_json(&mut self) -> io::Result<bool> {
         if self.events.is_empty() && is_json(&self.headers) {
             let text = String::from_utf8(self.whole.to_vec()).map_err(io::Error::other)?;
-            // A JSON body is read once: this mark stands for it.
+            // A JSON body is read once: this event marks it as read.
             self.events.push(SseEvent {
                 data: text.clone(),
                 ..SseEvent::default()
@@ -208,10 +208,10 @@ impl Exchange {
 }
 
 impl Answer {
-    /// The last message, which is the answer of a request.
+    /// The last message: the response to a request.
     ///
     /// # Panics
-    /// When there is no message; the panic says what came instead.
+    /// There is no message; the panic shows the body.
     pub fn last(&self) -> &Value {
         self.messages
             .last()
@@ -221,7 +221,7 @@ impl Answer {
     /// The result of the answer.
     ///
     /// # Panics
-    /// When the answer is no result; the panic shows it.
+    /// The answer is not a result; the panic shows it.
     pub fn result(&self) -> &Value {
         self.last()
             .get("result")
@@ -231,7 +231,7 @@ impl Answer {
     /// The error of the answer.
     ///
     /// # Panics
-    /// When the answer is no error; the panic shows it.
+    /// The answer is not an error; the panic shows it.
     pub fn error(&self) -> &Value {
         self.last()
             .get("error")
@@ -241,7 +241,7 @@ impl Answer {
     /// The code of the error.
     ///
     /// # Panics
-    /// When the answer is no error.
+    /// The answer is not an error.
     pub fn code(&self) -> i64 {
         self.error()["code"]
             .as_i64()
@@ -251,7 +251,7 @@ impl Answer {
     /// The text of the first content block of a tool's result.
     ///
     /// # Panics
-    /// When the answer has none.
+    /// The answer has no such text.
     pub fn text(&self) -> &str {
         self.result()["content"][0]["text"]
             .as_str()

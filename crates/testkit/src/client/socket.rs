@@ -14,7 +14,8 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    /// Connects to the host and port of `url`. Errors when it is no absolute URL or nobody listens.
+    /// Connects to the host and port of `url`. Errors if it is not an absolute URL or the
+    /// connection is refused.
     pub async fn connect(url: &str) -> io::Result<Self> {
         let url: Uri = url.parse().map_err(io::Error::other)?;
         let authority = url
@@ -38,9 +39,9 @@ impl RawSocket {
         self.stream.shutdown().await
     }
 
-    /// Reads until `wanted` has come and gives all that was read since the last call, including
-    /// bytes after it. Errors with what came instead when the connection ends first, or after 16
-    /// MiB.
+    /// Reads until `wanted` has come and returns all bytes read since the last call, including
+    /// those after it. If the connection ends first, or after 16 MiB, the error has the text that
+    /// was read.
     pub async fn read_until(&mut self, wanted: &str) -> io::Result<String> {
         loop {
             let text = String::from_utf8_lossy(&self.read).into_owned();
@@ -56,7 +57,7 @@ impl RawSocket {
         }
     }
 
-    /// What was read and not yet given out.
+    /// The bytes that were read and not returned yet.
     pub fn received(&self) -> &[u8] {
         &self.read
     }

@@ -1,4 +1,4 @@
-//! Moves the bytes of one direction, spoilt as the toxics of the moment say.
+//! The pump that moves the bytes of one direction, with the faults of the current toxics.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::{Direction, Shared, Toxic};
 /// The largest piece that passes at once.
 const PIECE: usize = 16 * 1024;
 
-/// What becomes of the connection.
+/// The end of a direction, and its effect on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// This direction ended; the other goes on.
@@ -22,7 +22,7 @@ pub(super) enum Verdict {
     Reset,
 }
 
-/// A limit on bytes, and what happens when it is reached.
+/// A limit on bytes, and the action when it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Stall,
@@ -103,7 +103,7 @@ impl Pump {
             .collect()
     }
 
-    /// Ends when the toxics changed; never, once the proxy is gone.
+    /// Ends when the toxics change; never, once the proxy is gone.
     async fn changed(&mut self) {
         if self.toxics.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -118,7 +118,7 @@ impl Pump {
         (nearest.0 <= self.passed).then_some(nearest.1)
     }
 
-    /// How many bytes may be read now, so that no limit is overrun.
+    /// The most bytes to read now without passing a limit.
     fn piece(&self, toxics: &[Toxic]) -> usize {
         let allowed = |toxic: &Toxic| match toxic {
             Toxic::Slice { bytes, .. } => (*bytes).max(1),
@@ -190,7 +190,7 @@ fn limit(toxic: &Toxic) -> Option<(u64, Limit)> {
     }
 }
 
-/// Ends the direction towards `to`, and swallows what still comes.
+/// Ends the direction towards `to`, and discards the bytes that still come.
 async fn half_close(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Verdict {
     if to.shutdown().await.is_err() {
         return Verdict::Close;

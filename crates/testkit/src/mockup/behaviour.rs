@@ -1,5 +1,5 @@
-//! What a mock tool does, as a list of small steps. The named behaviours are such lists; a test may
-//! write its own.
+//! The behaviour of a mock tool, as a list of small steps. The named behaviours are such lists; a
+//! test may write its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use weir_wire::LogLevel;
 
-/// A tool's way to answer, good or bad.
+/// A tool's answer, good or bad.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     pub(super) steps: Vec<Step>,
@@ -19,18 +19,18 @@ pub struct Behaviour {
     pub(super) drip: Option<Drip>,
 }
 
-/// One thing that happens in an answer. In texts that are sent as messages `"$id"` stands for the
-/// id of the request and `"$token"` for its progress token, quotes included.
+/// One step of an answer. In texts that are sent as messages `"$id"` stands for the id of the
+/// request and `"$token"` for its progress token, quotes included.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A progress notification (progress, total) with the token of the request; nothing when it has
-    /// none.
+    /// A progress notification (progress, total) with the token of the request; skipped for a
+    /// request without a token.
     Progress(u64, u64),
-    /// A log message. Sent only to those who asked for the level, unless `unasked`.
+    /// A log message. Sent only to clients that asked for the level, unless `unasked`.
     Log {
         /// Its level.
         level: LogLevel,
-        /// Whether it goes out although nobody wants it.
+        /// True if it is sent to clients that did not ask for it.
         unasked: bool,
     },
     /// A message given as JSON text.
@@ -42,7 +42,7 @@ pub enum Step {
         /// Its params.
         params: Value,
     },
-    /// The same on the GET stream of the call's session.
+    /// The same request on the GET stream of the call's session.
     AskBeside {
         /// Its method.
         method: &'static str,
@@ -53,13 +53,13 @@ pub enum Step {
     Result(Value),
     /// The arguments as text and as structured content.
     Echo,
-    /// The result that the last question was answered with, as text.
+    /// The result of the answer to the last request of the server, as text.
     Answer,
     /// A JSON-RPC error.
     Error(Value),
-    /// A result whose text has so many bytes; never all in memory.
+    /// A result with a text of so many bytes; never all in memory.
     Huge(usize),
-    /// Bytes as they are, wherever they land.
+    /// Bytes as they are, at any point of the answer.
     Raw(String),
     /// A comment line on a stream.
     Comment,
@@ -69,14 +69,14 @@ pub enum Step {
     Gate(Gate),
     /// Never goes on.
     Hang,
-    /// Lets so many more bytes of the connection through, then resets it.
+    /// Passes so many more bytes of the connection, then resets it.
     ResetAfter(usize),
 }
 
-/// How steps become a body.
+/// The form of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// JSON where one message is all there is, else events.
+    /// JSON for a single message, else events.
     Auto,
     Json,
     Events,
@@ -90,7 +90,7 @@ pub(super) struct Drip {
     pub(super) every: Duration,
 }
 
-/// Holds calls until a test lets them go on. Clones are the same gate.
+/// A gate that holds calls until a test opens it. Clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -123,7 +123,7 @@ impl Gate {
 }
 
 impl Behaviour {
-    /// Exactly these steps.
+    /// A behaviour of exactly these steps.
     pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps = steps.into_iter().collect();
         Self {
@@ -168,7 +168,7 @@ impl Behaviour {
         )
     }
 
-    /// One log message of each level to those who want it, then the arguments.
+    /// Sends one log message of each level to clients that want it, then the arguments.
     pub fn log(levels: &[LogLevel]) -> Self {
         let logs = levels.iter().map(|&level| Step::Log {
             level,
@@ -177,7 +177,7 @@ impl Behaviour {
         Self::steps(logs.chain([Step::Echo]))
     }
 
-    /// Takes the request and never says anything.
+    /// Takes the request and never answers.
     pub fn hang() -> Self {
         Self::steps([Step::Hang])
     }
@@ -187,7 +187,7 @@ impl Behaviour {
         Self::steps([Step::Gate(gate.clone()), Step::Echo])
     }
 
-    /// Tells of progress at once, and answers with its arguments once the gate lets it.
+    /// Sends progress at once, and answers with its arguments once the gate lets it.
     pub fn gated_after_progress(gate: &Gate) -> Self {
         Self::steps([Step::Progress(1, 2), Step::Gate(gate.clone()), Step::Echo]).as_events()
     }
@@ -212,7 +212,7 @@ impl Behaviour {
         Self::steps([Step::Send(format!("[{note},{answer}]"))])
     }
 
-    /// Asks its client something in the middle of the call, then answers with its arguments.
+    /// Sends a request to its client during the call, then answers with its arguments.
     pub fn ask(method: &'static str, params: Value) -> Self {
         Self::steps([Step::Ask { method, params }, Step::Echo])
     }
@@ -226,32 +226,32 @@ impl Behaviour {
         Self::result(result)
     }
 
-    /// The same with this HTTP status.
+    /// Sets this HTTP status.
     pub fn with_status(mut self, status: u16) -> Self {
         self.status =
             StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
         self
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, always as server-sent events; their head is sent at once.
+    /// Answers always as server-sent events; their head is sent at once.
     pub fn as_events(mut self) -> Self {
         self.form = Form::Events;
         self
     }
 
-    /// The same, always as JSON; its head is sent with the first byte.
+    /// Answers always as JSON; its head is sent with the first byte.
     pub fn as_json(mut self) -> Self {
         self.form = Form::Json;
         self
     }
 
-    /// The same, a few bytes at a time.
+    /// Sends a few bytes at a time.
     pub fn dripping(mut self, bytes: usize, every: Duration) -> Self {
         self.drip = Some(Drip {
             bytes: bytes.max(1),
@@ -260,7 +260,7 @@ impl Behaviour {
         self
     }
 
-    /// Whether the body is a stream of events.
+    /// Reports if the body is a stream of events.
     pub(super) fn is_events(&self) -> bool {
         let says_more = |step: &Step| {
             matches!(

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Says how many more bytes a connection lets out before it is reset. Clones speak of the same
-/// connection.
+/// The count of bytes that a connection may still write before it is reset. Clones share the
+/// connection's count.
 #[derive(Clone, Debug)]
 pub(super) struct Switch(Arc<AtomicUsize>);
 

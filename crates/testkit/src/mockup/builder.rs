@@ -1,4 +1,4 @@
-//! How a mock server is put together.
+//! The builder of a mock server.
 
 use weir_wire::Revision;
 
@@ -63,19 +63,19 @@ impl Builder {
         self
     }
 
-    /// Tools on a page.
+    /// The count of tools on a page.
     pub fn page_size(mut self, size: usize) -> Self {
         self.settings.page_size = size.max(1);
         self
     }
 
-    /// How its cursors go.
+    /// The behaviour of its cursors.
     pub fn cursors(mut self, cursors: Cursors) -> Self {
         self.settings.cursors = cursors;
         self
     }
 
-    /// The name it gives itself.
+    /// The server's own name.
     pub fn named(mut self, name: &str) -> Self {
         self.settings.name = name.to_owned();
         self
@@ -87,8 +87,7 @@ impl Builder {
         self
     }
 
-    /// Answers a session that is gone with this status: 404 by default, 400 as some real servers
-    /// do.
+    /// Answers a lost session with this status: 404 by default, 400 as some real servers do.
     pub fn lost_session(mut self, status: u16) -> Self {
         self.settings.lost_session = status;
         self
@@ -106,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// The cache hints of modern lists, however wrong; `None` leaves them out.
+    /// The cache hints of modern lists, valid or not; `None` leaves them out.
     pub fn cache(mut self, hints: Option<(i64, &str)>) -> Self {
         self.settings.cache = hints.map(|(ttl, scope)| (ttl, scope.to_owned()));
         self
@@ -118,8 +117,8 @@ impl Builder {
         self
     }
 
-    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain
-    /// ones. A server of both eras has those of the modern one.
+    /// Has tools with calls that become tasks, see `tasks.rs`; plain tools in a revision without
+    /// tasks. A server of both eras has those of the modern one.
     pub fn with_tasks(self) -> Self {
         let legacy = self.settings.legacy.unwrap_or(Revision::MODERN);
         let revision = if self.settings.modern {
@@ -130,21 +129,21 @@ impl Builder {
         self.with_tasks_of(revision)
     }
 
-    /// The same with tools as they are defined in this revision.
+    /// Has the task tools as this revision defines them.
     pub fn with_tasks_of(mut self, revision: Revision) -> Self {
         self.settings.tasks = true;
         self.tools.extend(tasks::tools(revision));
         self
     }
 
-    /// Speaks HTTP/2 with prior knowledge, and nothing else.
+    /// Speaks HTTP/2 with prior knowledge, and no HTTP/1.1.
     pub fn http2(mut self) -> Self {
         self.settings.http2 = true;
         self
     }
 
-    /// Answers every request of this kind so, before any tool runs: a JSON-RPC method, `GET`,
-    /// `DELETE`, or `*`.
+    /// Answers every request of this kind by a behaviour, before any tool runs: a JSON-RPC method,
+    /// `GET`, `DELETE`, or `*`.
     pub fn on(mut self, kind: &str, behaviour: Behaviour) -> Self {
         self.rules.push(Rule {
             kind: kind.to_owned(),
@@ -157,7 +156,7 @@ impl Builder {
     /// Starts it on a free loopback port.
     ///
     /// # Panics
-    /// When no port is free.
+    /// No port is free.
     pub async fn start(self) -> Mockup {
         Mockup::start(Shared::new(self.settings, self.tools, self.rules)).await
     }

@@ -1,13 +1,13 @@
-//! The tools of a mock server and the pages it lists them on.
+//! The tools of a mock server and the pages of their list.
 
 use serde_json::{Value, json};
 
 use super::behaviour::Behaviour;
 
-/// How the list's cursors go.
+/// The behaviour of the list's cursors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cursors {
-    /// As they should: opaque, and none after the last page.
+    /// Correct cursors: opaque, and none after the last page.
     Good,
     /// The second page's cursor is the empty string, which is a valid one.
     Empty,
@@ -23,9 +23,9 @@ pub struct Tool {
     pub(super) name: String,
     /// JSON text, kept byte for byte.
     pub(super) definition: String,
-    /// What its calls do, one after another; the last goes on for ever.
+    /// The behaviours of its calls, one after another; the last one repeats for ever.
     pub(super) behaviours: Vec<Behaviour>,
-    /// A client capability without which it is not listed.
+    /// The client capability that a client needs to see the tool.
     pub(super) needs: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Tool {
     /// A tool of exactly this definition, kept byte for byte. It echoes.
     ///
     /// # Panics
-    /// When `definition` is no JSON object with a name.
+    /// `definition` is not a JSON object with a name.
     pub fn raw(definition: &str) -> Self {
         let parsed: Value = serde_json::from_str(definition)
             .unwrap_or_else(|error| panic!("{definition}: {error}"));
@@ -58,7 +58,7 @@ impl Tool {
         }
     }
 
-    /// The same with one more or another member in its definition, such as `outputSchema`.
+    /// Sets a member in its definition, such as `outputSchema`.
     pub fn with(mut self, member: &str, value: Value) -> Self {
         let mut definition: Value = serde_json::from_str(&self.definition).unwrap_or_default();
         definition[member] = value;
@@ -66,22 +66,22 @@ impl Tool {
         self
     }
 
-    /// The same with another behaviour.
+    /// Sets another behaviour.
     pub fn does(self, behaviour: Behaviour) -> Self {
         self.does_in_turn([behaviour])
     }
 
-    /// The same with a behaviour for each call in turn; the last one stays.
+    /// Sets a behaviour for each call in turn; the last one stays.
     ///
     /// # Panics
-    /// When there is none.
+    /// There are no behaviours.
     pub fn does_in_turn(mut self, behaviours: impl IntoIterator<Item = Behaviour>) -> Self {
         self.behaviours = behaviours.into_iter().collect();
         assert!(!self.behaviours.is_empty(), "a tool does something");
         self
     }
 
-    /// The same, listed only to clients that declare this capability, as some real servers do.
+    /// Lists it only to clients that declare this capability, as some real servers do.
     pub fn needing(mut self, capability: &str) -> Self {
         self.needs = Some(capability.to_owned());
         self
@@ -95,8 +95,8 @@ impl Tool {
     }
 }
 
-/// One page, as the members of a list result: `"tools":[...]` and perhaps `"nextCursor":...`.
-/// `None` for a bad cursor.
+/// Renders one page, as the members of a list result: `"tools":[...]` and perhaps
+/// `"nextCursor":...`. No page for a bad cursor.
 pub(super) fn page(
     tools: &[&Tool],
     size: usize,

@@ -1,5 +1,5 @@
-//! Who gets in: a mock server that wants tokens, the documents it serves to everybody, and what
-//! must never arrive at all.
+//! Authorization at a mock server: the accepted tokens, its public documents, and the canaries that
+//! must never arrive.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,21 +11,21 @@ use super::play::Body;
 use super::record::Recorded;
 use super::server::{empty, json_text};
 
-/// What test clients put into tokens, headers and secrets that must not leave weir begins so.
+/// The prefix of test clients' tokens, headers and secrets that must not leave weir.
 pub const CANARY: &str = "CANARY-";
 
-/// Tokens and documents of a mock server.
+/// The tokens and documents of a mock server.
 #[derive(Debug, Default)]
 pub(super) struct Door {
     documents: HashMap<String, String>,
-    /// `Authorization` headers that are good; `None`: nothing is asked for.
+    /// The accepted `Authorization` headers; absent without authorization.
     accepted: Option<HashSet<String>>,
     /// `WWW-Authenticate` of a refusal.
     challenge: Option<HeaderValue>,
 }
 
 impl Door {
-    /// An answer that goes before everything else.
+    /// Returns the answer that precedes all others, if there is one.
     pub(super) fn answer(&self, request: &Recorded) -> Option<Response<Body>> {
         if let Some(document) = self
             .documents
@@ -62,21 +62,21 @@ impl Mockup {
         });
     }
 
-    /// Answers with 401 unless `Authorization` is one of these from now on.
+    /// Answers with 401 from now on, unless `Authorization` is one of these.
     pub fn accept_only(&self, authorizations: &[&str]) {
         let accepted = authorizations.iter().map(|&one| one.to_owned()).collect();
         self.shared
             .change(|inner| inner.door.accepted = Some(accepted));
     }
 
-    /// Says this in `WWW-Authenticate` with every 401.
+    /// Sets the `WWW-Authenticate` of every 401.
     pub fn challenge(&self, text: &[u8]) {
         let challenge = HeaderValue::from_bytes(text).unwrap_or_else(|error| panic!("{error}"));
         self.shared
             .change(|inner| inner.door.challenge = Some(challenge));
     }
 
-    /// The requests that hold this text anywhere: in path, headers or body.
+    /// The requests with this text in path, headers or body.
     pub fn requests_with(&self, text: &str) -> Vec<Recorded> {
         self.requests()
             .into_iter()
@@ -85,7 +85,7 @@ impl Mockup {
     }
 }
 
-/// Whatever a suite is about: no canary ever arrives at a server.
+/// In every suite: no canary ever arrives at a server.
 impl Drop for Mockup {
     fn drop(&mut self) {
         let found = self.requests_with(CANARY);

@@ -1,10 +1,10 @@
-//! Counts how calls ended, each once, whatever way it did.
+//! The counter of ended calls: each call counts once.
 
 use std::sync::Arc;
 
 use super::state::Shared;
 
-/// A way to end.
+/// The end of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
     Completed,
@@ -12,7 +12,7 @@ pub(super) enum Ended {
     Abandoned,
 }
 
-/// The ending of one call. Dropped before any, it is the client that went away.
+/// The guard of one call's end. Dropped without an end, the client went away.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ impl Ending {
         }
     }
 
-    /// Counts this end, unless there was one already.
+    /// Counts this end, unless one was counted already.
     pub(super) fn end(&mut self, ended: Ended) {
         if self.ended.is_some() {
             return;

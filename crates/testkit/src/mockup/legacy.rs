@@ -1,4 +1,4 @@
-//! The mock server as a legacy one, with sessions unless the test wants none.
+//! The legacy mock server, with sessions unless the test turns them off.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::server::{call, empty, error, json_text};
 use super::state::{News, Session, Shared};
 use super::tasks;
 
-/// What a request may know of its session.
+/// The known facts of a request's session.
 struct Known {
     revision: Revision,
     capabilities: Value,
@@ -105,7 +105,7 @@ async fn post(
     }
 }
 
-/// What a session's stream tells of news.
+/// Renders changes for a session's stream.
 fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
     let (shared, session) = (
         Arc::clone(shared),
@@ -122,7 +122,7 @@ fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
         News::Updated(uri) => {
             let inner = shared.lock();
             let mut subscribed = inner.sessions.get(&session)?.subscribed.iter();
-            // A part of what was subscribed to is told of, too.
+            // A part of a subscribed resource is reported, too.
             let of = |own: &String| {
                 uri.strip_prefix(own.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -131,7 +131,7 @@ fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
                 .any(of)
                 .then(|| note("notifications/resources/updated", json!({"uri": uri})))
         }
-        // It has a word of its own for that, and none that a server has to say.
+        // The revision has another notification for that, and a server need not send it.
         News::Task(_) => None,
         News::Said(to, message) => (*to == session).then(|| message.clone()),
     })
@@ -162,7 +162,7 @@ fn subscribe(shared: &Shared, request: &Recorded) -> Response<Body> {
     result(id, "{}")
 }
 
-/// Notifications and answers to the server's own requests.
+/// Takes notifications and answers to the server's own requests.
 fn take_in(shared: &Shared, request: &Recorded) {
     if request.method() == "notifications/cancelled" {
         let cancel = (
@@ -176,7 +176,7 @@ fn take_in(shared: &Shared, request: &Recorded) {
         .as_str()
         .and_then(|id| shared.change(|inner| inner.asked.remove(id)));
     if let Some((_, asked)) = asked {
-        // An error means that the call that asked is over.
+        // An error means that the asking call is over.
         let _ = asked.send(request.message.clone());
     }
 }

@@ -16,13 +16,13 @@ pub(super) fn declare(capabilities: &mut Value, list_changed: bool) {
     capabilities["completions"] = json!({});
 }
 
-/// Whether it tells of updates of a resource.
+/// Reports if the server sends updates of a resource.
 pub(super) fn tells_of(uri: &str) -> bool {
     uri.starts_with("memo:")
 }
 
-/// The result of a request to the library, or an error's code and message; `None` for a method it
-/// does not have.
+/// Returns the result of a request to the library, or an error's code and message; no value for an
+/// unknown method.
 pub(super) fn answer(
     method: &str,
     params: &Value,

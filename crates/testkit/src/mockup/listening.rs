@@ -12,11 +12,11 @@ use tokio::sync::{broadcast, watch};
 use super::play::Body;
 use super::state::{News, Shared};
 
-/// What a listener is told of news; `None`: nothing.
+/// Renders a change for one listener; no text if the listener does not want it.
 pub(super) type Tell = Box<dyn Fn(&News) -> Option<String> + Send>;
 
-/// Sends `first`, then what there is to tell of all news, until `alive` is gone or nobody reads. It
-/// counts as one that listens for `resources`.
+/// Sends `first`, then the rendered changes, until `alive` is gone or the client closes the stream.
+/// The stream counts as a subscriber of `resources`.
 pub(super) fn listen(
     shared: &Arc<Shared>,
     first: Option<String>,
@@ -69,7 +69,7 @@ impl Listener {
             };
             let news = match news {
                 Ok(news) => news,
-                // Missing some of a storm is as good as hearing of one of them.
+                // A listener that misses part of a storm gets one change in its place.
                 Err(broadcast::error::RecvError::Lagged(_)) => News::List,
                 Err(broadcast::error::RecvError::Closed) => return None,
             };
@@ -80,7 +80,7 @@ impl Listener {
     }
 }
 
-/// Ends with the session; never, where there is none.
+/// Ends with the session; never for a stream without one.
 async fn gone(alive: &mut Option<watch::Receiver<()>>) {
     match alive {
         Some(alive) => while alive.changed().await.is_ok() {},

@@ -1,4 +1,4 @@
-//! The behaviours that no server should have, and every gateway meets.
+//! Bad behaviours of real servers that a gateway must handle.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use weir_wire::LogLevel;
 use super::behaviour::{Behaviour, Form, Step, message};
 
 impl Behaviour {
-    /// Answers with something that is no JSON.
+    /// Answers with a body that is not JSON.
     pub fn bad_json() -> Self {
         Self::steps([Step::Raw(
             "{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {".to_owned(),
@@ -16,7 +16,7 @@ impl Behaviour {
         .as_json()
     }
 
-    /// Answers another request than the one that was made.
+    /// Answers another request than the received one.
     pub fn wrong_id() -> Self {
         Self::steps([Step::Send(message(
             r#""id":"nobody-asked","result":{"content":[]}"#,
@@ -54,7 +54,7 @@ impl Behaviour {
         Self::steps([Step::Echo, Step::Progress(9, 9)]).as_events()
     }
 
-    /// Sends progress with a token that nobody gave it, then the arguments.
+    /// Sends progress with an unknown token, then the arguments.
     pub fn wrong_progress_token() -> Self {
         let note = message(
             r#""method":"notifications/progress","params":{"progressToken":"not-yours","progress":1}"#,
@@ -62,7 +62,7 @@ impl Behaviour {
         Self::steps([Step::Send(note), Step::Echo])
     }
 
-    /// Log messages that nobody asked for, then the arguments.
+    /// Sends log messages without a request for them, then the arguments.
     pub fn unasked_log(level: LogLevel) -> Self {
         Self::steps([
             Step::Log {
@@ -94,7 +94,7 @@ impl Behaviour {
         Self::steps([Step::Progress(1, 2), Step::Hang]).as_events()
     }
 
-    /// An HTTP answer that is no JSON-RPC.
+    /// An HTTP answer that is not JSON-RPC.
     pub fn status(status: u16, content_type: &'static str, body: &str) -> Self {
         let status =
             StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
@@ -116,7 +116,7 @@ impl Behaviour {
         Self::status(status, "text/plain", "later").with_header("retry-after", &seconds.to_string())
     }
 
-    /// 307 to somewhere else.
+    /// 307 to another location.
     pub fn redirect(location: &str) -> Self {
         Self::status(307, "text/plain", "elsewhere").with_header("location", location)
     }

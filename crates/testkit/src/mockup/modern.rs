@@ -1,4 +1,4 @@
-//! The mock server as a modern one, strict about what a request must carry.
+//! The modern mock server, strict about the required parts of a request.
 
 use std::sync::Arc;
 

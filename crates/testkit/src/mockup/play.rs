@@ -1,5 +1,5 @@
-//! Plays a behaviour: its steps become the bytes of an HTTP answer, one after another, as long as
-//! somebody reads.
+//! The player of a behaviour: its steps become the bytes of an HTTP answer, one after another, as
+//! long as the client reads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A JSON answer up to this size has a `Content-Length`.
 const WHOLE: usize = 64 * 1024;
-/// Filler is written in pieces of this size.
+/// The size of the pieces that filler is written in.
 const PIECE: usize = 16 * 1024;
 
 /// The request that a behaviour answers.
@@ -43,7 +43,7 @@ pub(super) struct Call {
     pub(super) tool: Option<String>,
 }
 
-/// Answers `call` as the behaviour says. Dropping the answer, or this future, is the client going
+/// Answers `call` by the behaviour. Dropping the answer, or this future, means that the client went
 /// away.
 pub(super) async fn play(
     shared: &Arc<Shared>,
@@ -105,7 +105,7 @@ struct Player {
     drip: Option<Drip>,
 }
 
-/// What the next bytes wait for.
+/// The reason for the next bytes to wait.
 enum Pause {
     Wait(Duration),
     Gate(Gate),
@@ -114,7 +114,7 @@ enum Pause {
 }
 
 impl Player {
-    /// Plays on while it fits into one piece, so that a small answer has a length.
+    /// Plays on while the answer fits into one piece, so that a small answer has a length.
     async fn whole(mut self) -> Body {
         let mut whole = BytesMut::new();
         while let Some(bytes) = self.next().await {
@@ -293,7 +293,7 @@ impl Player {
     }
 }
 
-/// Waits; gives the answer, where it waited for one.
+/// Waits; returns the answer if it waited for one.
 async fn wait(pause: Pause, shared: &Shared) -> Option<Value> {
     match pause {
         Pause::Wait(wait) => tokio::time::sleep(wait).await,
@@ -308,7 +308,7 @@ async fn wait(pause: Pause, shared: &Shared) -> Option<Value> {
     None
 }
 
-/// Ends when this very call is cancelled by a notification.
+/// Ends when a notification cancels this very call.
 async fn cancelled(cancels: &mut broadcast::Receiver<(Option<String>, Value)>, call: &Call) {
     loop {
         match cancels.recv().await {

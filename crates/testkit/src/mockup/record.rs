@@ -1,4 +1,4 @@
-//! What a mock server saw, for tests to look at afterwards.
+//! The requests that a mock server received, for tests to inspect afterwards.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -15,7 +15,7 @@ pub struct Recorded {
     pub headers: HeaderMap,
     /// Body, byte for byte.
     pub body: Bytes,
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     pub message: Value,
     /// The number of the TCP connection, from 1 in order of arrival.
     pub connection: u64,
@@ -36,7 +36,7 @@ impl Recorded {
         }
     }
 
-    /// The `_meta` of the params; null when there is none.
+    /// The `_meta` of the params; null if there is no `_meta`.
     pub fn meta(&self) -> &Value {
         &self.message["params"]["_meta"]
     }
@@ -46,7 +46,7 @@ impl Recorded {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// True if the text stands anywhere in it: path, headers or body.
+    /// True if path, headers or body contain the text.
     pub fn holds(&self, text: &str) -> bool {
         let within = |bytes: &[u8]| {
             bytes
@@ -58,12 +58,12 @@ impl Recorded {
             || within(&self.body)
     }
 
-    /// The session it named.
+    /// The session that it named.
     pub fn session(&self) -> Option<&str> {
         self.header("mcp-session-id")
     }
 
-    /// What rules match on: the JSON-RPC method, else the HTTP method.
+    /// The kind that rules match on: the JSON-RPC method, else the HTTP method.
     pub(super) fn kind(&self) -> &str {
         match self.method() {
             "" => self.verb.as_str(),

@@ -1,5 +1,5 @@
-//! The sockets of a mock server: accepting, one task a connection, and the door where the era is
-//! chosen.
+//! The sockets of a mock server: accepting, one task for each connection, and the choice of the
+//! era.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,7 +24,7 @@ use crate::accept::accept;
 use crate::emitted;
 use crate::schemas::Sender;
 
-/// Where the MCP endpoint is.
+/// The path of the MCP endpoint.
 pub(super) const PATH: &str = "/mcp";
 /// The largest request a mock server reads.
 const MAX_BODY: usize = 64 << 20;
@@ -36,7 +36,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let opened = Opened::new(Arc::clone(&shared));
-    // Without this a reset would overtake what was written before it.
+    // Without this a reset would overtake bytes written before it.
     let _ = stream.set_nodelay(true);
     let (number, switch) = (opened.number, Switch::new());
     let io = TokioIo::new(Breakable::new(stream, switch.clone()));
@@ -45,7 +45,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
         let (shared, switch) = (Arc::clone(&shared), switch.clone());
         async move { Ok::<_, Infallible>(answer(&shared, request, number, &switch).await) }
     });
-    // How a connection ends is the test's business; there is nobody to tell.
+    // An error of a connection shows at the client.
     if http2 {
         drop(
             hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -111,7 +111,7 @@ async fn answer(
     }
 }
 
-/// Keeps what weir sent, in the revision that it spoke.
+/// Records weir's message, in the revision that it spoke.
 fn note(shared: &Shared, request: &Recorded) {
     let inner = shared.lock();
     let asked = request.message["id"]
@@ -129,16 +129,16 @@ fn note(shared: &Shared, request: &Recorded) {
     let named = named
         .into_iter()
         .find_map(|version| Revision::parse(version.as_str()?));
-    // A session of before a restart is not known any more.
+    // A session from before a restart is not known any more.
     let of_head = || {
         request
             .header("mcp-protocol-version")
             .and_then(Revision::parse)
     };
-    // What names no revision anywhere is of an old one: a modern request does so twice.
+    // A request without any revision is of an old one: a modern request names it twice.
     let old = shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY);
     let revision = named.or(of_session).or_else(of_head).unwrap_or(old);
-    // Elsewhere it collects what is no MCP.
+    // Requests of other paths are not MCP.
     if request.path == PATH && request.message.is_object() {
         emitted::note(Sender::Client, revision, answered, &request.message);
     }
@@ -153,7 +153,7 @@ fn is_modern(shared: &Shared, request: &Recorded) -> bool {
     shared.settings.modern && (claims || shared.settings.legacy.is_none())
 }
 
-/// What a behaviour needs to know of a request.
+/// The facts of a request that a behaviour needs.
 pub(super) fn call(request: &Recorded, revision: Revision) -> Call {
     Call {
         id: request.message["id"].clone(),
@@ -188,7 +188,7 @@ pub(super) fn error(status: StatusCode, id: &Value, code: i64, message: &str) ->
     )
 }
 
-/// A status and nothing else.
+/// A response of a status without a body.
 pub(super) fn empty(status: StatusCode) -> Response<Body> {
     whole(status, Bytes::new())
 }

@@ -1,4 +1,4 @@
-//! What all connections of a mock server share.
+//! The state that all connections of a mock server share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use super::door::Door;
 use super::record::Recorded;
 use super::tasks::Task;
 
-/// Changes that a slow listener may miss before it hears of only one.
+/// The changes that a slow listener may miss before it gets only one.
 const MAX_CHANGES: usize = 4_096;
 
-/// What a builder set and never changes.
+/// The settings of a builder, which never change.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// The newest legacy revision it speaks, if any.
@@ -25,7 +25,7 @@ pub(super) struct Settings {
     pub(super) page_size: usize,
     pub(super) cursors: Cursors,
     pub(super) sessions: bool,
-    /// HTTP status for a session that is gone: 404, or 400 as some real servers answer.
+    /// The HTTP status for a lost session: 404, or 400 as some real servers answer.
     pub(super) lost_session: u16,
     pub(super) list_changed: bool,
     pub(super) get_stream: bool,
@@ -40,7 +40,7 @@ pub(super) struct Settings {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    /// What listeners are told.
+    /// The changes for listeners.
     pub(super) changes: broadcast::Sender<News>,
     /// One value for each `notifications/cancelled`: session and request id.
     pub(super) cancels: broadcast::Sender<(Option<String>, Value)>,
@@ -56,20 +56,21 @@ pub(super) struct Inner {
     pub(super) requests: Vec<Recorded>,
     pub(super) counts: HashMap<String, Counts>,
     pub(super) sessions: HashMap<String, Session>,
-    /// Server requests whose answer has not come, by id: their method, and who waits.
+    /// The server's own requests without an answer, by id: their method, and the waiting receiver's
+    /// sender.
     pub(super) asked: HashMap<String, (String, oneshot::Sender<Value>)>,
     pub(super) answers: Vec<Value>,
     pub(super) tasks: BTreeMap<String, Task>,
     pub(super) listeners: usize,
-    /// Resources that open modern streams listen for, each stream counted.
+    /// Resources that open modern streams listen for, one entry for each stream.
     pub(super) listened: Vec<String>,
     pub(super) connections: u64,
     pub(super) open_connections: usize,
-    /// Numbers for sessions and server requests: never the same twice.
+    /// The last number of sessions, tasks and server requests: no number repeats.
     pub(super) numbers: u64,
 }
 
-/// News for listeners.
+/// A change for listeners.
 #[derive(Clone, Debug)]
 pub(super) enum News {
     /// The list of tools changed.
@@ -82,7 +83,7 @@ pub(super) enum News {
     Said(String, String),
 }
 
-/// An answer that goes before everything else.
+/// An answer that precedes all others.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) kind: String,
@@ -90,7 +91,7 @@ pub(super) struct Rule {
     pub(super) behaviour: Behaviour,
 }
 
-/// What became of the calls of one tool.
+/// The counts of one tool's calls by their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that began.
@@ -108,9 +109,9 @@ pub(super) struct Session {
     pub(super) revision: Revision,
     pub(super) capabilities: Value,
     pub(super) level: Option<LogLevel>,
-    /// Resources it is told of.
+    /// The resources that it is subscribed to.
     pub(super) subscribed: BTreeSet<String>,
-    /// Dropped with the session: its streams hear of that.
+    /// Dropped with the session, which ends its streams.
     pub(super) alive: watch::Sender<()>,
 }
 
@@ -134,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Makes a request of the server's own, and where its answer will be heard.
+    /// Makes a request of the server's own, and the receiver of its answer.
     pub(super) fn ask(&self, method: &str, params: &Value) -> (String, oneshot::Receiver<Value>) {
         let (sender, receiver) = oneshot::channel();
         let id = self.change(|inner| {
@@ -149,7 +150,7 @@ impl Shared {
         )
     }
 
-    /// The same, on the GET stream of a session.
+    /// Sends such a request on the GET stream of a session.
     pub(super) fn ask_beside(
         &self,
         session: &str,
@@ -157,12 +158,12 @@ impl Shared {
         params: &Value,
     ) -> oneshot::Receiver<Value> {
         let (message, answer) = self.ask(method, params);
-        // An error means that nobody listens.
+        // An error means that there is no listener.
         let _ = self.changes.send(News::Said(session.to_owned(), message));
         answer
     }
 
-    /// Reads or changes the state; those who wait for a condition look again.
+    /// Reads or changes the state; waiting conditions are checked again.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let outcome = change(&mut self.lock());
         self.pulse.send_modify(|pulse| *pulse += 1);
@@ -174,12 +175,12 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears of every change.
+    /// Subscribes to every change of the state.
     pub(super) fn pulse(&self) -> watch::Receiver<u64> {
         self.pulse.subscribe()
     }
 
-    /// The behaviour that a rule demands for this request.
+    /// Returns the behaviour of the first rule for this request.
     pub(super) fn rule(&self, request: &Recorded) -> Option<Behaviour> {
         let mut inner = self.lock();
         let matching =
@@ -189,7 +190,7 @@ impl Shared {
         Some(rule.behaviour.clone())
     }
 
-    /// Counts a call of `tool` and gives what it does this time.
+    /// Counts a call of `tool` and returns its behaviour for this call.
     pub(super) fn begin(&self, tool: &str) -> Option<Behaviour> {
         self.change(|inner| {
             let behaviours = &inner.tools.iter().find(|own| own.name == tool)?.behaviours;
@@ -200,7 +201,7 @@ impl Shared {
         })
     }
 
-    /// A page of the list for a client of these capabilities.
+    /// Returns a page of the list for a client with these capabilities.
     pub(super) fn page(&self, capabilities: &Value, cursor: Option<&str>) -> Option<String> {
         let inner = self.lock();
         let shown = |tool: &&Tool| {

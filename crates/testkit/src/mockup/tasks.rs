@@ -1,5 +1,5 @@
-//! Tasks of a mock server, in the form of its revision. A task goes on when it is looked at, so
-//! that no test waits for a time.
+//! Tasks of a mock server, in the form of its revision. A task proceeds with each request about it,
+//! so that no test waits for a time.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::state::{News, Shared};
 /// The extension's name.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The tools, and what each of its tasks comes to: `task_done` gives what it was given, `task_asks`
-/// asks for a name first, `task_fails` ends with a JSON-RPC error, `task_errs` with a tool's own,
-/// `task_waits` never ends, and `task_only` is like the first but has no other form. Called
-/// otherwise, each echoes.
+/// The tools and the outcome of their tasks. `task_done` returns its arguments, `task_asks` asks
+/// for a name first, `task_fails` ends with a JSON-RPC error, `task_errs` with a tool's own error.
+/// `task_waits` never ends, and `task_only` is like the first but must be a task. Called without a
+/// task, each echoes.
 const TOOLS: [(&str, &str); 6] = [
     ("task_done", "optional"),
     ("task_asks", "optional"),
@@ -38,9 +38,9 @@ pub(super) struct Task {
     arguments: Value,
     looks: usize,
     cancelled: bool,
-    /// What it asked for, once that was answered.
+    /// The answer to its request for input.
     answer: Option<Value>,
-    /// The session in which it began, and the token under which its progress is wanted.
+    /// The session that began it, and its progress token.
     progress: Option<(String, Value)>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn declare(capabilities: &mut Value, revision: Revision) {
     }
 }
 
-/// Whether a request is of tasks: about one, or a call that becomes one.
+/// Reports if a request is about a task, or a call that becomes one.
 pub(super) fn is_of_tasks(shared: &Shared, request: &Recorded, revision: Revision) -> bool {
     let own = request
         .tool()
@@ -174,7 +174,7 @@ fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
     created
 }
 
-/// What a task's own server tells of it.
+/// The state that the server notifies for a task.
 pub(super) fn told(shared: &Shared, name: &str) -> Value {
     let task = shared.lock().tasks.get(name).cloned();
     let mut state = task.map(|task| detailed(name, &task)).unwrap_or_default();
@@ -184,7 +184,7 @@ pub(super) fn told(shared: &Shared, name: &str) -> Value {
     state
 }
 
-/// Lets the task of this name go on; gives what has become of it.
+/// Lets the task of this name proceed; returns its new state.
 fn look(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
     let before = shared.lock().tasks.get(name).map(status);
     let task = go_on(shared, name, request)?;
@@ -196,7 +196,7 @@ fn look(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
             .send(News::Said(session.clone(), told.to_string()));
     }
     if before != Some(status(&task)) {
-        // An error means that nobody listens.
+        // An error means that there is no listener.
         let _ = shared.changes.send(News::Task(name.to_owned()));
     }
     Some(task)
@@ -205,7 +205,7 @@ fn look(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
 fn go_on(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
     shared.change(|inner| {
         let given = inner.answers.iter().rev().map(|answer| &answer["result"]);
-        // Who asks over `tasks/result` finds the answer among those to the server's requests.
+        // Over `tasks/result` the input is among the answers to the server's own requests.
         let elicited = given
             .into_iter()
             .find(|result| result["action"].is_string())
@@ -220,7 +220,7 @@ fn go_on(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
                     .cloned()
                     .or(task.answer.take());
             }
-            // It is blocked until its task is over: this one lets it be over.
+            // It blocks until its task is over, so this one lets the task end.
             "tasks/result" => task.looks += 2,
             _ => {}
         }
@@ -285,7 +285,7 @@ fn detailed(name: &str, task: &Task) -> Value {
     state
 }
 
-/// What the answer to `tasks/result` does: it asks first, where there is something to ask.
+/// The behaviour of the answer to `tasks/result`: it asks for input first, if the task needs any.
 fn result(name: &str, task: &Task) -> Behaviour {
     let related = json!({meta::RELATED_TASK: {"taskId": name}});
     if task.tool == "task_waits" && !task.cancelled {

@@ -4,25 +4,25 @@ use serde_json::{Value, json};
 
 use super::{Act, ScriptedRequest};
 
-/// How a large answer is written. What is `None` is left out.
+/// The layout of a large answer. Absent parts are left out.
 #[derive(Clone, Debug)]
 pub struct LargeAnswer {
-    /// As an event, not as JSON.
+    /// True for an event, false for JSON.
     pub events: bool,
     /// Bytes of its text.
     pub size: usize,
-    /// The id, where it is not the request's.
+    /// The id, if it is not the request's.
     pub id: Option<Value>,
-    /// True where the id stands before the result.
+    /// True if the id precedes the result.
     pub id_first: bool,
     /// Members of the result beside its content.
     pub members: Vec<(&'static str, Value)>,
-    /// True where they stand before the content.
+    /// True if they precede the content.
     pub members_first: bool,
 }
 
 impl LargeAnswer {
-    /// A complete result of one text, everything else before it.
+    /// A complete result of one text, with all other members before it.
     #[must_use]
     pub fn new(events: bool, size: usize) -> Self {
         Self {
@@ -35,21 +35,21 @@ impl LargeAnswer {
         }
     }
 
-    /// Everything behind the text.
+    /// Moves all other members behind the text.
     #[must_use]
     pub fn last(mut self) -> Self {
         (self.id_first, self.members_first) = (false, false);
         self
     }
 
-    /// The answer to the request of this id.
+    /// Answers the request of this id.
     #[must_use]
     pub fn of(mut self, id: Value) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// With these members.
+    /// Sets these members.
     #[must_use]
     pub fn members(mut self, members: &[(&'static str, Value)]) -> Self {
         self.members = members.to_vec();

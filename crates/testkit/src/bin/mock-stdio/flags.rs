@@ -1,8 +1,8 @@
-//! The command line.
+//! The command line of `mock-stdio`.
 
 use weir_wire::Revision;
 
-/// What the command line said.
+/// The parsed command line.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     pub(super) modern: bool,
@@ -16,13 +16,13 @@ pub(super) struct Flags {
     pub(super) grandchild: bool,
     pub(super) hang: bool,
     pub(super) starts_file: Option<String>,
-    /// The URL of the server whose mouth it is.
+    /// The URL of the server that it relays.
     pub(super) relay: Option<String>,
-    /// Where to keep what the client says.
+    /// The folder for records of the client's messages.
     pub(super) keep: Option<String>,
 }
 
-/// Reads the arguments; the error names the one that is wrong.
+/// Reads the arguments; the error names the faulty one.
 pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Flags, String> {
     let mut flags = Flags::default();
     while let Some(flag) = arguments.next() {

@@ -1,4 +1,4 @@
-//! An MCP server on standard input and output that behaves or misbehaves as its flags say.
+//! An MCP server on standard input and output that behaves or misbehaves as its flags demand.
 //! `weir_testkit::MockStdio` documents flags and tools; unknown flags are an error.
 #![allow(
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ use weir_wire::{Revision, code, meta};
 
 use flags::Flags;
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug, Default)]
 struct State {
     added: usize,
@@ -30,7 +30,7 @@ struct State {
     running: HashMap<String, Sender<()>>,
     /// Running requests that were cancelled.
     cancelled: usize,
-    /// Waiting for the answer to the server's own request of that id and method.
+    /// The server's own requests that wait for a response: method and sender, by id.
     asking: HashMap<String, (String, Sender<Value>)>,
 }
 
@@ -113,10 +113,11 @@ fn relayed(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Does nothing for as long as whoever started it is there. A parent that was killed could not end
-/// it, and nobody else would.
+/// Sleeps until the parent process has ended. A parent that was killed cannot end this process, and
+/// no other process would.
 fn outlive_all_but_the_parent() {
-    /// What has lost its parent is given to the first process of all, or to a reaper nearer by.
+    /// A process without its parent is adopted by the first process of the system, or by a nearer
+    /// reaper.
     const FIRST: u32 = 1;
     let (parent, mut now) = (
         std::os::unix::process::parent_id(),
@@ -144,7 +145,7 @@ impl Server {
                     std::process::exit(3);
                 }
                 let (server, id) = (Arc::clone(self), message["id"].to_string());
-                // Known before the next line is read, which may be its cancellation.
+                // Registered before the next line is read, because that may be its cancellation.
                 let (sender, cancelled) = channel();
                 self.state().running.insert(id.clone(), sender);
                 std::thread::spawn(move || {
@@ -157,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Keeps what the client said, in its revision.
+    /// Records the client's message with its revision.
     fn note(&self, message: &Value) {
         let params = &message["params"];
         let named = [
@@ -195,7 +196,7 @@ impl Server {
         } else if message.get("method").is_none()
             && let Some((_, asking)) = state.asking.remove(&message["id"].to_string())
         {
-            // An error means that the call that asked is over.
+            // An error means that the asking call is over.
             let _ = asking.send(message.clone());
         }
     }
@@ -289,7 +290,7 @@ impl Server {
         json!({"tools": tools})
     }
 
-    /// Runs a tool; `None` when its call is never answered.
+    /// Runs a tool; returns no outcome for a call that is never answered.
     fn call(
         &self,
         id: &Value,
@@ -382,7 +383,7 @@ impl Server {
                     structured(arguments)
                 }
             }
-            // Where it is told to, it says something else in words than in its structured content.
+            // On request its text differs from its structured content.
             "echo" if arguments.get("text").is_some() => json!({
                 "content": [{"type": "text", "text": arguments["text"]}],
                 "structuredContent": arguments["structured"],
@@ -438,7 +439,7 @@ fn say(message: &Value) {
     say_text(&message.to_string());
 }
 
-/// Writes whole lines. An error means that nobody reads any more, which is the reader's business.
+/// Writes whole lines. An error means that the reader has closed the pipe.
 fn say_text(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
@@ -455,7 +456,7 @@ fn flood(bytes: usize) {
     }
 }
 
-/// Takes SIGTERM and does nothing with it.
+/// Handles SIGTERM by ignoring it.
 fn ignore_sigterm() -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
