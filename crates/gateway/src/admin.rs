@@ -1,5 +1,6 @@
-//! The operators' listener: is weir alive, is it ready, its metrics, a status page, and the admin
-//! API that shows and changes what runs. Clients never reach it: it has its own port.
+//! The operators' listener: liveness, readiness, metrics, a status page, and the admin API that
+//! shows and changes the running process. It has a port of its own, apart from the clients'
+//! listener.
 
 mod acts;
 mod book;
@@ -72,38 +73,38 @@ pub const ROUTES: [(&str, &str); 25] = [
     ("/admin/reload", "post"),
 ];
 
-/// Whether the process is alive, and whether it wants traffic: where probes and `weir health` ask.
+/// The paths of the liveness and readiness probes, for orchestrators and `weir health`.
 pub(crate) const ALIVE: &str = "/healthz";
 pub(crate) const READY: &str = "/readyz";
 
-/// Where `weir explain` asks.
+/// The path of `weir explain`.
 pub(crate) const EXPLAIN: &str = "/admin/explain";
 
-/// The description of this listener's interface, and of the clients'.
+/// The OpenAPI description of this listener and of the clients' listener.
 const OPENAPI: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../openapi/weir.yaml"
 ));
 
-/// Operators are few. A new connection takes the place of a silent one.
+/// The most connections. Operators are few. At the limit a new connection replaces an idle one.
 const CONNECTIONS: usize = 64;
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long the end waits for an answer that is being written.
+/// The time that shutdown waits for responses that are being written.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// The listener and what it serves. Dropping it ends it without ceremony; [`Admin::shutdown`]
-/// waits.
+/// The operators' listener with its connections. Dropping it cancels them at once;
+/// [`Admin::shutdown`] waits for running responses.
 #[derive(Debug)]
 pub(crate) struct Admin {
     address: SocketAddr,
-    /// Once more, for another process. It is closed with this.
+    /// A duplicate of the listening socket, for another process. It is closed with this value.
     socket: OwnedFd,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Admin {
-    /// Binds the listener, or takes the `inherited` one, and serves nothing at it yet.
+    /// Binds the listener, or takes over the `inherited` one. It accepts no connection yet.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -120,16 +121,17 @@ impl Admin {
         }
     }
 
-    /// Serves at the listener.
+    /// Accepts connections at the listener.
     ///
     /// # Errors
-    /// The system has no file left.
+    ///
+    /// The system has no file descriptor left.
     pub(crate) fn start(listener: TcpListener, desk: Arc<Desk>) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        // What undoes changes whose time is over ends with the listener: nobody could make new
-        // ones.
+        // The task that undoes expired changes ends with the listener: no new changes can be made
+        // after that.
         tasks.spawn(
             stop.clone()
                 .run_until_cancelled_owned(book::keep(desk.clone())),
@@ -143,10 +145,11 @@ impl Admin {
         })
     }
 
-    /// The listening socket, for a process that is to serve at it too.
+    /// A duplicate of the listening socket, for a process that is to accept on it too.
     ///
     /// # Errors
-    /// The system has no file left.
+    ///
+    /// The system has no file descriptor left.
     pub(crate) fn socket(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }
@@ -159,7 +162,7 @@ impl Admin {
     pub(crate) async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();
-        // Connections end once their answer is written; one that will not is dropped with the
+        // Connections end once their response is written; one that does not is dropped with the
         // process.
         let _ = tokio::time::timeout(LAST_ANSWERS, self.tasks.wait()).await;
     }
@@ -190,7 +193,7 @@ fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-/// What takes an operator.
+/// The routes that require an operator.
 fn guarded() -> Router<Arc<Desk>> {
     let upstream = |act: acts::OnUpstream| -> MethodRouter<Arc<Desk>> {
         post(move |state, operator, id, body| acts::on_upstream(act, state, operator, id, body))
@@ -242,7 +245,7 @@ async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
             .count()
         {
             0 => "ready\n".into_response(),
-            // It names none of them: probes take no token.
+            // The files' names are left out: probes need no token.
             faulty => format!(
                 "ready, but {} of `include` with errors: see /admin/config\n",
                 count(faulty, "file")
@@ -280,7 +283,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Dropped, it is closed: as many requests as may be are being answered.
+                // The dropped stream is closed: the most requests allowed are in progress.
                 let Some(connection) = connections.enter(peer.ip()) else {
                     continue;
                 };
@@ -316,7 +319,7 @@ async fn serve_connection(
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
     let mut http = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-    // An operator's client that breaks off is no news.
+    // An operator's client that breaks the connection off is not an error.
     let _ = tokio::select! {
         ended = http.as_mut() => ended,
         () = end.cancelled() => return,

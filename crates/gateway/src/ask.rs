@@ -1,4 +1,4 @@
-//! Questions to a person at the terminal: the inputs of other programs' files.
+//! Questions to a person at the terminal: the inputs of other programs' config files.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -13,11 +13,11 @@ const ABORTS: [u8; 2] = [0x03, 0x04];
 const BACKSPACES: [u8; 2] = [0x08, 0x7f];
 /// Ctrl-U takes back the whole line.
 const KILL: u8 = 0x15;
-/// No answer is longer.
+/// The most bytes of an answer.
 const LONGEST: usize = 16 << 10;
 
-/// Asks for the value of an input, without echo for a secret. `None`: there is no terminal, or no
-/// answer.
+/// Asks for the value of an input, without echo for a secret. Returns `None` without a terminal or
+/// an answer.
 pub(crate) fn ask(input: &InputVariable) -> Option<String> {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
@@ -30,7 +30,7 @@ pub(crate) fn ask(input: &InputVariable) -> Option<String> {
         .then(|| EchoGuard::new(stdin.as_fd()).ok())
         .flatten();
     if input.is_secret && quiet.is_none() {
-        // Where the echo cannot be switched off, a secret is not asked for.
+        // A secret is not asked for if the echo cannot be switched off.
         return None;
     }
     let _ = stderr.write_all(question(input).as_bytes());
@@ -43,7 +43,7 @@ pub(crate) fn ask(input: &InputVariable) -> Option<String> {
     answer(input, &line?)
 }
 
-/// The text before the answer.
+/// Returns the text before the answer.
 fn question(input: &InputVariable) -> String {
     let what = input.description.as_deref().unwrap_or(&input.id);
     let choices: String = input
@@ -67,7 +67,7 @@ fn question(input: &InputVariable) -> String {
     )
 }
 
-/// The answer in an entered line: the default for an empty one, a choice for its number.
+/// Returns the answer in an entered line: the default for an empty one, a choice for its number.
 fn answer(input: &InputVariable, line: &str) -> Option<String> {
     if line.is_empty() {
         return input.default.clone();
@@ -79,7 +79,7 @@ fn answer(input: &InputVariable, line: &str) -> Option<String> {
     Some(chosen.cloned().unwrap_or_else(|| line.to_owned()))
 }
 
-/// Reads up to the end of the line. `None`: the input ended or was broken off.
+/// Reads up to the end of the line. Returns `None` if the input ended or was interrupted.
 fn read_line(bytes: &mut dyn Iterator<Item = u8>) -> Option<String> {
     let mut line = Vec::new();
     for byte in bytes {

@@ -1,13 +1,13 @@
-//! The audit as it runs: from what core says of senders, calls and operators to lines in a file, on
-//! standard output and at a collector. What a record looks like, and how records hang together, is
-//! `weir_policy::audit`'s.
+//! The running audit: writes core's events of requests, calls and operators as lines to a file,
+//! standard output and a collector. The format of a record and of the chain is in
+//! `weir_policy::audit`.
 //!
 //! A request puts an event into a bounded queue and goes on. One thread writes; it alone waits for
 //! the disk.
 //!
 //! Calls have one chain, in the config's file. Refusals that are only counted have another, in a
-//! file beside it, with a queue and a thread of its own: nobody without an identity causes a record
-//! among those of the calls.
+//! file beside it, with a queue and a thread of its own: an unauthenticated client adds no record
+//! to the chain of calls.
 
 mod journal;
 mod otlp;
@@ -43,45 +43,46 @@ use queue::{Message, Queue};
 use worker::Worker;
 use writer::{Change, Orders, Place, Role, Writer};
 
-/// How long the start waits for its record: then calls are served, or refused, without.
+/// The time that the start waits for its first record. After that calls are served, or refused,
+/// without.
 const FIRST_RECORD: Duration = Duration::from_secs(2);
-/// How long the end of the process waits for a disk.
+/// The time that the end of the process waits for a disk.
 const LAST_RECORDS: Duration = Duration::from_secs(5);
-/// The same for refusals, where the disk hung already.
+/// The same for refusals, if the disk hung for the calls.
 const LAST_REFUSALS: Duration = Duration::from_secs(1);
-/// The same for a pipe, and for a collector.
+/// The same for a pipe and for a collector.
 const LAST_COPIES: Duration = Duration::from_secs(3);
 
-/// What follows the path of the file in that of the file of refusals.
+/// The suffix of the file of refusals, after the path of the file of calls.
 const REFUSALS: &str = ".refusals";
-/// A file of refusals is full with this part of the bytes of one of calls.
+/// The maximum size of a file of refusals is this part of that of a file of calls.
 const REFUSALS_PART: u64 = 4;
 /// The smallest size of a file.
 const SMALLEST: u64 = 64 << 10;
-/// The events that the queue of refusals has room for.
+/// The capacity of the queue of refusals, in events.
 const REFUSALS_QUEUE: usize = 4096;
 
-/// Why records cannot be kept as the config says.
+/// The reason why the audit cannot keep records as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be used.
     #[error("audit records cannot be kept in {path}: {why}")]
     File {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
         /// The reason.
         #[source]
         why: io::Error,
     },
-    /// Standard output, or the system.
+    /// Standard output or a resource of the system failed.
     #[error("audit records cannot be written: {0}")]
     System(#[from] io::Error),
-    /// The collector's certificates.
+    /// The collector's TLS settings are invalid.
     #[error("audit records cannot be sent: {0}")]
     Collector(#[from] weir_upstream::TlsError),
 }
 
-/// The last records of the two chains, where they are known.
+/// The last records of the two chains, if known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heads {
     pub(crate) calls: Option<Head>,
@@ -95,31 +96,31 @@ pub(crate) struct Auditing {
     running: Mutex<Option<Running>>,
 }
 
-/// What is open for new settings, and not yet used.
+/// The opened files and outlets for new settings, not yet in use.
 pub(crate) struct Prepared(Option<Ready>);
 
 struct Ready {
     plan: AuditPlan,
-    /// `None`: where they are already.
+    /// `None` if the files stay.
     places: Option<Places>,
-    /// `None`: as they are already.
+    /// `None` if the copies stay.
     copies: Option<(Copies, Outlets)>,
 }
 
-/// Where the records of calls are kept, and those of refusals.
+/// The files of calls and of refusals.
 struct Places {
     calls: Place,
     refusals: Place,
 }
 
-/// Threads and tasks that write records beside the file.
+/// The threads and tasks that write copies of records beside the file.
 struct Copies {
     stop: CancellationToken,
     tasks: TaskTracker,
     stdout: Option<Worker>,
 }
 
-/// A chain that is being written: its queue and its thread.
+/// A chain being written: its queue and its thread.
 struct Book {
     queue: Arc<Queue>,
     orders: Arc<Mutex<Orders>>,
@@ -136,11 +137,12 @@ struct Running {
 }
 
 impl Auditing {
-    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime. A new
-    /// chain goes on after `left`, where the process before left one.
+    /// Starts the audit if there is a plan. Must be called inside a tokio runtime. A new chain
+    /// continues after `left`, the last records of the previous process.
     ///
     /// # Errors
-    /// Records cannot be kept as it says.
+    ///
+    /// Records cannot be kept as configured.
     pub(crate) fn start(
         plan: Option<&AuditPlan>,
         left: Heads,
@@ -158,7 +160,7 @@ impl Auditing {
     }
 
     /// Waits until the first record is kept, so that no call is refused because weir has just
-    /// started; for a while.
+    /// started. The wait is bounded.
     pub(crate) async fn begun(&self) {
         let begun = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,15 +173,16 @@ impl Auditing {
         }
     }
 
-    /// The port, the same for good.
+    /// Returns the audit port, which stays the same across reloads.
     pub(crate) fn port(&self) -> Arc<dyn Audit> {
         self.switch.clone()
     }
 
-    /// Opens what new settings need. Nothing changes before [`Self::take`].
+    /// Opens the files and outlets of new settings. The audit stays as it is before [`Self::take`].
     ///
     /// # Errors
-    /// Something of it cannot be opened.
+    ///
+    /// A file or outlet cannot be opened.
     pub(crate) fn prepare(
         &self,
         plan: Option<&AuditPlan>,
@@ -204,10 +207,11 @@ impl Auditing {
         })))
     }
 
-    /// Takes settings up. The chain goes on, wherever it is written from here.
+    /// Applies prepared settings. The chain continues, also in another file.
     ///
     /// # Errors
-    /// The system has no thread; only where the audit was off before.
+    ///
+    /// The system has no thread; only if the audit was off before.
     pub(crate) fn take(&self, prepared: Prepared) -> Result<(), AuditError> {
         self.begin(prepared, Heads::default())
     }
@@ -231,8 +235,8 @@ impl Auditing {
         Ok(())
     }
 
-    /// Leaves the chains, and the paths of their files, to the process that comes next: it goes on
-    /// after the records that are given. Waits until that is so, for a while.
+    /// Leaves the chains and the paths of their files to the process that takes over. It continues
+    /// after the returned records. Waits until the files are free, for a bounded time.
     pub(crate) async fn step_aside(&self) -> Heads {
         let waits = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,7 +246,7 @@ impl Auditing {
             [&running.calls, &running.refusals].map(|book| {
                 let (done, aside) = oneshot::channel();
                 book.order(|orders| orders.aside = Some(done));
-                // Where the disk hangs, the next process finds the file locked and says so.
+                // If the disk hangs, the next process finds the file locked and reports that.
                 async move { tokio::time::timeout(LAST_RECORDS, aside).await.ok()?.ok() }
             })
         };
@@ -251,7 +255,7 @@ impl Auditing {
         Heads { calls, refusals }
     }
 
-    /// Puts on record that the process before has ended, and with which records, where it said so.
+    /// Records that the previous process has ended, with its last records if it sent them.
     pub(crate) fn ended_before(&self, last: Heads) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
@@ -264,8 +268,8 @@ impl Auditing {
         }
     }
 
-    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the
-    /// last records, where they were kept.
+    /// Writes all queued events and the record of the end, and waits for that for a bounded time.
+    /// Returns the last records, if they were kept.
     pub(crate) async fn shutdown(&self) -> Heads {
         self.switch.0.store(None);
         let running = self
@@ -395,12 +399,12 @@ impl Running {
         });
         self.plan = plan;
         if let Some(copies) = copies {
-            // The old ones end when the writers let go of them, with what they have.
+            // The old copies end when the writers drop them, after their queued records.
             std::mem::replace(&mut self.copies, copies).stop.cancel();
         }
     }
 
-    /// It writes what it has and ends, and nobody waits for that.
+    /// Stops the writers after their queued records, without waiting.
     fn let_go(&self) {
         self.calls.order(|orders| orders.stop = true);
         self.refusals.order(|orders| orders.stop = true);
@@ -415,8 +419,8 @@ impl Running {
             ..
         } = self;
         let calls = calls.end(LAST_RECORDS).await;
-        // Only now: denials beyond their part of the file go there. Where that one hangs this one
-        // is likely to.
+        // Second, because denials beyond their part of the calls' file go to this one. If the first
+        // disk hangs, this one probably does too.
         let refusals = refusals
             .end(if calls.is_some() {
                 LAST_RECORDS
@@ -442,7 +446,7 @@ impl Running {
     }
 }
 
-/// What both chains are started with.
+/// The common arguments of both chains' start.
 struct Start {
     clock: Arc<dyn Clock>,
     plan: AuditPlan,
@@ -489,7 +493,7 @@ impl Book {
         self.order(|orders| orders.change = Some(change.after(orders.change.take())));
     }
 
-    /// Ends it, and waits for that for a while; gives the last record, where it was kept.
+    /// Ends the chain and waits for a bounded time. Returns the last record, if it was kept.
     async fn end(self, within: Duration) -> Option<Head> {
         self.order(|orders| orders.stop = true);
         let Self {
@@ -535,7 +539,7 @@ impl fmt::Debug for Auditing {
     }
 }
 
-/// The port: the recorder where the audit is on, the log where it is off.
+/// The audit port: the recorder while the audit is on, the log while it is off.
 #[derive(Default)]
 struct Switch(ArcSwapOption<Recorder>);
 
@@ -566,20 +570,20 @@ impl Audit for Switch {
     }
 }
 
-/// Whether records go on where they are.
+/// Reports if records continue in the same file.
 fn is_same_place(old: &AuditPlan, new: &AuditPlan) -> bool {
     let path = |plan: &AuditPlan| plan.file.as_ref().map(|file| file.path.clone());
     path(old) == path(new) && (new.file.is_some() || old.stdout == new.stdout)
 }
 
-/// Whether what goes out beside goes out as it does.
+/// Reports if the copies stay as they are.
 fn has_same_copies(old: &AuditPlan, new: &AuditPlan) -> bool {
     let beside = |plan: &AuditPlan| plan.stdout && plan.file.is_some();
     beside(old) == beside(new) && old.otlp == new.otlp
 }
 
-/// How refusals are kept: in a file beside that of the calls, and rotated as that one is, in
-/// smaller files.
+/// Returns the settings for refusals: a file beside that of the calls, rotated like it at a smaller
+/// size.
 fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
     let file = plan.file.as_ref().map(|file| {
         let mut path = file.path.clone().into_os_string();

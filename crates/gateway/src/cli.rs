@@ -1,4 +1,4 @@
-//! The commands of `weir`, as a person types them.
+//! The command line of `weir`.
 
 mod add;
 mod admin;
@@ -53,7 +53,7 @@ use crate::{quickstart, serve, telemetry, terminal};
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// What to log: a level, or a filter such as info,weir_upstream=debug
+    /// The log level, or a filter such as info,weir_upstream=debug
     #[arg(long, global = true, value_name = "FILTER", value_parser = log_filter)]
     log: Option<String>,
 }
@@ -64,16 +64,16 @@ enum Command {
     Serve {
         #[command(flatten)]
         config: ConfigFile,
-        /// Where to listen for clients, instead of the config's `listen`
+        /// The address to listen at for clients, instead of the config's `listen`
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
-        /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0,
-        /// which the system chooses
+        /// Write the addresses that weir listens at to this file, as JSON, once it serves; for port
+        /// 0, for which the system chooses a port
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
-    /// Serve a config, or a remote MCP server, over standard input and output: for hosts that only
-    /// start programs
+    /// Serve a config, or a remote MCP server, over standard input and output: for MCP clients that
+    /// only start programs
     Stdio(stdio::StdioOptions),
     /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
@@ -82,26 +82,26 @@ enum Command {
         /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
-        /// Start or dial each upstream, too; exits with 1 if one does not work
+        /// Also start or connect to each upstream; exits with 1 if one does not work
         #[arg(long)]
         connect: bool,
     },
-    /// Try a config out: start or dial each upstream, and look at the machine; exits with 1 if
-    /// something does not work
+    /// Try a config out: start or connect to each upstream, and inspect the machine; exits with 1
+    /// on any failure
     Doctor(doctor::Options),
     /// Write a first config, with comments
     Init(init::InitOptions),
     /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
     Add(add::AddOptions),
-    /// Find the servers in the files of MCP clients and convert them to a config; starts none;
-    /// exits with 1 if there are none
+    /// Find the servers in the files of MCP clients and convert them to a config; starts no server;
+    /// exits with 1 if it finds none
     Import(import::ImportOptions),
     /// Connect an MCP client to weir: print the entry for the client's file, or write it there;
-    /// without a client, list those known
+    /// without a client, list the known ones
     Connect(connect::ConnectOptions),
-    /// Run weir in front of two small example servers, with nothing to configure
+    /// Run weir in front of two small example servers, without a config
     Quickstart {
-        /// Where to listen instead of the first free port from 8080
+        /// The address to listen at, instead of the first free port from 8080
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
     },
@@ -116,11 +116,11 @@ enum Command {
     Prompts(prompts::PromptsOptions),
     /// Print a prompt, filled in
     Prompt(prompts::PromptOptions),
-    /// List the resources of an MCP server, and the templates of their URIs
+    /// List the resources of an MCP server, and the templates of resource URIs
     Resources(resources::ResourcesOptions),
     /// Print or save a resource
     Read(resources::ReadOptions),
-    /// Log in at an MCP server that wants OAuth tokens; `tools` and `call` then use the login
+    /// Log in at an MCP server that requires OAuth tokens; `tools` and `call` then use the login
     Login(login::Options),
     /// Forget a login, here and at its authorization server
     Logout {
@@ -129,9 +129,9 @@ enum Command {
     },
     /// Explain why a caller can use a tool or not; exits with 1 if a call would be refused
     Explain(explain::Options),
-    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 without an answer
+    /// Ask a running weir if it is ready for traffic; exits with 1 if not, 3 without an answer
     Health(health::Options),
-    /// Look at a running weir and change it: upstreams, clients, calls, limits, log, config
+    /// Inspect a running weir and change it: upstreams, clients, calls, limits, log, config
     Admin(admin::Options),
     /// Audit records
     Audit {
@@ -144,9 +144,9 @@ enum Command {
     Keygen,
     /// Print a fresh API key for a machine, and its entry for the config's `auth.api_keys`
     Apikey {
-        /// Whom the key stands for
+        /// The principal that the key stands for
         subject: String,
-        /// A token for an operator instead, and its entry for `admin.auth.tokens`
+        /// Make a token for an operator instead, with its entry for `admin.auth.tokens`
         #[arg(long)]
         operator: bool,
     },
@@ -155,18 +155,19 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Be the parent of child processes; weir starts this by itself (see `keeper::run_if_asked`)
+    /// Run the keeper, the parent of child processes; weir starts this by itself (see
+    /// `keeper::run_if_asked`)
     #[command(hide = true)]
     Keeper,
-    /// Print a page of the documentation that is made from the code
+    /// Print a page of the documentation that is generated from the code
     #[command(hide = true)]
     Docs {
-        /// Which: errors or metrics
+        /// The page: configuration, errors or metrics
         page: Page,
     },
 }
 
-/// A page made from the code.
+/// A page generated from the code.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Page {
     /// Every key of the config.
@@ -177,7 +178,7 @@ enum Page {
     Metrics,
 }
 
-/// A config file, named as an argument, by `--config` or in the environment.
+/// A config file, given as an argument, by `--config` or in the environment.
 #[derive(Debug, Args)]
 struct ConfigFile {
     /// The config file, YAML or JSON
@@ -189,7 +190,7 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file. clap asks for one.
+    /// Returns the path. clap requires one of the two.
     fn path(self) -> PathBuf {
         self.file
             .or(self.config)
@@ -197,25 +198,25 @@ impl ConfigFile {
     }
 }
 
-/// The answer is no: a tool reported an error, nothing was found, a call would be refused, weir is
-/// not ready.
+/// The exit code of a negative answer: a tool reported an error, a search had no match, a call
+/// would be refused, weir is not ready.
 const NO: u8 = 1;
-/// A mistake on the command line.
+/// The exit code of a mistake on the command line.
 const USAGE: u8 = 2;
-/// No server answers, or its answer is no MCP, or a refusal.
+/// The exit code of a server that does not answer, answers without MCP, or refuses.
 const UNREACHABLE: u8 = 3;
-/// A list is not whole: upstreams are down or still starting.
+/// The exit code of an incomplete list: upstreams are down or still starting.
 const INCOMPLETE: u8 = 4;
-/// The output could not be written: a full disk, or a file that cannot be made.
+/// The exit code of output that cannot be written: a full disk, or a file that cannot be created.
 const UNWRITTEN: u8 = 5;
-/// A person ended it.
+/// The exit code of a command that a person interrupted.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the command line. `inherited` is for `serve`; the other commands have no use for it.
+/// Runs the command line. Only `serve` uses `inherited`.
 pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let code = run_command(command, log.as_deref(), inherited).await;
-    // A closed pipe is no error.
+    // A closed pipe is not an error.
     match terminal::lost_output() {
         Some(error) => fail(
             UNWRITTEN,
@@ -231,7 +232,7 @@ async fn run_command(
     inherited: Result<Inherited, String>,
 ) -> ExitCode {
     match command {
-        // Boxed: it is the largest by far, and the others must not make room for it.
+        // Boxed: its future is the largest by far, and the others must not reserve its size.
         Command::Serve {
             config,
             listen,
@@ -297,13 +298,13 @@ async fn run_command(
     }
 }
 
-/// Checks a filter for the log, also for commands that log nothing.
+/// Checks a log filter, also for commands that do not log.
 fn log_filter(text: &str) -> Result<String, String> {
     telemetry::check_filter(text).map(|()| text.to_owned())
 }
 
 fn completions(shell: clap_complete::Shell) -> ExitCode {
-    // To memory first: a reader that leaves early is no panic of ours.
+    // Written to memory first, so that a reader that closes the pipe early causes no panic.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
     print(&String::from_utf8_lossy(&script))
@@ -328,7 +329,7 @@ fn keygen() -> String {
     )
 }
 
-/// Prints the error, and gives the exit code.
+/// Prints the error, and returns the exit code.
 fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
     terminal::note(format_args!("weir: {why}"));
     ExitCode::from(code)

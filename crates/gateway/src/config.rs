@@ -1,6 +1,6 @@
-//! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once,
-//! with path, line and hint) -> the settings of each crate. Nothing outside this module knows the
-//! file's format.
+//! The config file, from text to settings: raw types (as written), then checks (all problems at
+//! once, with path, line and hint), then the settings of each crate. The file's format is known in
+//! this module only.
 
 mod admin;
 mod audit;
@@ -59,71 +59,71 @@ pub use telemetry::{OtlpPlan, TelemetryPlan};
 pub use waivers::Waivers;
 pub use weaker::{Protection, Weakening, weakenings};
 
-/// A checked config: what each part of weir is told.
+/// A checked config: the settings of each part of weir.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The client side.
     pub front: weir_front::Settings,
-    /// How clients are known.
+    /// The authentication of clients.
     pub auth: weir_policy::settings::Settings,
-    /// Where operators connect, and who they are; `None` switches that listener off.
+    /// The operators' listener and credentials. `None` if that listener is off.
     pub admin: Option<AdminPlan>,
-    /// The servers, in config order.
+    /// The upstreams, in config order.
     pub upstreams: Vec<UpstreamPlan>,
-    /// The paths clients use.
+    /// The endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// False where no file names endpoints, and the default ones are there.
+    /// True if a file lists endpoints. False if the default ones are served.
     pub names_endpoints: bool,
     /// Waits and windows of the catalog.
     pub catalog: CatalogPlan,
-    /// The memory that the process may use; `None`: what its control group may.
+    /// The bound on the memory of the process. Absent: the limit of its control group.
     pub memory: Option<u64>,
-    /// How many legacy sessions may be kept.
+    /// The bounds on legacy sessions.
     pub sessions: RecordCaps,
-    /// What is kept for legacy clients that lose their connection.
+    /// The bounds on the stream events kept for legacy clients that lose their connection.
     pub replays: ReplayCaps,
-    /// How many calls may wait for input, and how long.
+    /// The bounds on calls that wait for input, in number and time.
     pub parked: ParkingCaps,
-    /// How much may be held of large results.
+    /// The bounds on large results that are held.
     pub hold: HoldLimits,
-    /// How often clients may come.
+    /// The rate limits and quotas of clients.
     pub rates: weir_policy::limit::Rates,
-    /// Sealing keys, newest first; none means a random one.
+    /// Sealing keys, newest first. An empty list means a random key.
     pub keys: Vec<SealingKey>,
-    /// How long running calls may take to end when weir stops.
+    /// The time that running calls have to end when weir stops.
     pub drain: Duration,
-    /// How weir logs.
+    /// The format and filter of the log.
     pub log: LogPlan,
-    /// Who may see and call what.
+    /// The policies of all endpoints.
     pub rules: Arc<Book>,
-    /// How it is kept who did what; `None`: in the log alone.
+    /// The settings of the audit log. Absent: the log only.
     pub audit: Option<AuditPlan>,
-    /// What is measured and told.
+    /// The settings of metrics and traces.
     pub telemetry: TelemetryPlan,
-    /// The files of `include`, and what of each is served.
+    /// The files of `include`, each with the version that is served.
     pub team_files: Vec<TeamFile>,
-    /// Whether a start is refused where one of them has errors.
+    /// The behaviour at a start if one of them has errors.
     pub include_errors: IncludeErrors,
-    /// The protections that its files give up by name.
+    /// The protections that the config's files give up explicitly.
     pub waivers: Waivers,
-    /// Which files it was read from. No part of what it says.
+    /// The digest of the files that the config was read from. It is not part of equality.
     pub source: SourceDigest,
 }
 
-/// Longer than any process lives.
+/// A time longer than the life of any process.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// The longest drain where one client waits for the end of the process.
+/// The longest drain if one MCP client waits for the end of the process.
 const SHORT_DRAIN: Duration = Duration::from_secs(5);
-/// The wait of a host's first list for servers that are still starting. The host started them with
-/// weir, and many hosts ask once; SDKs give up after 60 s.
+/// The time that the first list of an MCP client waits for upstreams that are still starting. The
+/// client started them with weir, and many clients ask once; SDKs give up after 60 s.
 const HOST_LIST_WAIT: Duration = Duration::from_secs(10);
 
-/// Whether an address can be reached from this machine alone.
+/// Reports if an address is reachable from this machine only.
 pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Whether the host of a URL is this machine, by its name or its address.
+/// Reports if the host of a URL is this machine, by its name or its address.
 pub(crate) fn is_local_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let is_local = |address: IpAddr| is_local(SocketAddr::new(address, 0));
@@ -131,8 +131,8 @@ pub(crate) fn is_local_host(host: &str) -> bool {
 }
 
 impl Config {
-    /// The `scheme://host[:port]` of weir as clients reach it: the public URL, else the listener's
-    /// address, as a program on the same machine reaches it.
+    /// Returns the `scheme://host[:port]` that clients use: the public URL, or else the listener's
+    /// address as a program on the same machine reaches it.
     pub(crate) fn public_base(&self, listener: SocketAddr) -> String {
         match &self.front.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -140,13 +140,13 @@ impl Config {
         }
     }
 
-    /// Returns true if clients show an API key, because no authorization server gives them tokens.
+    /// Reports if clients need an API key, because no authorization server gives them tokens.
     pub(crate) fn wants_keys(&self) -> bool {
         self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
     }
 
-    /// This config as it is served to one client inside the process: without listeners, and with a
-    /// session that lasts as long as the process. The client waits for the end, so a drain is
+    /// Returns this config as served to one client inside the process: without listeners, and with
+    /// a session that lasts as long as the process. The client waits for the end, so a drain is
     /// short.
     pub(crate) fn in_memory(&self) -> Self {
         let mut served = self.clone();
@@ -159,9 +159,8 @@ impl Config {
         served
     }
 
-    /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows
-    /// from `listen`, and `listen` leaves the port to the system (0), it has the port that the
-    /// system chose.
+    /// Returns this config as served at `bound`. Tokens are issued for the URL of weir. If that URL
+    /// follows from `listen`, and `listen` has port 0, the URL gets the port that the system chose.
     pub(crate) fn served_at(self: &Arc<Self>, bound: SocketAddr) -> Arc<Self> {
         let Self { front, auth, .. } = &**self;
         if front.listen.port() != 0 || front.public_url.is_some() || auth.base.is_empty() {
@@ -178,13 +177,13 @@ impl Config {
     }
 }
 
-/// Names what the files of a config said. Two configs that mean the same are equal, whatever their
-/// files look like.
+/// The digest of a config's files. All digests compare equal, so that two configs with the same
+/// settings are equal even if their files differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceDigest(Option<[u8; 32]>);
 
 impl SourceDigest {
-    /// SHA-256 over the names and texts of the files.
+    /// Returns the SHA-256 of the names and texts of the files.
     #[must_use]
     pub fn digest(&self) -> Option<[u8; 32]> {
         self.0
@@ -197,40 +196,40 @@ impl PartialEq for SourceDigest {
     }
 }
 
-/// One server: how to speak to it, and what the catalog and router know of it.
+/// One upstream: its connection settings, and its rules for the catalog and the router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamPlan {
-    /// How to speak to it.
+    /// The connection settings.
     pub settings: weir_upstream::Settings,
-    /// Deadlines, validation, walks.
+    /// Deadlines, validation, and limits of list walks.
     pub rules: UpstreamRules,
 }
 
 /// Waits and windows of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogPlan {
-    /// How long the first list after a start waits for upstreams that have not answered.
+    /// The time that the first list after a start waits for upstreams that have not answered.
     pub first_list_wait: Duration,
     /// The shortest time between two change notifications to one client.
     pub change_window: Duration,
 }
 
-/// What a start does where a file of `include` has errors.
+/// The behaviour at a start if a file of `include` has errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IncludeErrors {
-    /// It serves all other files.
+    /// The start serves all other files.
     #[default]
     LeaveOut,
-    /// It is refused.
+    /// The start is refused.
     RefuseStart,
 }
 
 /// A sealing key of the config.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey {
-    /// Names it in what it sealed.
+    /// The id that identifies the key in sealed data.
     pub id: u8,
-    /// The key itself.
+    /// The 32 bytes of the key.
     pub secret: [u8; 32],
 }
 
@@ -240,24 +239,24 @@ impl std::fmt::Debug for SealingKey {
     }
 }
 
-/// How weir logs.
+/// The format and filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LogPlan {
-    /// How lines look.
+    /// The format of log lines.
     pub format: LogFormat,
-    /// A level or filter; `None`: `info`.
+    /// A level or filter. Absent: `info`.
     pub filter: Option<String>,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// For people on a terminal, JSON otherwise.
+    /// Human-readable on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// For people.
+    /// Human-readable.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

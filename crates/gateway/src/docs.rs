@@ -1,4 +1,4 @@
-//! Pages of the documentation that are made from the code, so that they cannot be wrong about it.
+//! Pages of the documentation that are generated from the code.
 
 mod configuration;
 
@@ -24,12 +24,12 @@ header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known. 
 |---|---|---|---|---|---|
 ";
 
-/// `docs/configuration.md`.
+/// Returns `docs/configuration.md`.
 pub(crate) fn configuration() -> String {
     configuration::configuration(&crate::config::schema())
 }
 
-/// `docs/errors.md`.
+/// Returns `docs/errors.md`.
 pub(crate) fn errors() -> String {
     let mut page = HEAD.to_owned();
     for row in weir_front::error_table() {
@@ -61,7 +61,7 @@ have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a seri
 |---|---|---|---|---|---|
 ";
 
-/// `docs/metrics.md`.
+/// Returns `docs/metrics.md`.
 pub(crate) fn metrics() -> String {
     let mut page = METRICS.to_owned();
     for Row {

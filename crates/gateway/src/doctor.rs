@@ -1,7 +1,7 @@
-//! Looks at a config before it is served: each upstream is started or dialled and asked for its
-//! lists, and the machine is looked at.
+//! Checks of a config before it is served: each upstream is started or connected to and asked for
+//! its lists, and the machine is examined.
 //!
-//! Nothing is served meanwhile, and every process that was started has ended when this returns.
+//! No listener is opened meanwhile, and every started process has ended when this returns.
 
 mod certificate;
 mod machine;
@@ -25,12 +25,12 @@ use crate::system::{SystemClock, SystemRandom};
 /// The time limit of a connection, and of all lists after it. A child process has `start` in
 /// addition.
 const USUAL: Duration = Duration::from_secs(30);
-/// Pages of a list that are counted.
+/// The most pages of a list that are counted.
 const MOST_PAGES: usize = 100;
 /// The grace time of child processes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Findings {
     pub(crate) upstreams: Vec<UpstreamFinding>,
@@ -38,7 +38,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// True if every upstream works and nothing of the machine is an error.
+    /// Reports if every upstream works and no finding of the machine is an error.
     pub(crate) fn is_good(&self) -> bool {
         self.upstreams
             .iter()
@@ -59,9 +59,9 @@ pub(crate) struct UpstreamFinding {
     pub(crate) prompts: usize,
     /// Resources and resource templates.
     pub(crate) resources: usize,
-    /// From the start or the first connection to the end of its lists, in milliseconds.
+    /// The time from the start or the first connection to the end of its lists, in milliseconds.
     pub(crate) took_ms: u64,
-    /// The cause of its failure, with advice; none where it works.
+    /// The cause of its failure, with advice; absent if it works.
     pub(crate) cause: Option<String>,
     /// The last lines of the error stream of a child process that did not start.
     pub(crate) last_lines: Vec<String>,
@@ -78,15 +78,15 @@ pub(crate) struct MachineFinding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grade {
-    /// In order.
+    /// The fact is in order.
     Good,
     /// weir serves, with a restriction.
     Warning,
-    /// weir or an upstream does not start, or no client gets in.
+    /// weir or an upstream does not start, or no client can connect.
     Error,
 }
 
-/// Looks at all upstreams at the same time, then at the machine.
+/// Examines all upstreams concurrently, then the machine.
 pub(crate) async fn examine(config: &Config) -> Findings {
     let upstreams = examine_upstreams(&config.upstreams).await;
     let mut machine = machine::examine(config).await;
@@ -101,7 +101,7 @@ fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
     }
 }
 
-/// Looks at all upstreams at the same time.
+/// Examines all upstreams concurrently.
 pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     let bells = Arc::<Bells>::default();
@@ -195,7 +195,7 @@ async fn count_list(watch: &mut dyn Watch, kind: ListKind) -> Result<usize, Fail
     let (mut items, mut cursor) = (0, None);
     for _ in 0..MOST_PAGES {
         let page = match watch.list(kind, cursor).await {
-            // A server that declares every list has not all of them.
+            // A server that declares every list may lack some of them.
             Err(failure) if failure.is_unknown_method() => return Ok(items),
             page => page?,
         };

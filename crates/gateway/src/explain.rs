@@ -1,8 +1,8 @@
-//! Why can somebody use a tool, or not: the whole way of a call, walked for an operator who asks,
-//! with the first cause first.
+//! Explains to an operator why a sender can use a tool, or cannot: it follows the path of a call,
+//! and lists the first cause first.
 //!
-//! It asks the same rules, limits and lists that requests go through, and takes nothing from them.
-//! No call is made of it, and the sender that is asked about is never a sender of requests.
+//! It queries the same rules, limits and lists that requests go through, and consumes no quota. No
+//! call is made, and the sender in the question is never used for requests.
 
 mod gates;
 mod question;
@@ -26,20 +26,20 @@ pub(crate) use question::{ENDPOINT, Question};
 pub(crate) use report::{Effect, Explanation, Step};
 use walk::Walk;
 
-/// Who answers.
+/// Answers questions about access to tools.
 pub(crate) struct Explainer {
     config: ArcSwap<Config>,
     rules: Arc<Rules>,
     limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
-    /// What the upstreams have; `None`: they are not looked at.
+    /// The upstreams' lists. `None` if upstreams are not queried.
     catalog: Option<Arc<Catalog>>,
-    /// What operators changed.
+    /// The operators' overrides.
     book: Arc<Book>,
 }
 
 impl Explainer {
-    /// Of a running weir.
+    /// Creates the explainer of a running weir.
     pub(crate) fn live(
         config: Arc<Config>,
         (rules, limits): (&Arc<Rules>, &Arc<Limits>),
@@ -56,8 +56,8 @@ impl Explainer {
         }
     }
 
-    /// By a config alone: every upstream is taken to be up and to have whatever tool is asked for,
-    /// and nothing of any limit to be used.
+    /// Creates an explainer of a config alone. It assumes that every upstream is up and has the
+    /// tool in question, and that no limit is used up.
     pub(crate) fn supposing(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
@@ -72,13 +72,12 @@ impl Explainer {
         }
     }
 
-    /// Answers by another config from now on. The rules, limits and catalog have theirs from
-    /// elsewhere.
+    /// Replaces the config. The rules, limits and catalog are updated elsewhere.
     pub(crate) fn replace(&self, config: Arc<Config>) {
         self.config.store(config);
     }
 
-    /// Walks the way of a call.
+    /// Follows the path of a call and returns the explanation.
     pub(crate) async fn answer(&self, question: &Question) -> Explanation {
         let config = self.config.load_full();
         Walk::new(self, &config, question).go().await

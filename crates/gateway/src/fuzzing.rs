@@ -1,17 +1,18 @@
-//! Bodies of fuzz targets, so that they run as ordinary tests too.
+//! The bodies of fuzz targets, so that they run as ordinary tests too.
 
 use crate::config::{Loader, Source};
 
 /// Parses and checks any bytes as a config.
 ///
 /// # Panics
-/// If the rules are broken: a config comes out exactly where no error is reported, and whatever is
-/// said about a value says where it stands.
+///
+/// If a rule is broken: a config results exactly if no error is reported, and each problem of a
+/// value has its line.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    // Files that a config names are the machine's, not the target's.
+    // The files that a config refers to are the machine's, not the target's.
     if ["include", "tls", "ca_file", "cwd", "command", "envFile"]
         .iter()
         .any(|key| text.contains(key))
@@ -19,7 +20,7 @@ pub fn config(data: &[u8]) {
         return;
     }
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
-    // The extension makes it TOML, as which the files of one client are written.
+    // The extension selects TOML, the format of one client's files.
     for name in ["fuzz", "fuzz.toml"] {
         let source = Source::Text {
             name: name.to_owned(),

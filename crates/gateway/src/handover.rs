@@ -1,18 +1,19 @@
-//! One process after another at the same sockets, and nobody finds the door closed in between.
+//! Graceful restart: one process takes over the listening sockets of another, and no connection is
+//! refused in between.
 //!
-//! A process may come to its listening sockets in two ways beside binding them: systemd gives them
-//! (`weir.socket`), or the process before does. On SIGUSR2 weir starts its own program again with
-//! the sockets, and drains once that one serves. Both go by the same protocol, systemd's
-//! (`sd_listen_fds(3)`); between two weirs a third socket, the line, says how far the other is. A
-//! successor that cannot start changes nothing.
+//! A process can inherit its listening sockets instead of binding them: from systemd
+//! (`weir.socket`), or from the previous process. On SIGUSR2 weir starts its own program again with
+//! the sockets, and drains once the successor serves. Both use systemd's protocol
+//! (`sd_listen_fds(3)`). Between two weirs a third socket, the hand-over socket, reports the
+//! progress of each. A successor that cannot start leaves the predecessor serving.
 //!
-//! What operators changed moves, and the audit's chain goes on. Sessions of older revisions move
-//! with their log levels, subscriptions and replay logs, with their sessions at upstreams of
-//! Streamable HTTP, and with child processes. Running calls end where they began: cancels of them,
-//! and answers to their questions, reach them over the link between both processes, and child
-//! processes are relayed. What clients hold sealed (cursors, states) opens in the successor. What
-//! does not move: connections of HTTP+SSE on either side, parked calls, the book of tasks, and
-//! counters of limits.
+//! The operators' changes move, and the audit's chain continues. Legacy sessions move with their
+//! log levels, subscriptions and replay logs, with their sessions at Streamable HTTP upstreams, and
+//! with child processes. Running calls end in the process that began them: cancellations, and
+//! answers to their elicitations, reach them over the link between both processes, and child
+//! processes are relayed. Sealed values that clients hold (cursors, states) open in the successor.
+//! Not moved: HTTP+SSE connections on either side, parked calls, the table of tasks, and counters
+//! of limits.
 
 mod line;
 mod link;
@@ -34,29 +35,29 @@ pub(crate) use moving::SessionState;
 pub(crate) use stores::{MovableRecords, MovableReplays};
 pub(crate) use successor::{Program, Successor};
 
-/// Names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
+/// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
 const CLIENTS: &str = "clients";
 const OPERATORS: &str = "operators";
 const LINE: &str = "handover";
 const KEEPER: &str = "keeper";
 
-/// What a process leaves to the next one.
+/// The resources that a process leaves to its successor.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
     /// The listening socket for clients.
     pub(crate) clients: Option<TcpListener>,
     /// The listening socket for operators.
     pub(crate) operators: Option<TcpListener>,
-    /// The key that nobody configured.
+    /// The generated sealing key, absent if the config has `keys`.
     pub(crate) sealing: Option<Sealing>,
-    /// What it said last.
+    /// The predecessor's last state.
     pub(crate) will: Will,
-    /// The pipe to the keeper of its child processes.
+    /// The pipe to the keeper of the child processes.
     pub(crate) keeper: Option<UnixStream>,
 }
 
-/// The key of a weir without `keys` in its config: what it sealed opens in this process and its
-/// successors.
+/// The generated sealing key of a weir without `keys` in its config. Sealed values open in this
+/// process and its successors.
 #[derive(Clone)]
 pub(crate) struct Sealing([u8; 32]);
 
@@ -91,7 +92,7 @@ impl std::fmt::Debug for Sealing {
     }
 }
 
-/// The sockets this process was started with.
+/// The sockets that this process was started with.
 #[derive(Debug, Default)]
 pub struct Inherited {
     clients: Option<TcpListener>,
@@ -101,12 +102,13 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes them by the environment. To be called once, before anything else opens files or starts
-    /// threads. Sockets without a name of weir's are the clients' and then the operators', in their
-    /// order.
+    /// Takes the sockets named by the environment. Call it once, before any file is opened or
+    /// thread started. Sockets without a name of weir's are first the clients' and then the
+    /// operators'.
     ///
     /// # Errors
-    /// For people: one of them is no listening socket, or there are more than weir has a use for.
+    ///
+    /// For people: a socket is no listening socket, or there are more than weir can use.
     pub fn take() -> Result<Self, String> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
@@ -145,10 +147,11 @@ impl Inherited {
         Ok(own)
     }
 
-    /// The sockets, and the process that left them, if one did and waits.
+    /// Returns the sockets, and the previous process if it is a weir that waits.
     ///
     /// # Errors
-    /// It says what this one does not understand, or nothing.
+    ///
+    /// The previous process sends no greeting, or one of another version.
     pub(crate) fn open(self) -> Result<(Estate, Option<Predecessor>), String> {
         let Self {
             clients,

@@ -1,5 +1,5 @@
-//! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here
-//! starts or reaches a server.
+//! Converts servers in the files of MCP clients to upstreams of weir. It neither starts a server
+//! nor connects to one.
 
 mod convert;
 mod entry;
@@ -15,15 +15,15 @@ pub(crate) use secrets::{MASK, has_credential, looks_secret, split_credential};
 use crate::config::{FoundFile, Problem, find};
 use crate::mcp_clients::McpClient;
 
-/// A file that was looked at.
+/// A file that was read.
 pub(crate) struct ClientFile {
-    /// The client that it belongs to, where that is known.
+    /// The client that it belongs to, if known.
     pub(crate) client: Option<McpClient>,
     pub(crate) file: PathBuf,
     pub(crate) found: FoundFile,
 }
 
-/// Reads the files that are there.
+/// Reads these files.
 ///
 /// # Errors
 /// A file cannot be read or parsed.

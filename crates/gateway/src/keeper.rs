@@ -1,11 +1,11 @@
-//! `weir keeper`: what weir starts by itself, to be the parent of its child processes.
+//! `weir keeper`: the process that weir starts as the parent of its child processes.
 
 use std::process::ExitCode;
 
-/// The command. It is not for people, so help does not name it.
+/// The subcommand. It is not for people, so help does not list it.
 pub(crate) const KEEPER_COMMAND: &str = "keeper";
 
-/// Is the keeper where the command line says so; `None` for every other command. To be called
+/// Runs the keeper if the command line asks for it; returns `None` for every other command. Call it
 /// first: a keeper needs neither the threads of a gateway nor its environment.
 #[must_use]
 pub fn run_if_asked() -> Option<ExitCode> {

@@ -1,11 +1,12 @@
-//! What the limiter is told of a config.
+//! The limiter's settings, from a config.
 
 use weir_policy::limit::Rates;
 
 use crate::config::Config;
 
-/// The limits of a config. An upstream's places are those that its own settings give it: before
-/// them calls wait in turn by principal, instead of being refused by whoever came first.
+/// Returns the limits of a config. An upstream's concurrency permits are its own `in_flight`: calls
+/// queue for them fairly by principal, before the upstream's own bound would refuse calls of any
+/// principal.
 pub(crate) fn rates(config: &Config) -> Rates {
     let mut rates = config.rates.clone();
     let places = config

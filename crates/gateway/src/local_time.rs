@@ -15,19 +15,19 @@ const DAY: i64 = 86_400;
 const MACHINE: &str = "/etc/localtime";
 const ZONES: &str = "/usr/share/zoneinfo";
 
-/// A time zone: seconds east of UTC, and when they change.
+/// A time zone: offsets in seconds east of UTC, and the times of their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeZone {
-    /// Before the first change.
+    /// The offset before the first change.
     first: i32,
     /// Instants of changes, and the offset from each on.
     changes: Vec<(i64, i32)>,
-    /// After the last change.
+    /// The rule after the last change.
     rule: Option<TimeZoneRule>,
 }
 
 impl TimeZone {
-    /// The zone of this process. UTC where it is not known.
+    /// Returns the zone of this process; UTC if it is unknown.
     pub(crate) fn own() -> Self {
         match std::env::var("TZ") {
             Err(_) => Self::file(Path::new(MACHINE)).unwrap_or_default(),
@@ -49,7 +49,7 @@ impl TimeZone {
         Self::parse(&std::fs::read(path).ok()?)
     }
 
-    /// Reads a zone's file; `None` if it is malformed.
+    /// Parses a zone's file; `None` if it is malformed.
     fn parse(file: &[u8]) -> Option<Self> {
         let (head, version) = (TzifHeader::read(file)?, *file.get(4)?);
         if version < b'2' {
@@ -68,7 +68,7 @@ impl TimeZone {
         })
     }
 
-    /// Seconds east of UTC at a Unix time.
+    /// Returns the seconds east of UTC at a Unix time.
     fn offset(&self, unix: i64) -> i32 {
         let past = self.changes.partition_point(|(from, _)| *from <= unix);
         match (&self.rule, past.checked_sub(1)) {
@@ -78,7 +78,7 @@ impl TimeZone {
         }
     }
 
-    /// The time of day, such as `09:05:00`.
+    /// Returns the time of day, such as `09:05:00`.
     pub(crate) fn time_of_day(&self, time: SystemTime) -> String {
         let unix = time
             .duration_since(UNIX_EPOCH)
@@ -124,7 +124,7 @@ impl TzifHeader {
         })
     }
 
-    /// Bytes of the block after this head, with times of so many bytes.
+    /// Returns the length of the block after this head, with times of so many bytes.
     fn length(&self, time: usize) -> usize {
         let Self {
             utc,
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of the second version with two changes and a rule.
+    /// Returns a file of the second version with two changes and a rule.
     fn file(footer: &str) -> Vec<u8> {
         let head = |times: u32| {
             let mut head = b"TZif2".to_vec();

@@ -1,10 +1,10 @@
-//! A person's login at an MCP server that wants OAuth tokens: `weir login`, and what `weir tools`
-//! and `weir call` then use by themselves.
+//! A person's login at an MCP server that requires OAuth tokens: `weir login`, and the tokens that
+//! `weir tools` and `weir call` use.
 //!
-//! The client side of 2026-07-28 basic/authorization, for one person at one machine: the
-//! authorization code grant with PKCE and a loopback redirect (RFC 8252). It has nothing to do with
-//! how weir, the service, checks tokens or gets its own for upstreams; those are the policy and
-//! upstream crates'.
+//! The client side of specification 2026-07-28, basic/authorization, for one person at one machine:
+//! the authorization code grant with PKCE and a loopback redirect (RFC 8252). The service checks
+//! tokens in the policy crate and gets its own for upstreams in the upstream crate, independently
+//! of this module.
 
 mod accounts;
 mod callback;
@@ -28,74 +28,74 @@ use callback::Callback;
 use discovery::Discovery;
 use grant::Client;
 
-/// How long a person may take in the browser.
+/// The time that a person may take in the browser.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Why a login did not work. No message has a secret in it.
+/// The reason why a login failed. No message has a secret in it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoginError {
-    /// The URL is none.
+    /// The URL is not http or https.
     #[error("`{0}` is no http or https URL")]
     Url(String),
     /// An address that a server named is not safe to use.
     #[error("{what} is {url}, which is neither https nor on this machine")]
     Unsafe {
-        /// What it was named for.
+        /// The address's purpose.
         what: &'static str,
         /// The address.
         url: String,
     },
-    /// Nothing came back, or nothing that makes sense.
+    /// No response came, or one that is invalid.
     #[error("{url}: {why}")]
     Web {
-        /// Where.
+        /// The URL of the request.
         url: String,
-        /// What came instead.
+        /// The reason.
         why: String,
     },
-    /// The servers do not offer what a login takes.
+    /// The servers, or this machine's environment, lack a feature that a login needs.
     #[error("{0}")]
     Unfit(String),
     /// The authorization server refused.
     #[error("the authorization server refused: {0}")]
     Refused(String),
-    /// The browser's answer belongs to somebody else.
+    /// The browser's answer is from another authorization server.
     #[error(
         "the answer came from another authorization server than the one that was asked: nothing of it was used"
     )]
     WrongIssuer,
-    /// Nobody came back from the browser.
+    /// The browser did not return in time.
     #[error("nobody came back from the browser in {} minutes", PATIENCE.as_secs() / 60)]
     TooLate,
-    /// Files or sockets of this machine.
+    /// A file or socket of this machine failed.
     #[error("{what}: {error}")]
     Local {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What happened.
+        /// The error.
         error: std::io::Error,
     },
 }
 
-/// What a person chose on the command line.
+/// The person's choices on the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
     /// A client id that the authorization server knows; without one this client registers itself.
     pub(crate) client_id: Option<String>,
-    /// Scopes, separated by spaces, beyond what the server asks for.
+    /// Scopes, separated by spaces, beyond those that the server asks for.
     pub(crate) scope: Option<String>,
-    /// The port of the redirect, where the authorization server wants a certain one.
+    /// The port of the redirect, if the authorization server requires a certain one.
     pub(crate) port: Option<u16>,
 }
 
-/// Logs in: finds out where, sends the person there, and brings the account back. Dropping it gives
-/// up.
+/// Logs in: discovers the authorization server, sends the person there, and returns the account.
+/// Dropping the future gives up.
 ///
-/// `challenge` is what the server said when it refused; `show` gets the URL that the person must
-/// open.
+/// `challenge` is from the server's refusal; `show` gets the URL that the person must open.
 ///
 /// # Errors
-/// Everything that [`LoginError`] lists; nothing is kept then.
+///
+/// Any [`LoginError`]; no account is kept then.
 pub(crate) async fn login(
     server: &Url,
     challenge: &Challenge,
@@ -128,7 +128,7 @@ pub(crate) async fn login(
     let landed = tokio::time::timeout(PATIENCE, callback.landing(&state))
         .await
         .map_err(|_| LoginError::TooLate)??;
-    // Before anything else of the answer is looked at (RFC 9207).
+    // The first check of the answer (RFC 9207).
     found.check_issuer(landed.issuer.as_deref())?;
     let code = landed.code.map_err(LoginError::Refused)?;
     client
@@ -136,7 +136,7 @@ pub(crate) async fn login(
         .await
 }
 
-/// The canonical form of an MCP server's URL: no fragment, no slash at the end.
+/// Parses an MCP server's URL into its canonical form: no fragment, no slash at the end.
 pub(crate) fn server_url(text: &str) -> Result<Url, LoginError> {
     let wrong = || LoginError::Url(text.to_owned());
     let mut url = Url::parse(text).map_err(|_| wrong())?;
@@ -149,13 +149,13 @@ pub(crate) fn server_url(text: &str) -> Result<Url, LoginError> {
     Ok(url)
 }
 
-/// The key of a resource: its URL without a slash at the end.
+/// Returns the key of a resource: its URL without a slash at the end.
 fn key(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Whether a token for `resource` is meant for requests to `server`: the same origin, and the same
-/// path or one below.
+/// Reports if a token for `resource` may go to `server`: the same origin, and the same path or one
+/// below.
 fn covers(resource: &Url, server: &Url) -> bool {
     let (whole, part) = (key(resource), key(server));
     resource.origin() == server.origin()
@@ -166,7 +166,7 @@ fn covers(resource: &Url, server: &Url) -> bool {
                 .is_some_and(|rest| rest.starts_with(['/', '?'])))
 }
 
-/// All of these scopes, each once, and the one that brings a refresh token where it is offered.
+/// Joins these scopes, each once, with the scope for a refresh token if it is offered.
 fn scopes(lists: &[Option<&str>], found: &Discovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     let offline = found.offline_access().then_some("offline_access");
@@ -183,12 +183,12 @@ fn scopes(lists: &[Option<&str>], found: &Discovery) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// A server's text, without what would steer the terminal.
+/// Returns a server's text without control characters, which could steer the terminal.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-/// 256 bits that nobody guesses, fit for a URL.
+/// Returns 256 random bits, fit for a URL.
 fn random() -> String {
     let mut bytes = [0; 32];
     SystemRandom.fill(&mut bytes);

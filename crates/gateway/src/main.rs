@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Many small, short-lived buffers from many threads: a call costs less with it, and churn gives
-/// memory back.
+/// For many small, short-lived buffers from many threads it makes calls cheaper, and returns memory
+/// after churn.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     if let Some(code) = weir_gateway::keeper::run_if_asked() {
         return code;
     }
-    // Before there are threads: it reads and changes the environment.
+    // Before there are threads, because it reads and changes the environment.
     let inherited = weir_gateway::Inherited::take();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            // Where it cannot be said, the exit code says it.
+            // If standard error fails, the exit code still reports the failure.
             let _unsaid = writeln!(
                 std::io::stderr(),
                 "weir: threads cannot be started: {error}"

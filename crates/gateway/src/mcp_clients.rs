@@ -1,6 +1,6 @@
-//! The MCP clients that weir knows: their names, the places and formats of their files, and the
-//! entries in them, after the clients' public documentation. `weir import` reads these files,
-//! `weir connect` writes them, and the pages for people show the same entries.
+//! The MCP clients that weir knows: their names, the paths and formats of their files, and their
+//! entries, after the clients' public documentation. `weir import` reads these files,
+//! `weir connect` writes them, and the HTML pages show the same entries.
 
 mod diff;
 mod entry;
@@ -45,14 +45,14 @@ pub(crate) struct ClientFolders {
     pub(crate) config: PathBuf,
     /// The folder of Codex: `CODEX_HOME`, or `.codex`.
     pub(crate) codex: PathBuf,
-    /// The folder whose projects' files are looked for.
+    /// The folder that is searched for files of a project.
     pub(crate) project: PathBuf,
-    /// True where clients keep their settings as on macOS.
+    /// True for the folders of macOS.
     pub(crate) is_macos: bool,
 }
 
 impl ClientFolders {
-    /// The folders below a home folder.
+    /// Returns the folders below a home folder.
     pub(crate) fn at(home: PathBuf, project: PathBuf) -> Self {
         let (config, codex) = (home.join(".config"), home.join(".codex"));
         Self {
@@ -64,8 +64,8 @@ impl ClientFolders {
         }
     }
 
-    /// The folders of the user who runs weir, or those below `home`. `None`: the variable `HOME` is
-    /// not set.
+    /// Returns the folders of the user who runs weir, or those below `home`. `None` if the variable
+    /// `HOME` is not set.
     pub(crate) fn of_user(home: Option<&Path>) -> Option<Self> {
         let project = std::env::current_dir().unwrap_or_default();
         let folder = |name: &str| {
@@ -86,7 +86,7 @@ impl ClientFolders {
         })
     }
 
-    /// The folder of a client that keeps its settings where the system wants them.
+    /// Returns the folder of a client that follows the system's convention for settings.
     fn application(&self, name: &str) -> PathBuf {
         if self.is_macos {
             self.home.join("Library/Application Support").join(name)
@@ -108,7 +108,7 @@ impl McpClient {
         Self::Zed,
     ];
 
-    /// The name on the command line, and in ids.
+    /// Returns the name on the command line, and in ids.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "claude-desktop",
@@ -122,7 +122,7 @@ impl McpClient {
         }
     }
 
-    /// The name that people know.
+    /// Returns the product name.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "Claude Desktop",
@@ -136,12 +136,12 @@ impl McpClient {
         }
     }
 
-    /// The client with a name.
+    /// Returns the client with a name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|client| client.name() == name)
     }
 
-    /// The key of the file that the servers stand under.
+    /// Returns the key of the file that contains the servers.
     fn container(self) -> &'static str {
         match self {
             Self::ClaudeDesktop
@@ -155,7 +155,7 @@ impl McpClient {
         }
     }
 
-    /// The format of the file.
+    /// Returns the format of the file.
     fn format(self) -> ClientFormat {
         match self {
             Self::Codex => ClientFormat::Toml,
@@ -163,7 +163,7 @@ impl McpClient {
         }
     }
 
-    /// The files that may have its servers: the user's first, then those of the project.
+    /// Returns the files that may have its servers: the user's first, then those of the project.
     pub(crate) fn files(self, folders: &ClientFolders) -> Vec<PathBuf> {
         let mut files = self.user_files(folders);
         files.extend(self.project_file(folders));
@@ -177,7 +177,7 @@ impl McpClient {
         files
     }
 
-    /// The files with the servers of a user, the usual one first.
+    /// Returns the files with the servers of a user, the usual one first.
     fn user_files(self, folders: &ClientFolders) -> Vec<PathBuf> {
         let home = |path: &str| folders.home.join(path);
         match self {
@@ -202,12 +202,12 @@ impl McpClient {
         }
     }
 
-    /// The usual file with the servers of a user, whether it is there or not.
+    /// Returns the usual file with the servers of a user, even if it does not exist.
     fn usual_file(self, folders: &ClientFolders) -> PathBuf {
         self.user_files(folders).swap_remove(0)
     }
 
-    /// The file with the servers of a project; `None` if the client has no such file.
+    /// Returns the file with the servers of a project, or `None` if the client has no such file.
     pub(crate) fn project_file(self, folders: &ClientFolders) -> Option<PathBuf> {
         let path = match self {
             Self::ClaudeDesktop | Self::Windsurf => return None,
@@ -221,7 +221,7 @@ impl McpClient {
         Some(folders.project.join(path))
     }
 
-    /// The file of a user to write to: the first one that is there, else the usual one.
+    /// Returns the file of a user to write to: the first one that exists, or else the usual one.
     pub(crate) fn user_file(self, folders: &ClientFolders) -> PathBuf {
         let mut files = self.user_files(folders);
         let at = files
@@ -231,7 +231,7 @@ impl McpClient {
         files.swap_remove(at)
     }
 
-    /// The files of this client that are there.
+    /// Returns the existing files of this client.
     pub(crate) fn found(self, folders: &ClientFolders) -> Vec<PathBuf> {
         self.files(folders)
             .into_iter()
@@ -239,7 +239,7 @@ impl McpClient {
             .collect()
     }
 
-    /// The client that keeps its servers in this file.
+    /// Returns the client that keeps its servers in this file.
     pub(crate) fn of(file: &Path, folders: &ClientFolders) -> Option<Self> {
         let file = std::path::absolute(file).ok()?;
         let is_its = |client: &Self| client.files(folders).contains(&file);

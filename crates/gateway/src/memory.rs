@@ -1,6 +1,6 @@
-//! Watches how much memory and how many file descriptors the process uses against what it may use.
-//! Memory is divided among budgets, from which parts take what others send; the client side is told
-//! when it gets short all the same (fault F10).
+//! The watch over the memory and file descriptors of the process. The memory limit is divided among
+//! budgets for incoming data. If memory gets short all the same, the client side is put under
+//! pressure (fault F10).
 
 mod allocator;
 
@@ -19,20 +19,22 @@ use weir_store::ReplayCaps;
 use crate::config::Config;
 use allocator::HeapTrimmer;
 
-/// Between two looks. A process takes hundreds of megabytes in less only if each request does.
+/// The time between two measurements. A process takes hundreds of megabytes in less only if each
+/// request does.
 const LOOK: Duration = Duration::from_millis(250);
-/// The same from three quarters of the budget on: then it takes less for the rest.
+/// The time between two measurements from three quarters of the limit on, because the rest fills
+/// sooner.
 const CLOSE_LOOK: Duration = Duration::from_millis(50);
-/// Between two counts of the open descriptors: each is an entry of a folder to be read.
+/// The time between two counts of open descriptors: each is an entry of a folder to be read.
 const COUNT: Duration = Duration::from_secs(1);
-/// No budget.
+/// The value for no limit.
 const ENDLESS: u64 = u64::MAX;
-/// Percent of the budget at which each stage begins, and below which it is over: apart, so that it
-/// does not flicker.
+/// The percentages of the limit at which each stage begins and ends. They differ, so that the stage
+/// does not flap.
 const NEAR: (u64, u64) = (92, 88);
 const ACUTE: (u64, u64) = (95, 92);
 
-/// The watch at work. Dropping it ends it.
+/// The running watch. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     budget: Arc<AtomicU64>,
@@ -42,7 +44,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins. Must be called inside a tokio runtime.
+    /// Starts the watch. Must be called inside a tokio runtime.
     pub(crate) fn start(config: &Config, pressure: Pressure, budgets: Budgets) -> Self {
         let budget = Arc::new(AtomicU64::new(budget(config)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -61,7 +63,7 @@ impl Watch {
         }
     }
 
-    /// Goes by another config from the next look on.
+    /// Applies another config from the next measurement on.
     pub(crate) fn replace(&self, config: &Config) {
         self.budget.store(budget(config), Ordering::Relaxed);
         self.budgets.divide(divided(config));
@@ -82,7 +84,7 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tas
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
         let now = shortage(before, used, most);
         if now != before {
-            // Before anybody is told of it: who sees the stage may count on what it does.
+            // Before the log, so that readers of the log can rely on the stage's effect.
             pressure.set(now);
             tell(now, used, most);
             before = now;
@@ -107,9 +109,9 @@ async fn count(budgets: Budgets) {
     }
 }
 
-/// Sees how many descriptors are open, and gives it.
+/// Counts the open descriptors, records and returns the count.
 fn count_descriptors(budgets: &Budgets) -> u32 {
-    // Where the system does not say, the bounds of connections hold alone.
+    // If the system gives no numbers, only the limits of connections hold.
     let (Some(most), Ok(folder)) = (most_descriptors(), std::fs::read_dir("/proc/self/fd")) else {
         return 0;
     };
@@ -119,7 +121,7 @@ fn count_descriptors(budgets: &Budgets) -> u32 {
     u32::try_from(open).unwrap_or(u32::MAX)
 }
 
-/// Descriptors that the process may have.
+/// Returns the process's limit of descriptors.
 fn most_descriptors() -> Option<usize> {
     let limits = read("/proc/self/limits")?;
     let line = limits
@@ -146,7 +148,7 @@ fn tell(shortage: Shortage, used: u64, most: u64) {
     }
 }
 
-/// The stage after one, by what is used of what may be.
+/// Returns the next stage, from the used memory and the limit.
 fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
     if most == ENDLESS {
         return Shortage::None;
@@ -164,20 +166,19 @@ fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
     }
 }
 
-/// What the config says, or else nine tenths of what the system gives the process's control group:
-/// memory stays within 1.1 times what is divided here, and beyond the group's limit the kernel ends
-/// the process.
+/// Returns the memory limit of the config, or else nine tenths of the control group's. Memory stays
+/// within 1.1 times the divided limit, and the kernel kills the process beyond the group's.
 fn budget(config: &Config) -> u64 {
     let of_group = || of_group(&read("/sys/fs/cgroup/memory.max")?);
     config.memory.or_else(of_group).unwrap_or(ENDLESS)
 }
 
-/// The part of a control group's limit that is divided; `None` where the group has none.
+/// Returns the part of a control group's limit that is divided; `None` without a limit.
 fn of_group(limit: &str) -> Option<u64> {
     limit.trim().parse::<u64>().ok().map(|limit| limit / 10 * 9)
 }
 
-/// The memory that is divided: where there is no budget, what the machine has.
+/// Returns the memory to divide: the limit, or else the machine's memory.
 fn divided(config: &Config) -> usize {
     let machine = || {
         let line = read("/proc/meminfo")?;
@@ -200,8 +201,8 @@ fn divided(config: &Config) -> usize {
     })
 }
 
-/// Caps of the replay logs: in all no more than a sixteenth of the memory, whatever the config
-/// says.
+/// Returns the caps of the replay logs: in all at most a sixteenth of the memory, even if the
+/// config allows more.
 pub(crate) fn replays(config: &Config) -> ReplayCaps {
     ReplayCaps {
         total: config.replays.total.min(divided(config) / 16),
@@ -209,8 +210,8 @@ pub(crate) fn replays(config: &Config) -> ReplayCaps {
     }
 }
 
-/// Bounds of results that are held: in all no more than a sixteenth of the memory, and of one call
-/// no more than half of that.
+/// Returns the bounds of held results: in all at most a sixteenth of the memory, and of one call at
+/// most half of that.
 fn hold(config: &Config) -> HoldLimits {
     let total = config.hold.total.min(divided(config) / 16);
     HoldLimits {
@@ -219,7 +220,7 @@ fn hold(config: &Config) -> HoldLimits {
     }
 }
 
-/// Bytes of list pages that are kept: no more than a thirty-second of the memory.
+/// Returns the most bytes of cached list pages: at most a thirty-second of the memory.
 pub(crate) fn pages(config: &Config) -> usize {
     config
         .front
@@ -228,7 +229,7 @@ pub(crate) fn pages(config: &Config) -> usize {
         .min(divided(config) / 32)
 }
 
-/// Bytes of memory that the process has.
+/// Returns the resident memory of the process in bytes.
 fn used() -> Option<u64> {
     let status = read("/proc/self/status")?;
     let line = status
@@ -242,7 +243,7 @@ fn used() -> Option<u64> {
         .map(|kilobytes| kilobytes * 1024)
 }
 
-/// A file that the kernel makes up when it is read: there is no disk to wait for.
+/// Reads a file that the kernel generates, so there is no disk to wait for.
 fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }

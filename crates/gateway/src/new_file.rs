@@ -1,17 +1,18 @@
-//! Files that commands write: whole or not at all, and for their owner alone where they are new.
+//! Atomic writes of files by commands. New files are readable by their owner alone.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// The rights of a new file: its owner alone reads and writes it.
+/// The mode of a new file: only its owner reads and writes it.
 const OWNER_ALONE: u32 = 0o600;
 
-/// Writes a file that must not be there yet.
+/// Writes a file that must not exist yet.
 ///
 /// # Errors
-/// It is there, or cannot be written.
+///
+/// The file exists, or cannot be written.
 pub(crate) fn create(file: &Path, text: &str) -> io::Result<()> {
     let mut new = OpenOptions::new()
         .create_new(true)
@@ -20,18 +21,19 @@ pub(crate) fn create(file: &Path, text: &str) -> io::Result<()> {
         .open(file)?;
     let written = new.write_all(text.as_bytes()).and_then(|()| new.sync_all());
     if written.is_err() {
-        // Half of a file is none.
+        // No partial file is left.
         let _ = fs::remove_file(file);
     }
     written
 }
 
-/// Replaces a file as a whole. The new one has the rights of the old one.
+/// Replaces a file as a whole. The new one has the mode of the old one.
 ///
 /// # Errors
-/// It cannot be written.
+///
+/// The file cannot be written.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // Behind a link, the file itself is replaced.
+    // A symbolic link stays; its target is replaced.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&file).map_or(OWNER_ALONE, |found| found.permissions().mode() & 0o7777);
     let mut name = file.file_name().unwrap_or_default().to_owned();

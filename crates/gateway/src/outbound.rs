@@ -1,4 +1,4 @@
-//! What the client side has to do for the server side's sake.
+//! The settings of the client side that depend on the upstreams and on the memory.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use weir_upstream::Transport;
 use crate::config::Config;
 use crate::mcp_clients::help_page;
 
-/// The settings of the client side at its bound address: callers' tokens are kept only where some
-/// upstream is called in their names, and no more pages of lists than there is memory for.
+/// Returns the settings of the client side at its bound address. Callers' tokens are kept only if
+/// some upstream exchanges them; list pages are cached within the memory.
 pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::Settings {
     let exchanges = |transport: &Transport| match transport {
         Transport::Http(http) => http

@@ -1,5 +1,5 @@
-//! `weir quickstart`: weir in front of two small real servers, one of each era, with nothing to
-//! configure.
+//! `weir quickstart`: weir in front of two small real servers, one legacy and one modern, without
+//! any configuration.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -17,12 +17,12 @@ use crate::telemetry;
 use crate::terminal;
 use crate::weir::{StartError, Weir};
 
-/// Where a first try is expected; the ports after it where that is taken.
+/// The first port tried; every second port after it follows if it is taken.
 const FIRST_PORT: u16 = 8080;
 const TRIES: u16 = 20;
-/// The time between two changes of the list: whoever watches, from whenever on, sees one soon.
+/// The time between two changes of the list, so that every watching client soon sees one.
 const CHANGE_EVERY: Duration = Duration::from_secs(5);
-/// The clients whose own commands are printed.
+/// The clients with commands of their own that are printed.
 const SHOWN: [McpClient; 3] = [McpClient::ClaudeCode, McpClient::VsCode, McpClient::Codex];
 
 /// Runs until a signal ends it.
@@ -40,7 +40,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
         telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
         return ExitCode::from(CANNOT_START);
     }
-    // Boxed: a whole gateway goes through it by value.
+    // Boxed: the future of a whole gateway is large.
     match Box::pin(run(listen)).await {
         Ok(code) => code,
         Err(error) => {
@@ -61,13 +61,13 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
     let weir = start(listen, &notes, &desk).await?;
     terminal::line(welcome(&weir, &notes, &desk));
     let mut changes = tokio::time::interval(CHANGE_EVERY);
-    // The first one comes at once, and nothing has changed then.
+    // The first tick comes at once, before any change is due.
     changes.tick().await;
     loop {
         tokio::select! {
             () = signals.stop() => break,
             _ = changes.tick() => {
-                // It is there, or it is not: the other from now on.
+                // Toggles the tool: hides it, or reveals it if it was hidden.
                 if !desk.hide() {
                     desk.reveal();
                 }
@@ -84,7 +84,7 @@ async fn loopback() -> std::io::Result<TcpListener> {
     TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await
 }
 
-/// Starts at the address asked for, or at the first free port.
+/// Starts at the requested address, or at the first free port.
 async fn start(
     listen: Option<SocketAddr>,
     notes: &Running,
@@ -107,7 +107,7 @@ async fn start(
     Err(last.map_or_else(|| anyhow::anyhow!("no port was tried"), Into::into))
 }
 
-/// The config a person would write for this.
+/// Returns the config that a person would write for this.
 fn config(
     listen: SocketAddr,
     admin: SocketAddr,
@@ -167,7 +167,7 @@ Ctrl-C ends it.
     )
 }
 
-/// A line for each of the usual clients: its own command, or ours.
+/// Returns a line for each of the usual clients: its own command, or `weir connect`.
 fn clients(url: &str) -> String {
     let own = |client: McpClient| {
         let connection = Connection {

@@ -1,8 +1,8 @@
-//! The config followed while weir runs: its folders are watched, and SIGHUP asks too.
+//! The reload of the config at run time: its folders are watched, and SIGHUP triggers it too.
 //!
-//! A bad file changes nothing and is said once; a good one is applied whole. What editors and
-//! config maps do to a file (write beside it, rename, swap a link) shows in its folder, so folders
-//! are watched, not files.
+//! A bad file is logged once and changes no setting; a good one is applied whole. Editors and
+//! config maps write beside the file, rename, or swap a link. Such events show in the folder, so
+//! folders are watched, not files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep_until};
 use crate::config::{Config, Loader, Report, Severity, TeamFileVersion};
 use crate::weir::{ReloadError, Strictness, Weir};
 
-/// Quiet for this long after the last event, so that a half-written file is rarely read.
+/// The quiet time after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);
-/// Read at the latest after this, however busy the folder is.
+/// The longest delay of a reload, however busy the folder is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Follows the config's files.
+/// The follower of the config's files.
 pub(crate) struct Follower<'a> {
     loader: Loader<'a>,
     changed: Arc<Notify>,
@@ -28,14 +28,14 @@ pub(crate) struct Follower<'a> {
     watched: Vec<PathBuf>,
     applied: Arc<Config>,
     said: Report,
-    /// Whether what was read last was not taken.
+    /// True if the last config read was rejected.
     refused: bool,
-    /// Why it was not, where it would take protections away: a new process would take it.
+    /// The reason, if it was rejected as weaker: a new process would accept it.
     weaker: Option<String>,
 }
 
 impl<'a> Follower<'a> {
-    /// Follows from here on: `applied` is what runs, `said` what was said about it.
+    /// Follows from here on: `applied` is the running config, `said` the report on it.
     pub(crate) fn new(loader: Loader<'a>, applied: Arc<Config>, said: Report) -> Self {
         let changed = Arc::new(Notify::new());
         let signal = changed.clone();
@@ -62,8 +62,8 @@ impl<'a> Follower<'a> {
         follower
     }
 
-    /// Returns when files changed and have been quiet since. If it is dropped, the change it had
-    /// noticed is forgotten: then read the files, or stop.
+    /// Returns after files changed and a quiet time. Dropping the future loses a noticed change:
+    /// then read the files, or stop.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
         let latest = Instant::now() + PATIENCE;
@@ -76,22 +76,21 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Reads the files again, where what they say has changed or was wrong.
+    /// Reloads the files if their contents have changed or had errors.
     pub(crate) fn follow(&mut self, weir: &Weir) {
-        // A certificate that was missing is no part of the files that name it.
+        // A certificate that was missing is not among the watched contents.
         if self.said.has_errors() || self.loader.is_stale() {
             self.read(weir, None);
         }
     }
 
-    /// Reads the files and applies them, also where they say what they said: whoever asks for it
-    /// may have moved the audit file.
+    /// Reloads and applies the files even if unchanged: the operator may have moved the audit file.
     pub(crate) fn reload(&mut self, weir: &Weir, strictness: Strictness) {
         self.read(weir, Some(strictness));
     }
 
-    /// The reason why a new process must not take this one's place: it would take the weaker config
-    /// that this one refused, or has no last good version of a team's file.
+    /// Returns the reason why a new process must not take over: it would accept the weaker config
+    /// that this one refused, or lacks the last good version of a team's file.
     pub(crate) fn holds_place(&self) -> Option<String> {
         if let Some(weaker) = &self.weaker {
             return Some(format!(
@@ -108,7 +107,7 @@ impl<'a> Follower<'a> {
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
     }
 
-    /// Reads the files; where somebody `asked` for it, what they say is applied in any case.
+    /// Reads the files. If a reload was `asked` for, the config is applied even if unchanged.
     fn read(&mut self, weir: &Weir, asked: Option<Strictness>) {
         let outcome = match asked {
             Some(Strictness::AllowWeaker) => self.loader.load_weaker(),
@@ -174,7 +173,7 @@ impl<'a> Follower<'a> {
         let wanted = self.loader.folders();
         for folder in &self.watched {
             if !wanted.contains(folder) {
-                // It may be gone already, and then there is nothing to stop.
+                // The folder may be gone already, and then its watch has ended.
                 let _ = watcher.unwatch(folder);
             }
         }
@@ -193,7 +192,7 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Puts a report into the log, a line a problem.
+/// Logs a report, one line per problem.
 pub(crate) fn say(report: &Report) {
     for problem in report.problems() {
         match problem.severity {

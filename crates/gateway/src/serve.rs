@@ -1,4 +1,4 @@
-//! `weir serve`: start, follow the config, and stop as the signals say.
+//! `weir serve`: start, follow the config, and stop at a signal.
 
 mod banner;
 
@@ -28,7 +28,7 @@ use banner::StartBanner;
 pub(crate) const BAD_CONFIG: u8 = 2;
 /// weir could not start.
 pub(crate) const CANNOT_START: u8 = 1;
-/// Operators that wait for a reload.
+/// The most reload requests that wait.
 const MOST_RELOADS: usize = 8;
 /// A second signal ended the draining.
 const CUT_SHORT: u8 = 130;
@@ -94,11 +94,11 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
         log,
         address_file,
     };
-    // Boxed: a whole gateway goes through it by value.
+    // Boxed: the future of a whole gateway is large.
     Box::pin(run(begun, inherited, &program)).await
 }
 
-/// A config that was read, and what is needed to read it again.
+/// A loaded config, with the state to reload it.
 struct Begun<'a> {
     loader: Loader<'a>,
     config: Arc<Config>,
@@ -168,7 +168,7 @@ async fn run(
     let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
     weir.give(Levers { log, reload });
     let mut follower = Follower::new(loader, config, report);
-    // What changed after it was read and before anybody watched.
+    // A change between the first read and the begin of the watch.
     follower.follow(&weir);
     loop {
         tokio::select! {
@@ -193,12 +193,12 @@ async fn run(
             () = follower.changed() => follower.follow(&weir),
             Some(ReloadRequest { strictness, done }) = reloads.recv() => {
                 follower.reload(&weir, strictness);
-                // Whoever asked may have gone.
+                // The requester may be gone.
                 let _gone = done.send(());
             }
         }
     }
-    // The process before may end while this one drains already.
+    // The previous process may end while this one drains already.
     let finished = Box::pin(finish(weir, &mut signals));
     tokio::select! {
         code = finished => code,
@@ -206,9 +206,9 @@ async fn run(
     }
 }
 
-/// Writes the addresses of both listeners as one line of JSON. A file is replaced by a rename, so
-/// that a reader finds all of it or nothing; a pipe or device, such as `/dev/stdout`, is written
-/// to.
+/// Writes the addresses of both listeners as one line of JSON. A regular file is replaced by a
+/// rename, so that a reader never finds a part of it. A pipe or device, such as `/dev/stdout`, is
+/// written to.
 fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
     let addresses =
         serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
@@ -224,7 +224,7 @@ fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
     std::fs::rename(&unfinished, file)
 }
 
-/// The process before, until it has ended.
+/// The previous process, until it has ended.
 struct Before {
     parting: Option<Parting>,
     auditing: Arc<Auditing>,
@@ -232,7 +232,7 @@ struct Before {
 }
 
 impl Before {
-    /// Says that this process serves, and takes the sessions of the process before, if they move.
+    /// Reports to the previous process that this one serves, and takes its sessions if they move.
     fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
         let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
         let state = sessions_move.then(|| weir.session_state());
@@ -258,7 +258,7 @@ impl Before {
         }
     }
 
-    /// Waits for its end, and puts that on record. Cancel safe.
+    /// Waits for the previous process's end and audits it. Cancel safe.
     async fn ends(&mut self) {
         let Some(parting) = &mut self.parting else {
             return std::future::pending().await;
@@ -269,7 +269,7 @@ impl Before {
         self.ended.cancel();
     }
 
-    /// The same for whoever waits for something else.
+    /// Waits for the previous process's end for ever, beside another future.
     async fn for_good(&mut self) -> Infallible {
         loop {
             self.ends().await;
@@ -277,14 +277,14 @@ impl Before {
     }
 }
 
-/// Refuses to hand over: a new process would take the config that this one refused.
+/// Refuses a hand-over: a new process would accept the config that this one refused.
 fn hold_place(weir: &mut Weir, why: String) {
     if let Err(why) = weir.handed_over(Err(why)) {
         tracing::error!("this process goes on: {why}");
     }
 }
 
-/// Starts a successor; true once it serves.
+/// Starts a successor. Returns true once it serves.
 async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
     let outcome = program.succeed(weir).await;
     match weir.handed_over(outcome) {
@@ -300,7 +300,7 @@ async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
     }
 }
 
-/// Tells systemd, where it listens.
+/// Notifies systemd, if it listens.
 fn tell_system(news: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(news) {
         tracing::warn!(%error, "systemd cannot be told");
@@ -315,7 +315,8 @@ pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
         tell_system(&[NotifyState::Stopping]);
     }
     let cut = async {
-        // Who sends one during a hand-over, or right after it, asks for what happens anyway.
+        // A signal during a hand-over, or right after it, asks for the drain that is under way
+        // already.
         if succeeded {
             signals.stop().await;
             tracing::info!("weir stops already, since a new process serves");
@@ -333,7 +334,7 @@ fn cannot_start(why: &str) -> ExitCode {
 }
 
 fn refuse_start(code: u8, why: &str) -> ExitCode {
-    // One line, in the log's own form; where the log is switched off, a person still hears it.
+    // One line, in the log's own form. If the log is off, it goes to standard error as text.
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("weir cannot start: {why}");
     } else {
@@ -342,15 +343,15 @@ fn refuse_start(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Makes a write beyond the size that the system allows a file (`ulimit -f`) an error, and no end
-/// of the process. The signal is caught and not ignored: an ignored one stays ignored in the
-/// programs that weir starts. The handler stays for good.
+/// Turns a write beyond the system's limit of file size (`ulimit -f`) into an error, instead of the
+/// end of the process. The signal is caught, not ignored, because child processes would inherit an
+/// ignored signal. The handler stays until the end.
 pub(crate) fn catch_file_size_limit() -> std::io::Result<()> {
     let number = nix::sys::signal::Signal::SIGXFSZ as i32;
     signal(SignalKind::from_raw(number)).map(drop)
 }
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// SIGTERM or SIGINT.
@@ -370,7 +371,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens to them from now on.
+    /// Installs the handlers.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -380,7 +381,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Wish {
         tokio::select! {
             _ = self.terminate.recv() => Wish::Stop,

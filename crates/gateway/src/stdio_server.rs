@@ -1,10 +1,10 @@
 //! A gateway served over standard input and output, to the one host that started the process.
 //!
-//! The gateway has no socket: the host's messages go through a channel inside the process to the
-//! client side, as the HTTP requests they would be, and the messages of the responses come back as
-//! lines. So every rule of the client side holds here, too. In the older revisions the host has a
-//! session, whose id this module keeps, and its standing stream is open from
-//! `notifications/initialized` on. A modern request is taken back by dropping its response.
+//! The gateway has no socket. The host's messages go through a channel inside the process to the
+//! client side, as HTTP requests, and the messages of the responses come back as lines. So every
+//! rule of the client side holds here, too. A legacy host has a session. This module keeps its id,
+//! and its standing stream is open from `notifications/initialized` on. A modern request is
+//! cancelled by dropping its response.
 
 mod exchange;
 mod in_flight;
@@ -62,7 +62,7 @@ pub(crate) struct StdioSettings {
     pub(crate) remote: Option<RemoteGate>,
 }
 
-/// The parts that the reader of the host's messages shares with the tasks that answer them.
+/// The state that the reader of the host's messages shares with the tasks that answer them.
 struct Shared {
     channel: InMemoryChannel,
     requests: RequestMaker,
@@ -71,7 +71,7 @@ struct Shared {
     stdout: StdoutWriter,
     in_flight: InFlightRequests,
     session: Mutex<Option<OpenSession>>,
-    /// Room for large messages, one at a time.
+    /// The permit for large messages, one at a time.
     room: Semaphore,
     tasks: TaskTracker,
     /// Cancelled when running exchanges are dropped.
@@ -86,7 +86,7 @@ struct OpenSession {
     is_streaming: bool,
 }
 
-/// An `initialize` that has no answer yet. Later messages need the id of its session.
+/// An `initialize` without an answer yet. Later messages need the id of its session.
 struct SessionOpening(oneshot::Receiver<()>);
 
 impl SessionOpening {
@@ -132,8 +132,8 @@ impl StdioServer {
         })
     }
 
-    /// Serves until the host closes either stream. To be called once; dropping the future stops the
-    /// reading alone.
+    /// Serves until the host closes either stream. Call it once; dropping the future only stops the
+    /// reading.
     pub(crate) async fn serve(&mut self) {
         let Self { shared, stdin, .. } = self;
         let mut opening = None;
@@ -150,18 +150,17 @@ impl StdioServer {
         }
     }
 
-    /// Reads no more. A stream that ends from now on is not opened again.
+    /// Stops the reopening of standing streams. Call it after the reading has ended.
     pub(crate) fn close(&self) {
         self.shared.tasks.close();
     }
 
-    /// Stops to wait for answers and for a host that does not read.
+    /// Stops the wait for answers, and for a host that does not read.
     pub(crate) fn abandon(&self) {
         self.shared.abandoned.cancel();
     }
 
-    /// Writes the last messages. To be called after [`Self::close`] and after the gateway has
-    /// stopped.
+    /// Writes the last messages. Call it after [`Self::close`] and after the gateway has stopped.
     pub(crate) async fn finish(self) {
         let Self { shared, end, .. } = self;
         let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
@@ -174,8 +173,8 @@ impl StdioServer {
 }
 
 impl Shared {
-    /// Takes a line. Requests run on when this returns; all other messages are handled. Gives the
-    /// session that is being opened, which the next message has to wait for.
+    /// Handles a line. Requests run on after the return; all other messages are complete then.
+    /// Returns the session being opened, if the next message must wait for it.
     async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
         let Line::Whole(line) = line else {
             let text = format!(
@@ -226,15 +225,15 @@ impl Shared {
             return Some(SessionOpening(opening));
         }
         let mut run = Box::pin(exchange.run());
-        // Begun here, in the order of the lines: a request that the next line takes back is known
-        // by then.
+        // Polled here, in the order of the lines, so that a cancellation in the next line finds the
+        // request.
         if poll!(&mut run).is_pending() {
             self.tasks.spawn(run);
         }
         None
     }
 
-    /// Begins a batch, which belongs to a session and has one answer.
+    /// Starts a batch. It belongs to a session and has one response.
     async fn take_batch(self: &Arc<Self>, line: Bytes) {
         let request = self.requests.post(self.session().as_ref(), line);
         let shared = self.clone();
@@ -283,7 +282,7 @@ impl Shared {
                 return;
             }
         }
-        // Modern hosts have no notification but that one.
+        // Modern hosts send no other notification.
         let Some(session) = self.session() else {
             return;
         };
@@ -307,7 +306,7 @@ impl Shared {
         }
     }
 
-    /// Sends a message that has no answer.
+    /// Sends a message without a response.
     async fn tell(&self, request: http::Request<Bytes>) {
         let Ok(response) = self.channel.send(request).await else {
             return;
@@ -348,7 +347,7 @@ impl Shared {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place of the session before, which ends.
+    /// Replaces the former session, and ends it.
     async fn begin_session(&self, session: Option<HostSession>) {
         let next = session.map(|session| OpenSession {
             session,
@@ -379,8 +378,8 @@ impl Shared {
             .spawn(async move { ended.run_until_cancelled(shared.stream(session)).await });
     }
 
-    /// Passes the messages of the standing stream on, and opens the stream again after its end.
-    /// Returns if the client side has none.
+    /// Forwards the messages of the standing stream, and reopens it after its end. Returns if the
+    /// client side refuses the stream.
     async fn stream(&self, session: HostSession) {
         loop {
             let Ok(response) = self.channel.send(self.requests.get(&session)).await else {

@@ -1,9 +1,9 @@
-//! Known words and names that are similar to a misspelt one.
+//! Suggestions of known words and names for a misspelt one.
 
-/// Names that are offered at most.
+/// The most names that are offered.
 const MOST: usize = 3;
 
-/// The candidate with the fewest edits, where they are few enough for a typing mistake.
+/// Returns the candidate with the fewest edits, if they are few enough for a typing mistake.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -17,8 +17,8 @@ pub(crate) fn nearest<'a>(
         .map(|(_, near)| near)
 }
 
-/// The similar names, nearest first: `word` may be misspelt, lack the part before `__`, or be a
-/// part of the name.
+/// Returns the similar names, nearest first: `word` may be misspelt, lack the part before `__`, or
+/// be a part of the name.
 pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found: Vec<_> = names
         .into_iter()
@@ -29,11 +29,11 @@ pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The edits between the names without their upstreams, then between the whole ones; `None` for a
-/// name that is not similar.
+/// Returns the edits between the names without their upstreams, then between the whole ones; `None`
+/// for a name that is not similar.
 fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
     let (word, name) = (word.to_lowercase(), name.to_lowercase());
-    // A template of URIs: the text before its first variable.
+    // For a URI template: the text before its first variable.
     let template = own(&name)
         .split_once('{')
         .map(|(before, _)| before)
@@ -49,7 +49,7 @@ fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
     }
 }
 
-/// A name without its upstream: `echo` of `files__echo`, `memo:1` of `notes+memo:1`.
+/// Returns a name without its upstream: `echo` of `files__echo`, `memo:1` of `notes+memo:1`.
 fn own(name: &str) -> &str {
     let of_uri = name
         .split_once('+')
@@ -63,8 +63,8 @@ fn is_near(distance: usize, candidate: &str) -> bool {
     distance <= 1 + candidate.len() / 4
 }
 
-/// Edits between two short words: letters that are put in, left out, changed, or swapped with their
-/// neighbour.
+/// Returns the edits between two short words: letters inserted, deleted, changed, or swapped with
+/// their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

@@ -1,4 +1,4 @@
-//! The machine behind the ports of core: its clock and its randomness; and its own addresses.
+//! The machine's clock and randomness behind core's ports, and its own addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,8 +35,9 @@ pub(crate) struct SystemRandom;
 
 impl Random for SystemRandom {
     /// # Panics
-    /// If the operating system has no randomness: every id and key would be guessable, so nothing
-    /// may go on.
+    ///
+    /// If the operating system has no randomness: every id and key would be guessable, so weir must
+    /// not continue.
     fn fill(&self, buffer: &mut [u8]) {
         if let Err(error) = getrandom::fill(buffer) {
             panic!("the operating system gives no random bytes: {error}");
@@ -44,8 +45,8 @@ impl Random for SystemRandom {
     }
 }
 
-/// The address by which a program on this machine reaches a listener: loopback, where it listens on
-/// all addresses.
+/// Returns the address by which a program on this machine reaches a listener: loopback, if it
+/// listens on all addresses.
 pub(crate) fn on_this_machine(mut listener: SocketAddr) -> SocketAddr {
     if listener.ip().is_unspecified() {
         let loopback = if listener.is_ipv4() {

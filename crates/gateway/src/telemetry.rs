@@ -1,4 +1,4 @@
-//! What operators see: metrics for Prometheus, metrics and traces for a collector, and the log.
+//! Telemetry: metrics for Prometheus, metrics and traces for a collector, and the log.
 
 mod exposition;
 mod gather;

@@ -9,26 +9,27 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// A text without characters that steer a terminal: control characters but newline and tab, and
-/// marks of direction.
+/// Removes the characters that steer a terminal: control characters but newline and tab, and
+/// bidirectional marks.
 pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .filter(|c| !steers(*c) || matches!(c, '\n' | '\t'))
         .collect()
 }
 
-/// The same in one line: a name that has several cannot look like more than one.
+/// Returns the plain text in one line, so that a name with line breaks cannot look like several
+/// names.
 pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
 
-/// JSON in one line. Characters that steer a terminal are escaped, so that a parser reads the same
-/// value.
+/// Writes JSON in one line. Characters that steer a terminal are escaped, so that a parser reads
+/// the same value.
 pub(crate) fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
         if steers(c) {
-            // None of them is beyond the basic plane, so there is no pair of surrogates.
+            // All of them are in the basic plane, so no surrogate pair is needed.
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             out.push(c);
@@ -37,8 +38,8 @@ pub(crate) fn json(value: &Value) -> String {
     out
 }
 
-/// C0, DEL and C1 begin escape sequences; bidirectional marks show a text in another order than it
-/// has.
+/// Reports if a character steers a terminal: C0, DEL and C1 begin escape sequences; bidirectional
+/// marks reorder the shown text.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -57,7 +58,7 @@ pub(super) fn write(text: impl Display) {
         .write_all(plain(&text.to_string()).as_bytes())
         .and_then(|()| stdout.flush());
     if let Err(error) = written {
-        // It is set once: nothing is written after that.
+        // A second error cannot occur, because writing stops after the first.
         let _first = LOST.set(error);
     }
 }
@@ -67,14 +68,14 @@ pub(super) fn is_closed() -> bool {
     LOST.get().is_some()
 }
 
-/// The failed write to standard output, unless its reader closed the pipe.
+/// Returns the failed write to standard output, unless its reader closed the pipe.
 pub(super) fn lost_output() -> Option<&'static io::Error> {
     LOST.get()
         .filter(|error| error.kind() != ErrorKind::BrokenPipe)
 }
 
-/// The width of the terminal on standard output, in columns; `None` if standard output is another
-/// file.
+/// Returns the width of the terminal on standard output, in columns; `None` if standard output is
+/// another file.
 pub(super) fn width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
@@ -88,7 +89,7 @@ pub(super) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// A number of things: `1 tool`, `2 tools`.
+/// Formats a count: `1 tool`, `2 tools`.
 pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
     match number.try_into() {
         Ok(1) => format!("1 {what}"),

@@ -1,4 +1,4 @@
-//! The whole gateway, put together: the only place where all the crates meet.
+//! The composition of the gateway: the only place with all the crates together.
 
 mod applied;
 mod errors;
@@ -36,7 +36,7 @@ pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
 use open::{Listeners, Open, clients_listener, operators_listener};
 
-/// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
+/// A running gateway. Dropping it stops it without a drain; [`Weir::shutdown`] drains.
 pub struct Weir {
     open: Open,
     inside: Inside,
@@ -44,41 +44,42 @@ pub struct Weir {
     telemetry: Telemetry,
     applied: Mutex<Applied>,
     successor: Option<Successor>,
-    /// Cancelled once the process before has ended. `None` where there was none.
+    /// Cancelled once the previous process has ended. `None` if there is no such process.
     predecessor_ended: Option<CancellationToken>,
     /// True without listeners.
     is_in_memory: bool,
 }
 
-/// Whether a reload may take a config that is weaker than the one in force.
+/// The treatment of a reload with a config weaker than the one in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// It is refused.
+    /// The weaker config is refused.
     NoWeaker,
-    /// It is taken, as an operator asked for.
+    /// The weaker config is applied, as an operator asked for.
     AllowWeaker,
 }
 
 impl Weir {
     /// Starts with a checked config. Returns once both listeners accept and the config is applied;
-    /// upstreams may still be on their way. Must be called inside a tokio runtime. Upstreams with a
+    /// upstreams may still be starting. Must be called inside a tokio runtime. Upstreams with a
     /// `command` cannot be started by it: their keeper is the `weir` program.
     ///
     /// # Errors
-    /// [`StartError`]: nothing runs then.
+    ///
+    /// [`StartError`]: no part keeps running then.
     pub async fn start(config: Arc<Config>) -> Result<Self, StartError> {
         Self::start_with(config, Estate::default(), Keeper::none()).await
     }
 
-    /// The same with what the process before left, and the keeper of child processes.
+    /// Starts with the estate of the previous process, and the keeper of child processes.
     pub(crate) async fn start_with(
         config: Arc<Config>,
         estate: Estate,
         keeper: Arc<Keeper>,
     ) -> Result<Self, StartError> {
         check_team_files(&config)?;
-        // Both ports first: where one of them cannot be had, no child process is started and no
-        // server is asked.
+        // Both ports first: if one of them cannot be bound, no child process is started and no
+        // upstream is contacted.
         let (clients, address) = clients_listener(&config, estate.clients)?;
         let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
         let config = config.served_at(address);
@@ -87,7 +88,7 @@ impl Weir {
             operators: None,
             ..estate
         };
-        // Boxed: it happens once, and whoever waits for it must not make room for all of it.
+        // Boxed, because it runs once, and its large future would enlarge those of its callers.
         Box::pin(Self::assemble(
             config,
             estate,
@@ -100,7 +101,7 @@ impl Weir {
         .await
     }
 
-    /// The same without listeners: clients come through [`Self::channel`] alone.
+    /// Starts without listeners: clients come through [`Self::channel`] alone.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -171,18 +172,20 @@ impl Weir {
         })
     }
 
-    /// Starts with a config as it stands in a file.
+    /// Starts with the config of a source.
     ///
     /// # Errors
-    /// As [`Weir::start`], and what is wrong with the config.
+    ///
+    /// As [`Weir::start`], and the errors of the config.
     pub async fn start_from(source: Source) -> Result<Self, StartError> {
         Self::start(load(source).map_err(StartError::Config)?).await
     }
 
-    /// Takes a config as it stands in a file; see [`Weir::reload`].
+    /// Reloads the config of a source; see [`Weir::reload`].
     ///
     /// # Errors
-    /// As [`Weir::reload`], and what is wrong with the config.
+    ///
+    /// As [`Weir::reload`], and the errors of the config.
     pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
         let config = load(source)
             .map_err(ReloadError::Config)
@@ -190,42 +193,43 @@ impl Weir {
         self.reload(&config, Strictness::NoWeaker)
     }
 
-    /// Where clients connect: the real port where the config says 0.
+    /// The address of the clients' listener: the real port if the config has 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.open.front.local_addr()
     }
 
-    /// A channel for a client inside the process.
+    /// Returns a channel for a client inside the process.
     pub(crate) fn channel(&self) -> InMemoryChannel {
         self.open.front.channel()
     }
 
-    /// Where operators connect.
+    /// The address of the operators' listener.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.open.admin.as_ref().map(Admin::address)
     }
 
-    /// Lets operators change the log, and have the config read again.
+    /// Sets the control handles, so that operators can change the log level and reload.
     pub(crate) fn give(&self, levers: Levers) {
         self.open.desk.give(levers);
     }
 
-    /// How the upstreams stand, for operators.
+    /// The catalog with the state of the upstreams.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.inside.catalog
     }
 
-    /// Takes a new config: no call and no session is dropped, and upstreams whose settings did not
-    /// change keep their connections, sessions and lists. Gives the settings that only a restart
-    /// changes. Must be called inside a tokio runtime.
+    /// Applies a new config. No call and no session is dropped, and upstreams with unchanged
+    /// settings keep their connections, sessions and lists. Returns the changed settings that take
+    /// effect only at a restart. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// An upstream cannot be made of its settings, a listener is bound where the config may not be
-    /// served, or the config lost protections without giving them up by name; nothing has changed
-    /// then.
+    ///
+    /// An upstream cannot be built from its settings, a listener is bound to an address that the
+    /// config may not be served at, or the config lost protections without giving them up by name.
+    /// The config in force is unchanged then.
     pub fn reload(
         &self,
         config: &Arc<Config>,
@@ -259,7 +263,7 @@ impl Weir {
         Ok(unmoved)
     }
 
-    /// Counts and records that a config with errors was not taken.
+    /// Counts and audits the refusal of a config with errors.
     pub(crate) fn refused_invalid(&self, why: &dyn fmt::Display) {
         self.note_refusal(why.to_string(), "error", &[INVALID]);
     }
@@ -276,8 +280,8 @@ impl Weir {
         self.open.desk.refused(why);
     }
 
-    /// Notes the protections that teams' files lost, which are kept back while everything else is
-    /// in force.
+    /// Records the lost protections of teams' files in the metrics. They stay in force; the rest of
+    /// the config is applied.
     pub(crate) fn holds(&self, lost: &[Weakening]) {
         refused(
             &lost
@@ -287,7 +291,7 @@ impl Weir {
         );
     }
 
-    /// Notes that a config that was not taken is gone: the one in the files is the one in force.
+    /// Records that the files have the config in force again, after a refused one.
     pub(crate) fn kept(&self) {
         loaded("ok");
         refused(&[]);
@@ -303,12 +307,12 @@ impl Weir {
         });
     }
 
-    /// Refuses what a start at the bound addresses would refuse.
+    /// Refuses a config that a start at the bound addresses would refuse.
     fn check_exposure(&self, config: &Config) -> Result<(), Exposure> {
         exposure::check_clients(self.address(), config)?;
         match (self.admin_address(), &config.admin) {
             (Some(bound), Some(plan)) => exposure::check_operators(bound, plan),
-            // A listener that the config switches off lets nobody in until it ends.
+            // A listener that the config switches off refuses every operator until it ends.
             _ => Ok(()),
         }
     }
@@ -326,8 +330,8 @@ impl Weir {
             .auditing
             .prepare(config.audit.as_ref(), &inside.base.factory)?;
         let told = self.telemetry.prepare(&config.telemetry)?;
-        // Front first: it refuses bad certificates, and until then nothing has changed. It serves
-        // the endpoints that the catalog has, so it is asked once more when these are the new ones.
+        // The front first: it refuses bad certificates before any change. Its paths are those of
+        // the catalog, so it is reloaded once more after the catalog.
         let take = || open.front.reload(outbound::front(config, self.address()));
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         inside.deciders.auditing.take(audit)?;
@@ -355,10 +359,10 @@ impl Weir {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends in phases: not ready any more, no new connections, open streams told to go, calls
-    /// drained until the config's deadline, upstreams retired, the operators' listener last.
+    /// Stops in phases: not ready, no new connections, open streams closed, calls drained until the
+    /// config's deadline, upstreams retired, the operators' listener last.
     pub async fn shutdown(self) {
-        // Boxed as the start is.
+        // Boxed like the start.
         Box::pin(self.end()).await;
     }
 
@@ -375,14 +379,15 @@ impl Weir {
             .take()
             .filter(|_| self.successor.is_some())
         {
-            // Its last requests reach their sessions and child processes through this one.
+            // The last requests of the previous process reach their sessions and child processes
+            // through this one.
             let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
         }
         self.inside.catalog.shutdown().await;
         self.inside.deciders.clients.shutdown().await;
         self.memory.shutdown().await;
         self.open.close_admin().await;
-        // Last, so that all that happened before is on record.
+        // Last, so that all earlier events are recorded.
         let last = self.inside.deciders.auditing.shutdown().await;
         if let Some(successor) = self.successor.take().filter(|_| last != Heads::default()) {
             successor.farewell(&last).await;
@@ -397,7 +402,7 @@ impl fmt::Debug for Weir {
     }
 }
 
-/// Notes for which reasons the config in the files is refused; for none where it is in force.
+/// Records the reasons for a refusal of the config in the files; an empty list clears them.
 fn refused(reasons: &[&'static str]) {
     for reason in refusal_reasons() {
         let is_one = u64::from(reasons.contains(&reason));
@@ -407,7 +412,7 @@ fn refused(reasons: &[&'static str]) {
     }
 }
 
-/// Refuses a start without some of the teams' files, where the config wants them all.
+/// Refuses a start with faulty teams' files, if the config demands that.
 fn check_team_files(config: &Config) -> Result<(), StartError> {
     let faulty: Vec<String> = config
         .team_files
@@ -421,8 +426,7 @@ fn check_team_files(config: &Config) -> Result<(), StartError> {
     }
 }
 
-/// Notes which files of `include` have errors, and that those of the config before have none any
-/// more.
+/// Records the files of `include` with errors, and clears those of the former config.
 fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
     let gone = before
         .iter()
@@ -450,7 +454,7 @@ fn count_reload(result: &'static str) {
     loaded(result);
 }
 
-/// Notes when the config was last loaded.
+/// Records the time of the last load of the config.
 fn loaded(result: &'static str) {
     let now = unix_seconds(std::time::SystemTime::now());
     instruments()

@@ -1,5 +1,4 @@
-//! The binary as a person meets it before anything runs: help, check, schema, keys, and starts that
-//! fail.
+//! The commands of the binary that run no gateway: help, check, schema, keys, and starts that fail.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::TcpListener;
@@ -26,7 +25,7 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A file with this text, gone with the value.
+/// A file with this text, removed on drop.
 struct Config(PathBuf);
 
 impl Config {
@@ -233,7 +232,7 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
     );
 }
 
-/// A filter that names no level logged nothing, and `weir check` called it good.
+/// A filter without a level must not pass `weir check` and then silence the log.
 #[test]
 fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n";
@@ -272,7 +271,7 @@ fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
     );
 }
 
-/// A config is named in the same way by every command that takes one.
+/// Every command with a config takes it in the same ways.
 #[test]
 fn a_config_is_an_argument_an_option_or_a_variable() {
     let good = Config::new(
@@ -308,7 +307,7 @@ fn a_config_is_an_argument_an_option_or_a_variable() {
             err(&output)
         );
     }
-    // A listener that is named wins over a config in the environment.
+    // The `--admin` option wins over a config in the environment.
     let closed = weir_testkit::ClosedPort::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
@@ -323,7 +322,7 @@ fn a_config_is_an_argument_an_option_or_a_variable() {
     );
 }
 
-/// The reader of a pipe may leave: that is no panic and no error. A full disk is one.
+/// A reader that closes the pipe causes neither a panic nor an error; a full disk is an error.
 #[test]
 fn a_closed_pipe_ends_a_command_quietly_and_a_full_disk_is_told() {
     for command in ["schema", "completions bash", "--help", "docs metrics"] {

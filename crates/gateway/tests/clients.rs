@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A client, its file here, where it has it in a home folder, and its servers.
+/// A client, its fixture, the place of its file in a home folder, and its servers.
 const CLIENTS: [(&str, &str, &str, &[&str]); 8] = [
     (
         "claude-desktop",
@@ -59,7 +59,7 @@ const CLIENTS: [(&str, &str, &str, &[&str]); 8] = [
     ),
 ];
 
-/// Variables that the files refer to.
+/// The variables that the files refer to.
 const VARIABLES: [(&str, &str); 12] = [
     ("API_KEY", "k-0001"),
     ("DATABASE_HOST", "postgresql://db.example.com/x"),
@@ -75,7 +75,7 @@ const VARIABLES: [(&str, &str); 12] = [
     ("WEIR_WORKSPACE_FOLDER", "."),
 ];
 
-/// A home folder with the files of all clients, gone with the value.
+/// A home folder for a test, removed on drop.
 struct Home(PathBuf);
 
 impl Home {
@@ -86,7 +86,7 @@ impl Home {
         Self(home)
     }
 
-    /// With the files of all clients.
+    /// Returns a home folder with the files of all clients.
     fn full(name: &str) -> Self {
         let home = Self::new(name);
         for (_, file, place, _) in CLIENTS {
@@ -97,7 +97,7 @@ impl Home {
         home
     }
 
-    /// Where a file is on this system.
+    /// Returns the path of a file on this system.
     fn place(&self, place: &str) -> String {
         let is_application = place.starts_with(".config/") && !place.starts_with(".config/zed");
         if cfg!(target_os = "macos") && is_application {
@@ -110,7 +110,7 @@ impl Home {
         let from = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/clients")
             .join(fixture);
-        // The one project that a file names has to be there.
+        // The one project that a file names must exist.
         let project = self.0.join("work").display().to_string();
         self.write(
             place,
@@ -127,7 +127,7 @@ impl Home {
         file
     }
 
-    /// Runs weir in the folder `work`, with no variable but `HOME` and these.
+    /// Runs weir in the folder `work`, with no variables but `HOME` and these.
     fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let command = command
@@ -152,14 +152,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What a run printed, and that none of the files' secrets is in it.
+/// Returns the output of a run, and asserts that it has no secret of the files.
 fn said(output: &Output) -> String {
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(!said.contains("canary"), "a secret was printed:\n{said}");
     said
 }
 
-/// `VARIABLES`, with the folder of the project.
+/// Returns `VARIABLES`, with the folder of the project.
 fn variables(home: &Home) -> Vec<(&'static str, String)> {
     let folder = home.0.join("work").display().to_string();
     VARIABLES
@@ -324,7 +324,7 @@ fn all_files_import_into_one_config_that_passes_check() {
             );
         }
     }
-    // Each variable that is named is one that the config needs, and with all of them it is good.
+    // Each variable that is named is needed by the config, and with all of them it is good.
     let needed: Vec<String> = written
         .lines()
         .filter_map(|line| {

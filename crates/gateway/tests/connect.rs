@@ -1,5 +1,5 @@
-//! `weir connect`: what it writes into the files of MCP clients is what `weir import` reads, and
-//! all else in them stays.
+//! `weir connect`: the entries that it writes into files of MCP clients are read back by
+//! `weir import`, and the rest of the files stays.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 const TWO: &str = "https://weir.example.com/mcp/two";
 const URL: &str = "https://weir.example.com/mcp/files";
 
-/// A client, the fixture of its file, and where it has it in a home folder.
+/// A client, the fixture of its file, and its place in a home folder.
 const CLIENTS: [(&str, &str, &str); 8] = [
     (
         "claude-desktop",
@@ -30,7 +30,7 @@ const CLIENTS: [(&str, &str, &str); 8] = [
     ("zed", "zed.json", ".config/zed/settings.json"),
 ];
 
-/// A home folder, gone with the value.
+/// A home folder, removed on drop.
 struct Home(PathBuf);
 
 impl Home {
@@ -58,7 +58,7 @@ impl Home {
         file
     }
 
-    /// Runs weir in the folder `work`, with no variable but `HOME` and these.
+    /// Runs weir in the folder `work`, with no variables but `HOME` and these.
     fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command
@@ -128,7 +128,7 @@ fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
             assert!(!said.out.contains("canary"), "{client}: {said:?}");
         }
         let after = fs::read_to_string(&path).unwrap();
-        // Every line is still there, comments too, but for a comma behind what was the last entry.
+        // Every line is still there, comments too, but for a comma behind the former last entry.
         let bare = |line: &str| line.trim_end().trim_end_matches(',').to_owned();
         let mut lines = after.lines().map(bare);
         for line in before.lines().map(bare) {

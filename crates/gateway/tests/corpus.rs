@@ -9,13 +9,13 @@ use weir_core::fuzzing as core;
 use weir_gateway::fuzzing as gateway;
 use weir_wire::fuzzing as wire;
 
-/// What breaks JSON, headers and SSE in interesting places.
+/// Pieces that break JSON, headers and SSE in interesting places.
 const WIRE: &[&str] = &[
     "{", "}", "[", "]", "\"", ",", ":", "\\", "\\u", "0", "e", "-", "+", ".", " ", "\n", "\r",
     "\0", "\u{1}", "tfn", "1", "a", "=", "?", "\u{feff}", "é",
 ];
 
-/// Pieces that change what a schema means, or what a cursor is.
+/// Pieces that change the meaning of a schema, or the bytes of a cursor.
 const CORE: &[&str] = &[
     "{",
     "}",
@@ -41,7 +41,7 @@ const CORE: &[&str] = &[
     "\"properties\":",
 ];
 
-/// Pieces that are removed, or end what is.
+/// Pieces that are removed, or that end a removed part.
 const CLEAN: &[&str] = &[
     "{",
     "}",
@@ -78,7 +78,7 @@ const CLEAN: &[&str] = &[
     "\u{10ffff}",
 ];
 
-/// Pieces that change what YAML means.
+/// Pieces that change the meaning of YAML.
 const CONFIG: &[&str] = &[
     "{",
     "}",
@@ -114,7 +114,7 @@ const CONFIG: &[&str] = &[
     "5MiB",
 ];
 
-/// A small generator with a fixed seed (SplitMix64), so that every run tries the same.
+/// A small generator with a fixed seed (SplitMix64), so that every run makes the same inputs.
 struct Dice(u64);
 
 impl Dice {
@@ -127,8 +127,8 @@ impl Dice {
             .expect("smaller than a usize")
     }
 
-    /// A seed with a few changes: pieces of salt or of another seed put in or over, bits turned,
-    /// parts cut out or repeated.
+    /// Returns a seed with a few changes: pieces of salt or of another seed inserted or put over
+    /// it, bits turned, parts cut out or repeated.
     fn mutate(&mut self, seed: &[u8], other: &[u8], salt: &[&str]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.roll(4) {
@@ -142,7 +142,7 @@ impl Dice {
                     .map(|byte| byte ^ (1 << self.roll(8)))
                     .collect(),
                 4 => Vec::new(),
-                // Most of these are no UTF-8.
+                // Most of these are not valid UTF-8.
                 5 => vec![self.roll(256).to_le_bytes()[0]],
                 _ => {
                     let from = self.roll(other.len() + 1);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use command_fds::{CommandFdExt as _, FdMapping};
 use weir_testkit::Mockup;
 
-/// A process that ends with the value.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -20,7 +20,7 @@ impl Drop for Running {
     }
 }
 
-/// A file with this text, gone with the value.
+/// A file with this text, removed on drop.
 struct File(PathBuf);
 
 impl File {
@@ -37,8 +37,8 @@ impl Drop for File {
     }
 }
 
-/// Starts weir with the file, at a socket that is bound to `host`, since the file itself cannot say
-/// a port. With a terminal, that is its standard input and error.
+/// Starts weir with the file, at a socket bound to `host`, because the file has no key for a port.
+/// The terminal, if given, is its standard input and error.
 fn serve(file: &File, host: &str, terminal: Option<&OwnedFd>) -> (Running, SocketAddr) {
     let sockets = [host, "127.0.0.1"].map(|host| TcpListener::bind((host, 0)).unwrap());
     let address = sockets[0].local_addr().unwrap();
@@ -95,8 +95,8 @@ async fn tools_of_another_programs_file_are_served() {
     let file = File::new("served.json", &text);
     let (_weir, address) = serve(&file, "127.0.0.1", None);
     let url = format!("http://{address}/mcp");
-    // The socket is open before weir is: the command waits for its answer. The first list may miss
-    // a server that has not answered yet.
+    // The socket is open before weir is, so the command waits for its answer. The first list may
+    // lack a server that has not answered yet.
     let tools = async || {
         let url = url.clone();
         let listed = tokio::task::spawn_blocking(move || weir(&["tools", &url]))

@@ -1,5 +1,5 @@
-//! The borders of the house: which crate may use which, and where tasks may be spawned.
-//! ARCHITECTURE.md has the reasons.
+//! The rules of the architecture: the allowed dependencies between crates, and the files that may
+//! spawn tasks. ARCHITECTURE.md has the reasons.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Each crate of ours, and those of ours it may use.
+/// Each workspace crate, and the workspace crates that it may use.
 const MAY_USE: [(&str, &[&str]); 11] = [
     ("weir-wire", &[]),
     ("weir-clean", &["weir-wire"]),
@@ -35,7 +35,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("weir-testkit", &["weir-core", "weir-wire"]),
 ];
 
-/// What a crate must never use, whoever wrote it.
+/// The packages that a crate must never use.
 const MUST_NOT_USE: [(&str, &[&str]); 9] = [
     (
         "weir-wire",
@@ -77,7 +77,7 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
     ("weir-demo", &["weir-core", "weir-front", "weir-upstream"]),
 ];
 
-/// Files that may start a task, and who ends it.
+/// The files that may start a task, and the way each task ends.
 const SPAWNS: [(&str, &str); 10] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
@@ -125,7 +125,7 @@ fn crates() -> PathBuf {
         .to_owned()
 }
 
-/// Normal dependencies of every crate under `crates/`, by name.
+/// Returns the normal dependencies of every crate under `crates/`, by name.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -206,7 +206,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The code before a file's tests.
+/// Returns the code before a file's tests.
 fn code(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     text.split("#[cfg(test)]\nmod tests {")
@@ -295,7 +295,7 @@ fn pure_crates_read_no_clock_and_no_randomness() {
     }
 }
 
-/// What a page names as `path` or `path::function`.
+/// Returns the references of a page, such as `path` or `path::function`.
 fn named_in(page: &str) -> BTreeSet<(&str, Option<&str>)> {
     let quoted = page.split('`').skip(1).step_by(2);
     let ours = quoted.filter(|name| name.starts_with("crates/") || name.starts_with("tests/"));
@@ -329,7 +329,8 @@ fn what_the_page_of_coverage_names_is_there() {
         let at = text
             .find(&format!("fn {function}("))
             .unwrap_or_else(|| panic!("{file} has no {function}"));
-        // A helper is no proof: it stands under a test's attribute, or the matrix calls it.
+        // A helper proves no behaviour: the function must have a test's attribute, or be called by
+        // the matrix.
         let before = text[..at].rsplit("\n\n").next().unwrap();
         let is_test =
             before.contains("test]") || before.contains("::test(") || before.contains("proptest!");
@@ -340,8 +341,8 @@ fn what_the_page_of_coverage_names_is_there() {
     }
 }
 
-/// The last text in each `error!(...)` and `warn!(...)` of a file, where it is no place-holder
-/// alone.
+/// Returns the last text in each `error!(...)` and `warn!(...)` of a file, unless it is only a
+/// placeholder.
 fn said_in(code: &str) -> Vec<String> {
     let calls = ["error!(", "warn!("]
         .into_iter()
@@ -357,7 +358,7 @@ fn said_in(code: &str) -> Vec<String> {
         .collect()
 }
 
-/// Up to the parenthesis that closes a call; one in a text does not count.
+/// Returns the text up to the parenthesis that closes a call, without counting those in quotes.
 fn arguments(rest: &str) -> &str {
     let (mut depth, mut quoted) = (1, false);
     let end = rest.bytes().position(|byte| {
@@ -401,7 +402,7 @@ fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
     assert!(gone.is_empty(), "nothing says {gone:#?} any more");
 }
 
-/// `weir call` once printed an upstream's error with its escape sequences.
+/// Regression: `weir call` once printed an upstream's error with its escape sequences.
 #[test]
 fn commands_print_through_the_terminal_module_alone() {
     let folder = crates().join("gateway/src/cli");

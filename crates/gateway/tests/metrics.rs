@@ -1,5 +1,5 @@
-//! The process's metrics. Instruments belong to the process and count from the first that asks for
-//! them, so these tests have one of their own and take turns in it.
+//! The process's metrics. Instruments belong to the process and count from their first use, so
+//! these tests have a binary of their own and take turns in it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use weir_core::upstream::ListKind;
 use weir_gateway::telemetry::Metrics;
 use weir_wire::method::Method;
 
-/// Series that an instrument may have, and the one for the rest.
+/// The most series of an instrument, besides the one for the rest.
 const SERIES: usize = 1000;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The metrics, for one test at a time: how many series there are is counted.
+/// Returns the metrics, for one test at a time, because the number of series is asserted.
 fn metrics() -> (Metrics, MutexGuard<'static, ()>) {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     (Metrics::install(true), turn)
 }
 
-/// The series of one metric.
+/// Returns the series of one metric.
 fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     text.lines()
         .filter(|line| {

@@ -1,5 +1,5 @@
-//! What stands around the code (OpenAPI, container, units, manifests) agrees with the code: paths,
-//! ports, configs.
+//! The agreement of the files around the code (OpenAPI, container, units, manifests) with the code:
+//! paths, ports, configs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ fn config(text: &str) -> Config {
     outcome.config.unwrap()
 }
 
-/// The default ports, as the code has them.
+/// Returns the default ports of the code.
 fn ports() -> (u16, u16) {
     let config = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }");
     (
@@ -95,7 +95,7 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     assert!(server("/metrics").ends_with(&format!(":{operators}")));
 }
 
-/// The instructions of the Dockerfile, each with its words on one line.
+/// Returns the instructions of the Dockerfile, each with its words on one line.
 fn dockerfile() -> Vec<String> {
     let text = read("Dockerfile");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -173,8 +173,8 @@ fn the_base_of_the_manifests_runs_this_weir() {
     let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
     let overlay = yaml(&read("deploy/kubernetes/overlays/development/config.yaml"));
     let config = config(overlay["data"]["weir.yaml"].as_str().unwrap());
-    // The choice of `auth` is the overlay's: the base has a patch for a config map, which no
-    // rendering goes without.
+    // The overlay chooses `auth`: the base only patches a config map, so it does not render without
+    // one.
     assert!(manifest("config").get("data").is_none());
     assert_eq!(
         manifest("config")["metadata"]["name"],
@@ -245,7 +245,7 @@ fn the_unit_and_the_scrape_config_name_what_there_is() {
     assert_eq!(target, format!("127.0.0.1:{}", ports().1));
 }
 
-/// What a key leads to in parts of a schema; references and alternatives are followed.
+/// Returns the schemas of a key in parts of a schema; references and alternatives are followed.
 fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Value> {
     let mut next = Vec::new();
     let mut open = found;
@@ -289,8 +289,8 @@ fn every_key_of_the_config_that_a_page_names_is_there() {
     let mut named = 0;
     for page in pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
         let text = std::fs::read_to_string(&page).unwrap();
-        // What stands between strokes: a path of keys, perhaps with a value behind it.
-        // The name of a file is none.
+        // The text between backticks: a path of keys, perhaps with a value behind it. File names
+        // are skipped.
         for code in text.split('`').skip(1).step_by(2) {
             let path: Vec<&str> = code
                 .split(':')

@@ -1,15 +1,15 @@
-//! Every requirement and every fault that weir answers for now stands in the name of a test, so
-//! that whoever reads a list of passed tests sees what holds.
+//! The index of requirements: every requirement and fault that weir answers for is in the name of a
+//! test, so that the list of passed tests shows them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// Requirements by number.
+/// The requirements by number.
 const REQUIREMENTS: [RangeInclusive<u16>; 3] = [1..=253, 271..=283, 286..=286];
 
-/// Rows of the fault matrix by letter and number.
+/// The rows of the fault matrix by letter and number.
 const FAULTS: [(char, RangeInclusive<u16>); 14] = [
     ('a', 1..=9),
     ('a', 17..=26),
@@ -50,7 +50,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of the functions that a source marks as tests.
+/// Returns the names of the functions that a source marks as tests.
 fn tests_of(source: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut marked = false;
@@ -70,7 +70,7 @@ fn tests_of(source: &str) -> Vec<&str> {
     names
 }
 
-/// A letter and digits, as a word of a test's name.
+/// Reports if a word of a test's name is a letter with digits.
 fn is_id(word: &str) -> bool {
     let mut letters = word.chars();
     letters

@@ -1,4 +1,4 @@
-//! The gateway in one process with its tests: start, reload, shutdown, and what operators see.
+//! The gateway in one process with its tests: start, reload, shutdown, and the operators' listener.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn source(text: &str) -> Source {
     }
 }
 
-/// A config over these upstreams, on free ports.
+/// Returns a config over these upstreams, on free ports.
 fn config(upstreams: &[(&str, &Mockup)]) -> String {
     let mut text =
         "listen: 127.0.0.1:0\nadmin: { listen: \"127.0.0.1:0\" }\ndrain: 5s\nupstreams:\n"
@@ -59,7 +59,7 @@ async fn admin(weir: &Weir, path: &str) -> (u16, String) {
     )
 }
 
-/// Waits until something holds; the test fails by its runner's own limit where it never does.
+/// Waits until a condition holds; otherwise the test runner's timeout fails the test.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -110,7 +110,7 @@ async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to
         "admin: { listen: \"0.0.0.0:0\", auth: { token: weir_0123456789_of-the-operators } }\n";
     let weir = start(&format!("{upstreams}listen: 0.0.0.0:0\n{anyone}{token}")).await;
     assert!(weir.address().ip().is_unspecified());
-    // Each would be good at a start, which would bind loopback.
+    // Each would pass at a start on loopback.
     let clients = format!("{upstreams}listen: 127.0.0.1:0\n{token}");
     let operators = format!("{upstreams}{anyone}admin: {{ listen: \"127.0.0.1:0\", auth: off }}\n");
     let refused = weir.reload_from(source(&clients)).unwrap_err();
@@ -199,7 +199,7 @@ async fn g04_a_thousand_reloads_leave_nothing_behind() {
         .metrics()
         .num_alive_tasks();
     for turn in 0..1000 {
-        // Every other one comes and goes with its connections.
+        // Every other reload adds and removes an upstream with its connections.
         let upstreams: &[(&str, &Mockup)] = if turn % 2 == 0 {
             &[("one", &one), ("two", &two)]
         } else {
@@ -209,7 +209,7 @@ async fn g04_a_thousand_reloads_leave_nothing_behind() {
     }
     assert_eq!(one.listeners(), 1);
     until(async || two.listeners() == 0).await;
-    // A few for connections that the pools keep for a while.
+    // A few more for connections that the pools keep for a while.
     until(async || {
         tokio::runtime::Handle::current()
             .metrics()
@@ -348,7 +348,7 @@ async fn an_endpoint_takes_exactly_the_methods_of_the_openapi_file() {
     let refused = refused.unwrap();
     assert_eq!(refused.status, 405);
     let allowed = refused.header("allow").unwrap().to_ascii_lowercase();
-    // CORS asks by OPTIONS; that is no operation of the interface.
+    // CORS uses OPTIONS; that is no operation of the interface.
     let mut allowed: Vec<&str> = allowed
         .split(',')
         .map(str::trim)

@@ -1,5 +1,5 @@
-//! What operators change. Every change is a POST of a JSON object, has a reason where one is given,
-//! ends by itself where a time is given, and is on record with who made it.
+//! The changes that operators make. Every change is a POST of a JSON object with an optional reason
+//! and, for lasting changes, an optional duration. Each one is audited with the operator's name.
 
 pub(super) mod clients;
 pub(super) mod process;
@@ -28,20 +28,21 @@ use super::refused::{Refused, json};
 use super::views::calls;
 use wish::Wish;
 
-/// What can be done to an upstream.
+/// An action on an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OnUpstream {
-    /// Nothing of it is served, and its calls end now.
+    /// Takes the upstream out of service and ends its calls now.
     Disable,
-    /// As it was before.
+    /// Puts the upstream back into service.
     Enable,
-    /// Its calls may end, and no new ones begin.
+    /// Lets the upstream's calls end and begins no new ones.
     Drain,
-    /// Its lists are walked now.
+    /// Walks the upstream's lists now.
     Refresh,
 }
 
-/// What changes that last are called: in answers, in records, and by one process to the next.
+/// The names of lasting changes, in responses, in audit records, and in the hand-over between
+/// processes.
 pub(super) mod words {
     pub(in super::super) const DISABLE: &str = "disable";
     pub(in super::super) const DRAIN: &str = "drain";
@@ -61,19 +62,19 @@ impl OnUpstream {
     }
 }
 
-/// The answer to a change.
+/// The response to a change.
 #[derive(Serialize)]
 pub(super) struct Done {
-    /// What was done.
+    /// The name of the action.
     done: &'static str,
-    /// False: it was so already, and nothing changed.
+    /// False if the state was like this already and the action changed no state.
     changed: bool,
-    /// When it undoes itself.
+    /// The time at which the change is undone.
     expires: Option<String>,
-    /// Calls that were ended by it.
+    /// The number of calls that it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_calls: Option<usize>,
-    /// Streams that were ended by it.
+    /// The number of streams that it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_streams: Option<usize>,
 }
@@ -160,7 +161,7 @@ pub(super) async fn on_upstream(
     ))
 }
 
-/// Cancels a call, whether it runs or waits for its client.
+/// Cancels a running call, or one that waits for its client.
 pub(super) async fn cancel(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
@@ -181,7 +182,7 @@ pub(super) async fn cancel(
 }
 
 impl Wish {
-    /// When the change undoes itself; for the answer.
+    /// Returns the time at which the change is undone, for the response.
     fn expires(&self, desk: &Desk) -> Option<String> {
         self.ttl
             .and_then(|ttl| desk.now().checked_add(ttl))
@@ -202,7 +203,7 @@ impl Wish {
         }
     }
 
-    /// What the record says: of what it was, why, and until when.
+    /// Returns the detail of the audit record: the subject, the end and the reason.
     fn detail(&self, of: &str, expires: Option<&str>) -> String {
         let reason = self.reason.iter().map(|reason| format!("; {reason}"));
         let until = expires.iter().map(|expires| format!("; until {expires}"));
@@ -214,7 +215,7 @@ impl Wish {
 }
 
 impl Desk {
-    /// Cancels a call that runs: the request that made it, and what it is of.
+    /// Cancels a running call. Returns the id of its request and the name of its tool.
     fn cancelled(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
         let call = self
             .live
@@ -225,7 +226,7 @@ impl Desk {
         was_there.then(|| (call.call.request.clone(), call.item.exposed))
     }
 
-    /// The same for one that waits: its client hears of it when it comes back.
+    /// Cancels a parked call. Its client learns of it when it comes back.
     fn cancelled_parked(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
         let call = self
             .parking
@@ -236,7 +237,7 @@ impl Desk {
         (dropped > 0).then_some((call.stay.request, call.stay.exposed))
     }
 
-    /// Records that something was to be done to what is not there, and says so.
+    /// Records an action on an unknown target and returns the refusal.
     fn unknown(&self, operator: &Operator, act: &str, what: &str, id: &str) -> Refused {
         self.operated(
             &operator.0,
@@ -247,7 +248,7 @@ impl Desk {
         Refused::unknown(what, id)
     }
 
-    /// Undoes a change whose time is over.
+    /// Undoes an expired change.
     pub(super) fn undo(&self, target: &Target) {
         match target {
             Target::Upstream(id) => {

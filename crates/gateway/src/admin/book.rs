@@ -1,7 +1,7 @@
-//! The changes of operators that are in force, and what undoes those whose time is over.
+//! The operators' changes in force, and the task that undoes expired ones.
 //!
-//! They are no config: they outlive reloads, go to the process that takes this one's place, and end
-//! with the last of them.
+//! They are not config: they outlive reloads, go to the process that takes over, and end with the
+//! last process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,27 +18,28 @@ use super::acts::words;
 use super::desk::Desk;
 use super::refused::Refused;
 
-/// More than an operator can keep in mind; every request is held against those that are blocked.
+/// The most changes in force. An operator cannot survey more, and every request is checked against
+/// the blocked principals.
 const MOST: usize = 10_000;
 
-/// What a change is of. One of each is in force at most: the next one takes its place.
+/// The target of a change. A target has one change in force at most; the next replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// An upstream, which is disabled or drained.
+    /// A disabled or drained upstream.
     Upstream(UpstreamId),
-    /// A principal, which is kept out.
+    /// A blocked principal.
     Principal {
-        /// Who vouches for it.
+        /// The principal's issuer.
         issuer: String,
-        /// Who it is.
+        /// The principal's subject.
         subject: String,
     },
-    /// What is logged.
+    /// The log level or filter.
     Log(String),
 }
 
 impl Target {
-    /// The kind of it, and which.
+    /// Returns the target's kind and name.
     pub(super) fn named(&self) -> (&'static str, String) {
         match self {
             Self::Upstream(id) => ("upstream", id.to_string()),
@@ -48,20 +49,20 @@ impl Target {
     }
 }
 
-/// A change.
+/// A change by an operator.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// What was done: the name of the act.
+    /// The name of the action.
     pub(super) what: &'static str,
     pub(super) who: Arc<str>,
     pub(super) reason: Option<String>,
     pub(super) since: SystemTime,
-    /// When it undoes itself, on the clock that is read and on the one that is waited by.
+    /// The end of the change, as wall-clock time for display and as monotonic time for the timer.
     pub(super) ends: Option<(SystemTime, Instant)>,
 }
 
 impl Change {
-    /// Who did it, since when and until when, and why.
+    /// Returns the operator, the begin, the end and the reason, in words.
     fn words(&self) -> String {
         let until = self
             .ends
@@ -74,7 +75,7 @@ impl Change {
     }
 }
 
-/// The changes.
+/// The changes in force.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     changes: Mutex<BTreeMap<Target, Change>>,
@@ -82,11 +83,12 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Makes a change, which is in force from now on. No other one is made or undone meanwhile:
-    /// what is in force is what stands here.
+    /// Makes a change and records it as in force. The lock is held meanwhile, so this table always
+    /// agrees with the state that it describes.
     ///
     /// # Errors
-    /// As many are as there may be, or it cannot be made: nothing has changed then.
+    ///
+    /// The most changes are in force, or `make` fails. Then the state is unchanged.
     pub(super) fn enter<T>(
         &self,
         target: Target,
@@ -108,7 +110,8 @@ impl Book {
         Ok(made)
     }
 
-    /// Who took an upstream out, since when and until when, and why; for people.
+    /// Describes the change by which an upstream is out of service: operator, begin, end and
+    /// reason, for people.
     pub(crate) fn of_upstream(&self, id: &UpstreamId) -> Option<String> {
         let change = self.find(&Target::Upstream(id.clone()))?;
         let done = if change.what == words::DISABLE {
@@ -119,14 +122,14 @@ impl Book {
         Some(format!("`{id}` is {done} by {}", change.words()))
     }
 
-    /// The same of a principal that is kept out.
+    /// Describes the change by which a principal is blocked.
     pub(crate) fn of_principal(&self, subject: &Subject) -> Option<String> {
         let (issuer, subject) = (subject.issuer().to_owned(), subject.subject().to_owned());
         let change = self.find(&Target::Principal { issuer, subject })?;
         Some(format!("it is blocked by {}", change.words()))
     }
 
-    /// The log level that an operator set.
+    /// Returns the log level that an operator set.
     pub(super) fn log(&self) -> Option<String> {
         self.lock().keys().find_map(|target| match target {
             Target::Log(level) => Some(level.clone()),
@@ -134,14 +137,14 @@ impl Book {
         })
     }
 
-    /// Undoes what was done to the log.
+    /// Removes the change of the log level and undoes it.
     pub(super) fn strike_log<T>(&self, undo: impl FnOnce() -> T) -> T {
         let mut changes = self.lock();
         changes.retain(|target, _| !matches!(target, Target::Log(_)));
         undo()
     }
 
-    /// The principals that are kept out: issuer and subject.
+    /// Returns issuer and subject of each blocked principal.
     pub(super) fn blocked(&self) -> Vec<(String, String)> {
         let changes = self.lock();
         let those = changes.keys().filter_map(|target| match target {
@@ -151,14 +154,14 @@ impl Book {
         those.collect()
     }
 
-    /// Undoes a change, which is not in force any more.
+    /// Removes a change and undoes it under the same lock.
     pub(super) fn strike<T>(&self, target: &Target, undo: impl FnOnce() -> T) -> T {
         let mut changes = self.lock();
         changes.remove(target);
         undo()
     }
 
-    /// What is in force.
+    /// Returns all changes in force.
     pub(super) fn all(&self) -> Vec<(Target, Change)> {
         self.lock()
             .iter()
@@ -170,7 +173,7 @@ impl Book {
         self.lock().get(target).cloned()
     }
 
-    /// Takes out what is over, and undoes it.
+    /// Removes expired changes and undoes them.
     fn over(&self, now: Instant, undo: impl Fn(&Target)) -> Vec<(Target, Change)> {
         let mut over = Vec::new();
         self.lock().retain(|target, change| {
@@ -197,7 +200,7 @@ impl Book {
     }
 }
 
-/// Undoes changes whose time is over. Never ends; drop it to end it.
+/// Undoes changes when they expire. Never returns; drop the future to end it.
 pub(super) async fn keep(desk: Arc<Desk>) {
     loop {
         let next = desk.book.next();
@@ -257,7 +260,7 @@ mod tests {
                 .is_empty()
         );
         tokio::time::advance(second).await;
-        // Whoever disables it in this moment comes after, and it stays disabled.
+        // A request to disable it now waits for the lock, and so it stays disabled.
         let over = book.over(Instant::now(), |undone| {
             assert!(is_alone() && *undone == target("a"))
         });

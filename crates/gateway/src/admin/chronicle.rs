@@ -1,4 +1,5 @@
-//! Which config is applied, since when, and how the last reload went: for operators.
+//! The applied config, the time it was applied at, and the outcome of the last reload: for
+//! operators.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -7,7 +8,7 @@ use arc_swap::ArcSwap;
 
 use crate::config::Config;
 
-/// What there is to say of the config.
+/// The config in force and its history.
 pub(crate) struct Chronicle {
     config: ArcSwap<Config>,
     book: Mutex<Book>,
@@ -17,21 +18,21 @@ pub(crate) struct Chronicle {
 pub(super) struct Book {
     pub(super) started: SystemTime,
     pub(super) applied: SystemTime,
-    /// Settings that another config has and only a start takes up.
+    /// Changed settings that take effect only at a restart.
     pub(super) unmoved: Vec<&'static str>,
     pub(super) last: Option<Reloaded>,
 }
 
-/// A reload.
+/// The outcome of a reload.
 #[derive(Clone)]
 pub(super) struct Reloaded {
     pub(super) at: SystemTime,
-    /// Why it was not taken.
+    /// The error, if the config was rejected.
     pub(super) error: Option<String>,
 }
 
 impl Chronicle {
-    /// weir starts with this config.
+    /// Begins the history with the config of the start.
     pub(crate) fn new(config: Arc<Config>, now: SystemTime) -> Self {
         let book = Book {
             started: now,
@@ -45,7 +46,7 @@ impl Chronicle {
         }
     }
 
-    /// Another config was applied, but for these settings.
+    /// Records a newly applied config, with the settings that wait for a restart.
     pub(crate) fn applied(&self, config: Arc<Config>, unmoved: Vec<&'static str>, now: SystemTime) {
         self.config.store(config);
         let mut book = self.lock();
@@ -56,7 +57,8 @@ impl Chronicle {
         });
     }
 
-    /// The one that was not taken is gone; this one was read again.
+    /// Records a reload that found the config in force unchanged. It clears the error of an earlier
+    /// rejection.
     pub(crate) fn kept(&self, now: SystemTime) {
         self.lock().last = Some(Reloaded {
             at: now,
@@ -64,7 +66,7 @@ impl Chronicle {
         });
     }
 
-    /// Another config was not taken.
+    /// Records a rejected config.
     pub(crate) fn refused(&self, why: String, now: SystemTime) {
         self.lock().last = Some(Reloaded {
             at: now,

@@ -1,5 +1,5 @@
-//! The connections of the operators' listener. A new one always gets in: when there are as many as
-//! may be, one without a request goes, so that silent ones never keep a probe out.
+//! The connections of the operators' listener. A new one is always admitted: at the limit one
+//! without a request is closed, so that idle connections never keep a probe out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,30 +8,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// The open connections, in the order in which they came; the bound it is made with holds.
+/// The open connections in order of arrival, up to a limit.
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
     open: Mutex<Vec<Arc<Entry>>>,
 }
 
-/// What is known of one.
+/// The state of one connection.
 #[derive(Debug)]
 struct Entry {
     address: IpAddr,
-    /// Requests that are being answered.
+    /// The number of its requests in progress.
     busy: AtomicUsize,
     end: CancellationToken,
 }
 
-/// An open connection; it is forgotten when this is dropped.
+/// The handle of an open connection; dropping it removes the connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     connections: Arc<Connections>,
     entry: Arc<Entry>,
 }
 
-/// A request of a connection, as long as it is being answered.
+/// The mark of a request in progress, until dropped.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Entry>);
 
@@ -43,8 +43,8 @@ impl Connections {
         })
     }
 
-    /// Takes a connection in. Where there are too many, the oldest without a request goes, of the
-    /// address that has the most. `None` where all of them are being answered.
+    /// Adds a connection. At the limit it ends the oldest one without a request, of the address
+    /// that has the most. Returns `None` if all connections have requests in progress.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
         let entry = Arc::new(Entry {
             address,
@@ -68,7 +68,7 @@ impl Connections {
     }
 }
 
-/// The place of the connection that goes first.
+/// Returns the index of the connection to end first.
 fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
     for entry in open {
@@ -78,7 +78,7 @@ fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
         .iter()
         .enumerate()
         .filter(|(_, entry)| entry.busy.load(Ordering::Acquire) == 0);
-    // Of equals the last one is given: the oldest, where the oldest come last.
+    // `max_by_key` returns the last of equals: reversed, that is the oldest.
     silent
         .rev()
         .max_by_key(|(_, entry)| of_address.get(&entry.address))
@@ -86,12 +86,12 @@ fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
 }
 
 impl Connection {
-    /// Cancelled when the connection is to go.
+    /// Returns the token that is cancelled when the connection must end.
     pub(super) fn end(&self) -> CancellationToken {
         self.entry.end.clone()
     }
 
-    /// What marks its requests.
+    /// Returns the function that marks a request in progress.
     pub(super) fn requests(&self) -> impl Fn() -> Busy + Clone + Send + 'static {
         let entry = self.entry.clone();
         move || {

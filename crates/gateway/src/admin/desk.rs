@@ -1,4 +1,4 @@
-//! What operators see and change: handles on the parts of weir that own it.
+//! The state of the admin listener: handles on the parts of weir that operators see and change.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::explain::Explainer;
 use crate::telemetry::{LogControl, Metrics};
 use crate::weir::Strictness;
 
-/// The parts.
+/// The handles.
 pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) ready: Ready,
@@ -38,34 +38,35 @@ pub(crate) struct Parts {
     pub(crate) gate: Gate,
     pub(crate) audit: Arc<dyn Audit>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The address that clients connect to.
+    /// The address of the clients' listener.
     pub(crate) clients: SocketAddr,
 }
 
-/// Where operators ask.
+/// The state that all handlers of the admin listener share.
 pub(crate) struct Desk {
     parts: Parts,
-    /// The changes that are in force.
+    /// The operators' changes in force.
     pub(super) book: Arc<Book>,
     levers: OnceLock<Levers>,
-    /// Another process takes this one's place.
+    /// True while another process takes over.
     leaving: AtomicBool,
 }
 
-/// What whoever runs the process lets operators do to it.
+/// The handles by which operators control the process. The binary sets them; an embedded weir has
+/// no such handles.
 #[derive(Debug)]
 pub(crate) struct Levers {
     pub(crate) log: LogControl,
-    /// Has the config read again.
+    /// The channel of reload requests.
     pub(crate) reload: mpsc::Sender<ReloadRequest>,
 }
 
-/// An operator's wish to have the config read again.
+/// An operator's request to reload the config.
 #[derive(Debug)]
 pub(crate) struct ReloadRequest {
-    /// Whether a weaker config is taken, this once.
+    /// The strictness of this reload: a weaker config is refused or allowed.
     pub(crate) strictness: Strictness,
-    /// Told when it is done.
+    /// The channel that is completed when the reload is done.
     pub(crate) done: oneshot::Sender<()>,
 }
 
@@ -79,8 +80,8 @@ impl Desk {
         }
     }
 
-    /// Lets operators change the log and reload from now on; a log level that the process before
-    /// left is taken up.
+    /// Sets the control handles, so that operators can change the log level and reload. Applies a
+    /// log level inherited from the previous process.
     pub(crate) fn give(&self, levers: Levers) {
         if let Some(Err(error)) = self.book.log().map(|level| levers.log.set(&level)) {
             tracing::error!(
@@ -88,22 +89,22 @@ impl Desk {
                 "the log level that an operator set before cannot be taken up"
             );
         }
-        // There is one process, which gives them once.
+        // One process sets them once, so a second call has no effect.
         let _second = self.levers.set(levers);
     }
 
-    /// Refuses changes from now on, and gives those that are in force.
+    /// Refuses changes from now on, and returns those in force for the process that takes over.
     pub(crate) fn leave(&self) -> Vec<Noted> {
         self.leaving.store(true, Ordering::Release);
         heirs::notes(&self.book)
     }
 
-    /// Nothing came of the other process.
+    /// Accepts changes again, after a hand-over that failed.
     pub(crate) fn stay(&self) {
         self.leaving.store(false, Ordering::Release);
     }
 
-    /// Whether changes are refused, because another process would not know of them.
+    /// Reports if changes are refused because the process that takes over would not know of them.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
     }
@@ -112,29 +113,29 @@ impl Desk {
         self.levers.get()
     }
 
-    /// Another config was applied, but for these settings.
+    /// Records a newly applied config, with the settings that wait for a restart.
     pub(crate) fn applied_now(&self, config: Arc<Config>, unmoved: Vec<&'static str>) {
         self.chronicle.applied(config, unmoved, self.now());
     }
 
-    /// The config in force is the one in the files again.
+    /// Records that the files have the config in force again.
     pub(crate) fn kept(&self) {
         self.chronicle.kept(self.now());
     }
 
-    /// Another config was not taken.
+    /// Records a rejected config.
     pub(crate) fn refused(&self, why: String) {
         self.chronicle.refused(why, self.now());
     }
 
-    /// The calls that run, the oldest first; only those of one upstream, where one is named.
+    /// Returns the running calls, the oldest first; of one upstream only, if it is given.
     pub(super) fn running(&self, upstream: Option<&str>) -> Vec<LiveCall> {
         let mut all = self.live.all();
         all.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
         all
     }
 
-    /// The same of those that wait for their clients.
+    /// Returns the calls that wait for their clients, filtered in the same way.
     pub(super) fn waiting(&self, upstream: Option<&str>) -> Vec<ParkedCall> {
         let mut all = self.parking.waiting();
         all.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
@@ -145,7 +146,7 @@ impl Desk {
         self.clock.wall()
     }
 
-    /// Puts on record what an operator did.
+    /// Logs and audits an operator's action.
     pub(super) fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
         tracing::info!(who, what, detail, done, "an operator's change");
         self.audit.operated(&Action {
@@ -171,7 +172,8 @@ impl std::fmt::Debug for Desk {
     }
 }
 
-/// Whether weir wants traffic: the config is applied, clients can be known, and it is not draining.
+/// The readiness of weir: the config is applied, credentials can be verified, and weir is not
+/// draining.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     wanted: Arc<AtomicBool>,
@@ -179,7 +181,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Not yet.
+    /// Returns a readiness that is not set yet.
     pub(crate) fn new(credentials: Arc<Credentials>) -> Self {
         Self {
             wanted: Arc::default(),

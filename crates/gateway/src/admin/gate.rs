@@ -1,11 +1,11 @@
-//! Who may look and change on the operators' listener, and what no page in a browser may do there.
+//! Authentication of operators, and the protection of the operators' listener against web pages.
 //!
-//! Every page, probes and metrics included, answers to addresses, `localhost` and the names of the
-//! config alone: no page in a browser reads anything here because somebody's DNS gave its name this
-//! address. Looking takes a token, as bearer or as the password of HTTP Basic, so that a browser
-//! can show the page without a script. Changing takes it as bearer alone, which no browser sends by
-//! itself. Where the listener is open (on loopback only), the checks of `Host`, `Origin` and
-//! `Content-Type` keep foreign pages out all the same.
+//! Every page, probes and metrics included, accepts as `Host` only IP addresses, `localhost` and
+//! the names of the config. So a page in a browser cannot read this listener by DNS rebinding.
+//! Reading takes a token, as bearer or as the password of HTTP Basic, so that a browser can show
+//! the page without a script. Changing takes it as bearer alone, because no browser sends that by
+//! itself. On an open listener (loopback only) the checks of `Host`, `Origin` and `Content-Type`
+//! keep foreign pages out too.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,48 +29,49 @@ use super::desk::Desk;
 use super::refused::Refused;
 use crate::config::AdminPlan;
 
-/// Tokens of operators are for this path under weir's public URL.
+/// The path under weir's public URL that is the audience of operators' tokens.
 const AUDIENCE: &str = "/admin";
-/// Who it is where nobody is asked.
+/// The operator's name on a listener without authentication.
 const LOCAL: &str = "local";
-/// What a browser may do with what it gets: nothing but show it.
+/// The content security policy of responses that are not pages: a browser may only show them.
 const POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The address of an operator's connection.
+/// The address of an operator's client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Who looks or changes.
+/// An authenticated operator.
 #[derive(Clone, Debug)]
 pub(super) struct Operator(pub(super) Arc<str>, Login);
 
-/// How an operator is known.
+/// The operator's means of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Login {
-    /// By a token.
+    /// A token.
     Token,
-    /// By reaching a listener that asks for none.
+    /// No authentication, on an open listener.
     Unasked,
 }
 
 impl Operator {
-    /// True where a token has shown who it is.
+    /// Reports if the operator showed a token.
     pub(super) fn is_logged_in(&self) -> bool {
         self.1 == Login::Token
     }
 }
 
-/// What decides.
+/// The authenticator of the operators' listener.
 pub(crate) struct Gate {
-    /// `None`: the listener was switched off since it began, and lets nobody in until it ends.
+    /// `None` after the config switched the listener off: every request is refused until the
+    /// listener ends.
     plan: ArcSwap<Option<AdminPlan>>,
     credentials: Arc<Credentials>,
     clock: Arc<dyn Clock>,
     audit: Arc<dyn Audit>,
 }
 
-/// What a request shows.
+/// The credential in a request.
 enum Shown<'a> {
     Nothing,
     Bearer(&'a str),
@@ -78,11 +79,11 @@ enum Shown<'a> {
     Password(String),
 }
 
-/// Why a token lets nobody in.
+/// The reason why a token is no operator's.
 enum NoOperator {
-    /// It is none, or not for this listener.
+    /// It is not valid, or not for this listener.
     Unknown,
-    /// It is somebody's, and without the scope.
+    /// It is valid, and lacks the scope.
     Lacks { who: Arc<str>, scope: Arc<str> },
 }
 
@@ -100,7 +101,7 @@ impl Gate {
         }
     }
 
-    /// Other operators from now on. The address stays.
+    /// Replaces the operators from now on. The address stays.
     pub(crate) fn replace(&self, plan: Option<AdminPlan>) {
         self.plan.store(Arc::new(plan));
     }
@@ -154,9 +155,9 @@ impl Gate {
         })
     }
 
-    /// Whose token it is.
+    /// Returns the token's operator.
     async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Operator, NoOperator> {
-        // Digests are compared, so the time that takes tells nothing of a token.
+        // Digests are compared, so the time of the comparison reveals no part of a token.
         let digest: [u8; 32] = Sha256::digest(text).into();
         let now = self.clock.wall();
         let own = plan.keys.iter().find(|key| key.digest == digest);
@@ -208,7 +209,7 @@ fn off() -> Refused {
 }
 
 fn unknown(text: &str, changes: bool) -> Refused {
-    // A browser asks its user for the first one that it knows.
+    // A browser prompts for the first scheme that it knows.
     let challenge = if changes {
         "Bearer realm=\"weir\""
     } else {
@@ -217,7 +218,7 @@ fn unknown(text: &str, changes: bool) -> Refused {
     Refused::new(StatusCode::UNAUTHORIZED, text).challenging(HeaderValue::from_static(challenge))
 }
 
-/// A token that is good, and not for this (RFC 6750, 3.1).
+/// The refusal of a valid token without the scope (RFC 6750, 3.1).
 fn lacks(scope: &str) -> Refused {
     let text = format!("your token lacks the scope `{scope}`");
     let challenge =
@@ -230,8 +231,8 @@ fn lacks(scope: &str) -> Refused {
     }
 }
 
-/// Refuses every request that names another host than this listener's, probes and scrapes included:
-/// a page that somebody's DNS leads here reads nothing.
+/// Refuses every request that names another host than this listener's, probes and scrapes included.
+/// This prevents DNS rebinding.
 pub(super) async fn named(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let plan = desk.gate.plan.load_full();
     let hosts = plan
@@ -249,7 +250,7 @@ pub(super) async fn named(State(desk): State<Arc<Desk>>, request: Request, next:
     )
 }
 
-/// Lets operators through, and tells what is behind who it is.
+/// Authenticates the operator and passes the identity on to the handler.
 pub(super) async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let is_last = has_unread_body(&request);
     let (head, body) = request.into_parts();
@@ -268,13 +269,13 @@ pub(super) async fn guard(State(desk): State<Arc<Desk>>, request: Request, next:
     }
 }
 
-/// Whether a refusal leaves a body unread on the connection.
+/// Reports if a refusal leaves a body unread on the connection.
 fn has_unread_body(request: &Request) -> bool {
     request.version() <= Version::HTTP_11 && !request.body().is_end_stream()
 }
 
-/// A refusal. A body that nobody reads ends the connection: the client has to know, and not send
-/// the next request on it.
+/// Writes a refusal. After an unread body the connection must end, and the header tells the client
+/// not to reuse it.
 fn refuse(is_last: bool, refused: Refused) -> Response {
     let mut response = refused.into_response();
     if is_last {
@@ -285,7 +286,7 @@ fn refuse(is_last: bool, refused: Refused) -> Response {
     response
 }
 
-/// Lets through who scrapes metrics: everybody, unless the config wants a token.
+/// Admits a scrape of the metrics: without a token, unless the config requires one.
 pub(super) async fn scraped(
     State(desk): State<Arc<Desk>>,
     request: Request,
@@ -301,7 +302,7 @@ pub(super) async fn scraped(
     guard(State(desk), request, next).await
 }
 
-/// What every answer of this listener says to browsers, and to caches.
+/// Adds the security and cache headers to every response of this listener.
 pub(super) async fn sealed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
@@ -321,8 +322,8 @@ pub(super) async fn sealed(mut response: Response) -> Response {
     response
 }
 
-/// Not a page in an operator's browser: no origin, and no name that somebody's DNS could give this
-/// address. A URL in the request line counts like `Host`.
+/// Reports if a request is no web page's: it has no origin, and names this listener by a host that
+/// DNS cannot point elsewhere. A URL in the request line counts like `Host`.
 fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
     let mut given = headers.get_all(header::HOST).iter();
     let host = given.next().filter(|_| given.next().is_none());
@@ -345,8 +346,8 @@ fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
         && !headers.contains_key(header::ORIGIN)
 }
 
-/// A form of another page cannot send it, and a script of one may not without being allowed to,
-/// which nothing here does.
+/// Reports if the content type is JSON. A form of a foreign page cannot send it, and a script would
+/// need CORS permission, never given here.
 fn is_json(headers: &HeaderMap) -> bool {
     let essence = headers
         .get(header::CONTENT_TYPE)

@@ -1,4 +1,4 @@
-//! The changes of operators on their way to the process that takes this one's place.
+//! The hand-over of operators' changes to the process that takes over.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use weir_policy::Blocked;
 use super::acts::words;
 use super::book::{Book, Change, Target};
 
-/// A change, as one process tells the next of it. Times are milliseconds of the Unix epoch.
+/// A change as it is handed over. Times are milliseconds of the Unix epoch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Noted {
     of: Of,
@@ -35,7 +35,7 @@ enum Of {
     Log(String),
 }
 
-/// What is in force.
+/// Returns the changes in force, to hand over.
 pub(super) fn notes(book: &Book) -> Vec<Noted> {
     let note = |(target, change): (Target, Change)| Noted {
         of: match target {
@@ -52,9 +52,9 @@ pub(super) fn notes(book: &Book) -> Vec<Noted> {
     book.all().into_iter().map(note).collect()
 }
 
-/// Puts in force here what was in force in the process before, under its names and with its ends,
-/// and on record that it was. A log level waits for the log to be given. What this weir does not
-/// have, or does not understand, is left out, and the log says so.
+/// Applies the changes that were in force in the previous process, with their operators and ends,
+/// and audits that. A log level waits until the log control is set. A change that is unknown here
+/// is skipped with a log line.
 pub(crate) fn take_up(
     noted: Vec<Noted>,
     (catalog, blocked): (&Catalog, &Blocked),
@@ -78,7 +78,7 @@ pub(crate) fn take_up(
             change.who,
             rfc3339(change.since)
         );
-        // The process before had room for it.
+        // The previous process was below the same limit.
         if book.enter(target, change, || Ok(())).is_ok() {
             audit.operated(&Action {
                 who: "weir",
@@ -114,7 +114,7 @@ fn put_in_force(
 }
 
 impl Noted {
-    /// `None`: a change of another version of weir.
+    /// Returns `None` for a change of another weir version.
     fn read(self, now: SystemTime) -> Option<(Target, Change)> {
         let what = words::ALL.into_iter().find(|word| *word == self.what)?;
         let target = match self.of {
@@ -122,7 +122,7 @@ impl Noted {
             Of::Principal { issuer, subject } => Target::Principal { issuer, subject },
             Of::Log(level) => Target::Log(level),
         };
-        // What was over meanwhile is undone at once, and that goes on record too.
+        // A change that expired meanwhile is undone at once, and that is audited too.
         let ends = self.ends.map(moment);
         let ends = ends.map(|ends| {
             (

@@ -1,8 +1,7 @@
-//! The status page: what an operator wants to see in one look, made on the server and shown without
-//! a script.
+//! The status page: the state of weir at a glance, rendered on the server and shown without a
+//! script.
 //!
-//! It changes nothing. Whatever an upstream, a client or the config said is text in it, never
-//! markup.
+//! It changes no state. Every text of an upstream, a client or the config is escaped, never markup.
 
 mod connect;
 mod front;
@@ -24,13 +23,14 @@ use crate::mcp_clients::style_policy;
 use html::{text, when};
 
 const STYLE: &str = include_str!("page/style.css");
-/// Seconds between two looks that a page may be asked for.
+/// The seconds between two reloads of a page that may be asked for.
 const REFRESH: std::ops::RangeInclusive<u32> = 2..=3600;
 
-/// What a browser may do with a page: apply this one style, and nothing else.
+/// The content security policy of a page: a browser may apply this one style, and no other
+/// resource.
 static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
-/// The page about everything.
+/// The overview page.
 pub(super) async fn front(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Response {
     let view = PageView::of(query.as_deref());
     page("weir", view.refresh, &front::body(&desk, &view))
@@ -56,7 +56,7 @@ pub(super) async fn upstream(
     }
 }
 
-/// The answer for a path that is none: a page with a way back for a browser, JSON for programs.
+/// The response for an unknown path: a page with a link back for a browser, JSON for programs.
 pub(super) async fn unknown(headers: HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
@@ -80,9 +80,9 @@ fn not_found(why: &str) -> Response {
     (StatusCode::NOT_FOUND, page("Not found - weir", None, &body)).into_response()
 }
 
-/// What the query of a page asks for.
+/// The query of a page.
 struct PageView {
-    /// After how many seconds the page is to load itself again.
+    /// The seconds until the page reloads itself.
     refresh: Option<u32>,
     /// The path of the endpoint to connect to.
     endpoint: Option<String>,

@@ -1,4 +1,4 @@
-//! How the admin API says no: a status, and one JSON object with the reason.
+//! Refusals of the admin API: a status, and a JSON object with the reason.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(super) struct Refused {
     status: StatusCode,
     error: String,
-    /// How one logs in, with a 401; what is missing, with a 403.
+    /// The `WWW-Authenticate` challenge: the scheme with a 401, the missing scope with a 403.
     challenge: Option<HeaderValue>,
 }
 
@@ -22,12 +22,12 @@ impl Refused {
         }
     }
 
-    /// What was sent makes no sense.
+    /// The refusal of an invalid request.
     pub(super) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
 
-    /// It is not there.
+    /// The refusal for an unknown name.
     pub(super) fn unknown(what: &str, name: &str) -> Self {
         let name: String = name.chars().take(64).collect();
         Self::new(
@@ -60,7 +60,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// A JSON answer.
+/// Returns a JSON response.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_string(body) {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),

@@ -1,5 +1,5 @@
-//! What operators are shown, as JSON: stable names, times as RFC 3339, durations in milliseconds,
-//! and nothing secret.
+//! The JSON views of the admin API: stable names, times as RFC 3339, durations in milliseconds, and
+//! no secrets.
 
 pub(super) mod calls;
 pub(super) mod catalog;
@@ -23,7 +23,7 @@ use super::desk::Desk;
 use super::refused::{Refused, json};
 use crate::explain::Question;
 
-/// Items of an answer where nothing is said, and at most.
+/// The items in a response by default, and below it the most.
 const SOME: usize = 200;
 const MOST: usize = 1000;
 
@@ -37,7 +37,7 @@ impl Serialize for Moment {
     }
 }
 
-/// Why somebody can use a tool, or not.
+/// Explains if a principal can use a tool, and why.
 pub(super) async fn explain(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -49,12 +49,13 @@ pub(super) async fn explain(
     ))
 }
 
-/// A query, whose keys are among those that are known.
+/// A query of known keys.
 struct Query(HashMap<String, String>);
 
 impl Query {
     /// # Errors
-    /// A key that is not known, or is there twice.
+    ///
+    /// A key is unknown or repeated.
     fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Refused> {
         let mut all = HashMap::new();
         for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -79,7 +80,7 @@ impl Query {
         self.0.get(key).map(String::as_str)
     }
 
-    /// How many items an answer is to have.
+    /// Returns the most items of the response.
     fn limit(&self) -> Result<usize, Refused> {
         let Some(text) = self.text("limit") else {
             return Ok(SOME);
@@ -94,7 +95,7 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// A URL without what may be secret: no user, no query.
+/// Returns a URL without its possible secrets: no user, no query.
 fn without_secrets(url: &http::Uri) -> String {
     let host = url
         .authority()

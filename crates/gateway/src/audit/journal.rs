@@ -1,9 +1,8 @@
 //! A file of records: locked, written behind its known end, and certain to be on the disk once it
 //! is synced.
 //!
-//! What was written and not yet synced is kept in memory and written again after any error, at the
-//! same place: a full disk, a torn write and a lost page look the same from here, and none of them
-//! leaves a gap.
+//! Bytes written and not yet synced stay in memory and are written again after any error, at the
+//! same place. A full disk, a torn write and a lost page need this one remedy, and leave no gap.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -21,26 +20,27 @@ use super::tail::Tail;
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
-    /// False for a pipe or a device: it has no end to go back to, and nothing to sync.
+    /// False for a pipe or a device: it has no end to return to, and no sync.
     regular: bool,
-    /// Bytes that the disk has for good.
+    /// The number of bytes that are synced.
     synced: u64,
-    /// What follows them.
+    /// The bytes after them, not yet synced.
     open: Vec<u8>,
-    /// How much of that was written.
+    /// The number of those that were written.
     written: usize,
-    /// Held while a pipe or a device is written to, by whichever of the journals of it.
+    /// The lock for a write to a pipe or device that several journals share.
     turn: Arc<Mutex<()>>,
 }
 
 impl Journal {
-    /// Opens a file, or makes it, for this process alone; says what is at its end.
+    /// Opens or creates a file for this process alone, and returns the state of its end.
     ///
     /// # Errors
-    /// It cannot be opened, another process writes to it, or it is no file of records.
+    ///
+    /// The file cannot be opened, another process writes to it, or it is no file of records.
     pub(super) fn open(path: &Path, keys: &[Key]) -> io::Result<(Self, Tail)> {
         let mut options = OpenOptions::new();
-        // Nobody else is to read who called what.
+        // The names of callers and tools are for the owner alone.
         options
             .read(true)
             .write(true)
@@ -73,7 +73,7 @@ impl Journal {
         Ok((journal, tail))
     }
 
-    /// Standard output as a file: without a buffer, so that a line that was written is out.
+    /// Returns standard output as a file: without a buffer, so that a written line is out.
     ///
     /// # Errors
     /// It is closed.
@@ -91,10 +91,12 @@ impl Journal {
         })
     }
 
-    /// A second journal of the same pipe or device: the records of both are whole lines there.
+    /// Returns a second journal of the same pipe or device: the records of both are whole lines
+    /// there.
     ///
     /// # Errors
-    /// The system has no descriptor.
+    ///
+    /// The system has no file descriptor left.
     pub(super) fn twin(&self) -> io::Result<Self> {
         let (path, file, turn) = (self.path.clone(), self.file.try_clone()?, self.turn.clone());
         Ok(Self {
@@ -108,27 +110,27 @@ impl Journal {
         })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How long it is, with what is not yet on the disk.
+    /// Returns the file's length, including bytes not yet synced.
     pub(super) fn length(&self) -> u64 {
         self.synced + self.open.len() as u64
     }
 
-    /// Whether it can be put aside and begun anew.
+    /// Reports if the file can be rotated.
     pub(super) fn is_regular(&self) -> bool {
         self.regular
     }
 
-    /// Whether something is not yet on the disk for good.
+    /// Reports if some bytes are not yet synced.
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Whether another file stands at its path now, or none.
+    /// Reports if another file, or no file, is at the path now.
     pub(super) fn is_moved(&self) -> bool {
         let (own, there) = (self.file.metadata(), fs::metadata(&self.path));
         match (own, there) {
@@ -138,15 +140,16 @@ impl Journal {
         }
     }
 
-    /// Takes bytes to write. They are written by [`Self::flush`].
+    /// Queues bytes; [`Self::flush`] writes them.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
-    /// Hands all bytes to the system.
+    /// Writes all queued bytes.
     ///
     /// # Errors
-    /// Some could not be written; the next flush writes them.
+    ///
+    /// Some bytes could not be written; the next flush writes them.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.regular {
             let at = self.synced + self.written as u64;
@@ -169,10 +172,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until the disk has all bytes for good.
+    /// Waits until all bytes are synced to the disk.
     ///
     /// # Errors
-    /// It is not known which it has; the next flush writes all again that were not synced before.
+    ///
+    /// The state of the disk is unknown; the next flush writes all unsynced bytes again.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if let Err(error) = self.file.sync_data() {
@@ -185,8 +189,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Gives up the file, and gives what it does not have for good, which is cut off from it as far
-    /// as that goes.
+    /// Gives up the file and returns the unsynced bytes, cut off from the file if possible.
     pub(super) fn abandon(mut self) -> Vec<u8> {
         if self.regular && !self.open.is_empty() && self.file.set_len(self.synced).is_err() {
             tracing::warn!(path = %self.path.display(), "records at the end of this file are in the next one too");
@@ -194,27 +197,29 @@ impl Journal {
         std::mem::take(&mut self.open)
     }
 
-    /// Gives the file another name and writes on in it.
+    /// Renames the file and writes on in it.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    ///
+    /// The file keeps its name then.
     pub(super) fn move_to(&mut self, name: PathBuf) -> io::Result<()> {
         fs::rename(&self.path, &name)?;
         self.path = name;
         Ok(())
     }
 
-    /// Puts the file aside under `name` and begins a new one at its path. What is not synced must
-    /// be synced before.
+    /// Renames the file to `name` and begins a new one at its path. All bytes must be synced
+    /// before.
     ///
     /// # Errors
-    /// Nothing has changed then, and writing goes on.
+    ///
+    /// The file keeps its name then, and writing continues.
     pub(super) fn put_aside(&mut self, name: &Path) -> io::Result<()> {
         fs::rename(&self.path, name)?;
         match Self::open(&self.path, &[]) {
             Ok((fresh, _)) => {
                 *self = fresh;
-                // The names have to survive as the records do.
+                // The renaming must survive a crash as the records do.
                 if let Some(folder) = self
                     .path
                     .parent()

@@ -1,8 +1,9 @@
-//! Records to an OpenTelemetry collector: OTLP over HTTP in its JSON encoding, a batch a request.
+//! The export of records to an OpenTelemetry collector: OTLP over HTTP in its JSON encoding, a
+//! batch a request.
 //!
-//! The body of a log record is the line of the file, so that the chain can be verified from what
-//! the collector keeps. A collector that is slow or away costs memory up to a bound, and then
-//! records; never a call.
+//! The body of a log record is the line of the file, so that the chain can be verified from the
+//! collector's copy. A collector that is slow or away costs memory up to a bound, and then records;
+//! never a call.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,24 +18,24 @@ use super::outlet::{BACKLOG, dropped};
 
 /// The most records of one request.
 const BATCH: usize = 512;
-/// A request waits this long for company.
+/// The time that a batch waits for more records.
 const GATHER: Duration = Duration::from_millis(500);
-/// How long a collector may take.
+/// The timeout of a request to the collector.
 const WITHIN: Duration = Duration::from_secs(10);
 /// The same at the end of the process.
 const AT_LAST: Duration = Duration::from_secs(2);
-/// Seconds between two attempts, from the first to all after the fifth.
+/// The seconds between two attempts; the last value repeats.
 const AGAIN: [u64; 5] = [1, 2, 4, 8, 16];
 /// OTLP's severities INFO and WARN.
 const SEVERITY: [(u8, &str); 2] = [(9, "INFO"), (13, "WARN")];
 
-/// The way to the task that sends.
+/// The channel to the task that sends.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter(mpsc::Sender<Arc<Sealed>>);
 
 impl Exporter {
-    /// An exporter, and the work that sends what it is offered: for a task. It ends when the
-    /// exporter is dropped, and soon after `stop`.
+    /// Returns an exporter, and the future that sends its records: spawn it as a task. It ends when
+    /// the exporter is dropped, and soon after `stop`.
     pub(super) fn new(
         post: Arc<dyn Post>,
         stop: CancellationToken,
@@ -43,7 +44,7 @@ impl Exporter {
         (Self(sender), send_all(receiver, post, stop))
     }
 
-    /// Offers a record; it is counted and lost where there is no room.
+    /// Offers a record; without room in the queue it is counted and dropped.
     pub(super) fn offer(&self, sealed: Arc<Sealed>) {
         if self.0.try_send(sealed).is_err() {
             dropped("otlp", 1);
@@ -73,14 +74,15 @@ async fn send_all(
         let body = bytes::Bytes::from(document(&batch).to_string());
         batch.clear();
         if !send(&*post, body, count, &stop).await && stop.is_cancelled() {
-            // No collector at the end: what is left stands in the file.
+            // At the end the collector is away, or refuses records: the remaining ones are only in
+            // the file, if there is one.
             dropped("otlp", receiver.len() as u64);
             return;
         }
     }
 }
 
-/// Sends one batch until it is taken, refused for good, or time is up.
+/// Sends one batch until it is accepted, refused for good, or time is up.
 async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &CancellationToken) -> bool {
     let mut waits = AGAIN
         .into_iter()
@@ -126,7 +128,7 @@ async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &Cancellati
     }
 }
 
-/// How many records of a taken batch were not taken.
+/// Returns the number of records that the collector rejected in an accepted batch.
 fn refused(body: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let rejected = &answer["partialSuccess"]["rejectedLogRecords"];
@@ -136,7 +138,7 @@ fn refused(body: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// An `ExportLogsServiceRequest` (opentelemetry-proto, logs/v1) in its JSON encoding.
+/// Returns an `ExportLogsServiceRequest` (opentelemetry-proto, logs/v1) in its JSON encoding.
 fn document(batch: &[Arc<Sealed>]) -> Value {
     let records: Vec<Value> = batch.iter().map(|sealed| record(sealed)).collect();
     json!({ "resourceLogs": [{

@@ -1,5 +1,5 @@
-//! Records to standard output, beside the file: a pipe that nobody reads holds up its own thread
-//! and nothing else.
+//! The copy of records to standard output, beside the file. A pipe without a reader blocks only its
+//! own thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,10 +12,10 @@ use super::journal::Journal;
 use super::otlp::Exporter;
 use super::worker::Worker;
 
-/// Records that wait for a slow reader; at a kilobyte each, a few megabytes.
+/// The most records that wait for a slow reader; at a kilobyte each, a few megabytes.
 pub(super) const BACKLOG: usize = 4096;
 
-/// Where records go beside the place that counts.
+/// The sinks of copies, beside the file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outlets {
     pub(super) stdout: Option<SyncSender<Arc<Sealed>>>,
@@ -23,7 +23,7 @@ pub(super) struct Outlets {
 }
 
 impl Outlets {
-    /// Offers a record to each. What one has no room for is counted and lost to it.
+    /// Offers a record to each sink. A sink without room drops and counts it.
     pub(super) fn offer(&self, sealed: Sealed) {
         if self.stdout.is_none() && self.otlp.is_none() {
             return;
@@ -40,9 +40,10 @@ impl Outlets {
     }
 }
 
-/// Starts what writes records to standard output; it ends with the sender.
+/// Starts the thread that writes records to standard output; it ends with the sender.
 ///
 /// # Errors
+///
 /// Standard output is closed, or the system has no thread.
 pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<Sealed>>, Worker)> {
     let out = Journal::stdout()?;
@@ -67,7 +68,7 @@ fn pour(receiver: &Receiver<Arc<Sealed>>, mut out: Journal) {
     }
 }
 
-/// Counts records that a sink did not get.
+/// Counts records that a sink dropped.
 pub(super) fn dropped(sink: &'static str, count: u64) {
     instruments()
         .audit_dropped

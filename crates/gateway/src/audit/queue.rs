@@ -1,5 +1,4 @@
-//! Events between the requests they happened to and the thread that writes them. Nothing here
-//! blocks or waits.
+//! The queue of events between requests and the writer thread. No function here blocks or waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,56 +8,57 @@ use std::time::{Duration, Instant};
 use weir_core::telemetry::instruments;
 use weir_policy::audit::{Event, Keeper, NotKept};
 
-/// A write that takes longer is no slow disk but one that hangs.
+/// A write that takes longer than this counts as hanging, not as slow.
 const HANGS: Duration = Duration::from_secs(5);
-/// What is refused, and senders at the door, have at most half of the queue: whoever is refused
-/// again and again leaves room for calls.
+/// Denied calls and authentication events have at most half of the queue, so that repeated refusals
+/// leave room for calls.
 const DENIED: usize = 2;
 
-/// What the writer gets.
+/// A message to the writer.
 #[derive(Debug)]
 pub(super) enum Message {
     /// An event to write.
     Event(Event),
-    /// Look for orders: there are new ones.
+    /// A wake-up: there are new orders.
     Wake,
 }
 
-/// The queue's front end.
+/// The sending side of the queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     sender: SyncSender<Message>,
-    /// Its name where its losses are counted.
+    /// The `sink` attribute of its losses in the metrics.
     sink: &'static str,
     limit: usize,
-    /// Events on their way to the writer.
+    /// The number of events on their way to the writer.
     queued: AtomicUsize,
-    /// Calls that were allowed and whose events are still to come. Each has its place in a closed
-    /// queue.
+    /// The number of allowed calls whose events are still to come. Each has a reserved slot in a
+    /// closed queue.
     promised: AtomicUsize,
-    /// Events that found no room since the last record that says so.
+    /// The number of events dropped since the last `Lost` record.
     lost: AtomicU64,
-    /// No call without a record.
+    /// True if a call is refused without a record.
     closed: AtomicBool,
-    /// The last write went well.
+    /// True if the last write succeeded.
     healthy: AtomicBool,
-    /// The last write did not go well, which is counted in `failures`.
+    /// True if the last write failed; then this queue is counted in `failures`.
     failing: AtomicBool,
-    /// The queues whose last write did not go well.
+    /// The number of queues whose last write failed.
     failures: Arc<AtomicUsize>,
     began: Instant,
-    /// Since when the writer is in the hands of the system: milliseconds after `began`, 0: it is
+    /// The time since which the writer is in a system call: milliseconds after `began`, 0 if it is
     /// not.
     busy_since: AtomicU64,
 }
 
 impl Queue {
-    /// A queue with room for so many events. It is not healthy until the writer says so.
+    /// Returns a queue of this capacity. It is unhealthy until the writer reports its first
+    /// success.
     pub(super) fn new(limit: usize, closed: bool) -> (Self, Receiver<Message>) {
         Self::of(limit, closed, "queue", Arc::default())
     }
 
-    /// An open queue for refusals, which fails together with `calls`.
+    /// Returns an open queue for refusals. Its failures count together with those of `calls`.
     pub(super) fn of_refusals(limit: usize, calls: &Self) -> (Self, Receiver<Message>) {
         Self::of(limit, false, "refusals", calls.failures.clone())
     }
@@ -69,7 +69,7 @@ impl Queue {
         sink: &'static str,
         failures: Arc<AtomicUsize>,
     ) -> (Self, Receiver<Message>) {
-        // A few more, so that the writer can be woken however full it is.
+        // A few slots more, so that the writer can be woken however full it is.
         let (sender, receiver) = sync_channel(limit + 8);
         let queue = Self {
             sender,
@@ -88,32 +88,32 @@ impl Queue {
         (queue, receiver)
     }
 
-    /// Whether calls are refused while records cannot be kept.
+    /// Sets if calls are refused while records cannot be kept.
     pub(super) fn close(&self, closed: bool) {
         self.closed.store(closed, Ordering::Release);
     }
 
-    /// Wakes the writer. One that cannot be woken is not asleep.
+    /// Wakes the writer. If the channel is full, the writer is awake.
     pub(super) fn wake(&self) {
         let _ = self.sender.try_send(Message::Wake);
     }
 
-    /// The writer has taken an event out.
+    /// Counts an event as taken by the writer.
     pub(super) fn taken(&self) {
         self.queued.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// How many events wait.
+    /// Returns the number of waiting events.
     pub(super) fn waiting(&self) -> usize {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// How many events were lost; from here on it counts anew.
+    /// Returns the number of dropped events, and resets it.
     pub(super) fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::AcqRel)
     }
 
-    /// The writer says whether its last write went well; gives what it said before.
+    /// Sets the health after a write. Returns the former health.
     pub(super) fn report(&self, healthy: bool) -> bool {
         match (self.failing.swap(!healthy, Ordering::AcqRel), healthy) {
             (false, false) => self.failures.fetch_add(1, Ordering::AcqRel),
@@ -125,7 +125,7 @@ impl Queue {
         self.healthy.swap(healthy, Ordering::AcqRel)
     }
 
-    /// The writer does something that the system may make it wait for.
+    /// Runs work of the writer that the system may block, and times it.
     pub(super) fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
         self.busy_since.store(self.now().max(1), Ordering::Release);
         let done = work();
@@ -137,7 +137,7 @@ impl Queue {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether what is put in now will be written soon.
+    /// Reports if an event put in now will be written soon.
     fn flows(&self) -> bool {
         let since = self.busy_since.load(Ordering::Acquire);
         let hangs = since > 0 && self.now().saturating_sub(since) > HANGS.as_millis() as u64;
@@ -157,7 +157,7 @@ impl Queue {
         self.queued.fetch_add(1, Ordering::AcqRel);
         match self.sender.try_send(Message::Event(event)) {
             Ok(()) => Ok(()),
-            // Full, or the writer is gone: either way there is nobody for it.
+            // The channel is full, or the writer has ended: the event is lost either way.
             Err(_) => {
                 self.taken();
                 Err(self.lose())
@@ -192,14 +192,13 @@ impl Keeper for Queue {
     }
 
     fn fulfil(&self, event: Event) {
-        // A call that was allowed before the audit was switched on has no place to give back.
+        // A call that was allowed before the audit was switched on has no reserved slot.
         let _ = self
             .promised
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |promised| {
                 promised.checked_sub(1)
             });
-        // In a closed queue there is room, since its place was kept; in an open one the loss is
-        // counted.
+        // A closed queue has room, since a slot was reserved; an open one counts the loss.
         let _ = self.put(event);
     }
 

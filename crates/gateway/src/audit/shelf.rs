@@ -1,4 +1,4 @@
-//! Files of records that are full: their names, and how long they stay.
+//! Rotated files of records: their names and their retention.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 /// Digits of a record's number in a name: names sort as their records do.
 const DIGITS: usize = 16;
 
-/// The name for the file at `path`, whose last record has this number. It is not taken yet.
+/// Returns the unused name for the file at `path`, with the number of its last record.
 pub(super) fn name(path: &Path, last: u64) -> PathBuf {
     let first = with_suffix(path, &format!(".{last:0DIGITS$}"));
-    // A chain that began anew may come to the same number.
+    // A chain that began anew may reach the same number.
     let others = (2..1000).map(|n| with_suffix(path, &format!(".{last:0DIGITS$}-{n:03}")));
     std::iter::once(first.clone())
         .chain(others)
@@ -19,8 +19,7 @@ pub(super) fn name(path: &Path, last: u64) -> PathBuf {
         .unwrap_or(first)
 }
 
-/// Removes files that were put aside: the oldest beyond `keep`, and those that nobody wrote to for
-/// `keep_for`.
+/// Removes rotated files: the oldest beyond `keep`, and those not written to for `keep_for`.
 pub(super) fn clear(path: &Path, keep: usize, keep_for: Option<Duration>, now: SystemTime) {
     let files = aside(path);
     let surplus = files.len().saturating_sub(keep);
@@ -43,7 +42,7 @@ pub(super) fn clear(path: &Path, keep: usize, keep_for: Option<Duration>, now: S
     }
 }
 
-/// The files that were put aside for `path`, oldest first.
+/// Returns the rotated files of `path`, oldest first.
 pub(super) fn aside(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(own)) = (
         path.parent(),

@@ -1,5 +1,5 @@
-//! The end of a file of records, as the process before left it: where its chain goes on, and what a
-//! sudden end tore.
+//! The end of a file of records, as the previous process left it: the head of its chain, and bytes
+//! torn by a crash.
 
 use std::fs::File;
 use std::io;
@@ -7,29 +7,29 @@ use std::os::unix::fs::FileExt as _;
 
 use weir_policy::audit::{Head, Key, Life, Link};
 
-/// More than is on its way to the disk at any time.
+/// The bytes read from the end: more than are ever on their way to the disk.
 const WINDOW: u64 = 16 << 20;
 
-/// How the first record begins.
+/// The beginning of the first record.
 const FIRST: &[u8] = br#"{"seq":1,"#;
 
-/// What is at the end of a file.
+/// The state of the end of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// The last record; before the first one in a new file.
+    /// The last record; the genesis head in a new file.
     pub(super) head: Head,
     /// The key that signed it.
     pub(super) key: Option<u8>,
-    /// Whether weir said good-bye in it, or has not begun yet.
+    /// True if the file ends with the record of an orderly stop, or is empty.
     pub(super) clean: bool,
-    /// What has to be written before the next record, so that it is a line of its own.
+    /// The bytes to write before the next record, so that it begins a line of its own.
     pub(super) seal: Option<&'static [u8]>,
-    /// What follows it and is no record.
+    /// The bytes after the last record that are no record.
     pub(super) torn: Option<Life>,
 }
 
 impl Tail {
-    /// The end of an empty file.
+    /// Returns the end of an empty file.
     pub(super) fn empty() -> Self {
         Self {
             head: Head::genesis(),
@@ -40,11 +40,12 @@ impl Tail {
         }
     }
 
-    /// Reads the end of a file of `length` bytes. What was signed with a key that is not in `keys`
-    /// is believed.
+    /// Reads the end of a file of `length` bytes. A signature by a key that is not in `keys` is
+    /// trusted.
     ///
     /// # Errors
-    /// It cannot be read, or is no file of records.
+    ///
+    /// The file cannot be read, or is no file of records.
     pub(super) fn read(file: &File, length: u64, keys: &[Key]) -> io::Result<Self> {
         if length == 0 {
             return Ok(Self::empty());
@@ -94,7 +95,8 @@ impl Tail {
         ))
     }
 
-    /// `rest` begins with the end of the record's line, if there is one.
+    /// Returns the end after `link`. `rest` begins with the end of the record's line, if there is
+    /// one.
     fn after(link: &Link, rest: &[u8], whole: bool) -> Self {
         let seal = if whole { None } else { Some(&b"\n"[..]) };
         let torn = rest.strip_prefix(b"\n").map(Life::recovered);

@@ -1,4 +1,4 @@
-//! Records in real files, through starts, ends, moves and full disks.
+//! The audit in real files, through starts, ends, moves and full disks.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,7 +21,7 @@ use super::*;
 use crate::config::FilePlan;
 use crate::system::SystemClock;
 
-/// A fresh folder, gone with the value.
+/// A fresh folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -106,7 +106,7 @@ fn operate(auditing: &Auditing, what: &str) {
     });
 }
 
-/// Walks along files in the order given.
+/// Verifies the chain over files, in the order given.
 fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
     for file in files {
         let text = fs::read(file).unwrap();
@@ -135,7 +135,7 @@ fn verified(plan: &AuditPlan) -> Summary {
     inspect(Inspector::default(), &files)
 }
 
-/// One member of each record of a file.
+/// Returns one member of each record of a file.
 fn told(path: &Path, member: &str) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let records = text
@@ -167,7 +167,7 @@ async fn anybody() -> Principal {
         .clone()
 }
 
-/// Whether a call is let through.
+/// Makes a call that is allowed, and records its end.
 fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
     let call = call();
     let attempt = Attempt {
@@ -382,14 +382,14 @@ fn f18_old_files_go_by_number_and_by_age() {
 async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     let folder = Folder::new("moves");
     let (first, second) = (folder.plan("first.jsonl"), folder.plan("second.jsonl"));
-    // Where it moves to there is a chain of another life.
+    // At the new path there is another chain already.
     let auditing = start(&second).await;
     auditing.shutdown().await;
     let auditing = start(&first).await;
     operate(&auditing, "here");
     change(&auditing, Some(&second));
     operate(&auditing, "there");
-    // The same place, kept otherwise.
+    // The same path with other settings.
     let signed = AuditPlan {
         key: Some(Key::new(1, [7; 32])),
         closed: true,
@@ -408,7 +408,7 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
         1,
         "the other chain is kept"
     );
-    // Switched off, then on again: it goes on in the file.
+    // Switched off, then on again: the chain continues in the file.
     let auditing = start(&signed).await;
     change(&auditing, None);
     operate(&auditing, "unseen");
@@ -438,7 +438,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
             &FailureKind::Overloaded
         );
     }
-    // The operator says otherwise, or gives another place; the stuck writer listens.
+    // The operator opens the audit, or gives another path; the failing writer obeys.
     let folder = Folder::new("full");
     change(
         &auditing,
@@ -524,7 +524,8 @@ async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_
     );
     let summary = verified(&plan);
     assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
-    // A later one goes on in the file as after any restart, whatever is left to it.
+    // A later process continues the file as after any restart, regardless of the head that is left
+    // to it.
     let other = Auditing::start(
         Some(&plan),
         Heads {
@@ -552,7 +553,7 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
         next.begun().await;
         next
     };
-    // It begins, and cannot serve.
+    // The successor begins, and cannot serve.
     next(old.step_aside().await).await.shutdown().await;
     operate(&old, "goes on");
     let new = next(old.step_aside().await).await;

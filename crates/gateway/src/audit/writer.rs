@@ -1,5 +1,5 @@
-//! The thread that writes: takes events in batches, makes records of them, and does not let go of
-//! one before it is kept.
+//! The writer thread of a chain: takes events in batches, makes records of them, and holds each
+//! until it is kept.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,36 +18,36 @@ use super::shelf;
 use super::tail::Tail;
 use crate::config::AuditPlan;
 
-/// After the first event the writer waits this long for others, so that a busy weir wakes it
+/// The time that the writer waits after the first event for others, so that a busy weir wakes it
 /// seldom.
 const GATHER: Duration = Duration::from_millis(10);
 /// The most events of one write.
 const BATCH: usize = 512;
-/// So many records are synced at the latest, however short the time was.
+/// The most records without a sync, however short the time was.
 const UNSYNCED: usize = 1024;
-/// Between two attempts to write where the last one failed.
+/// The time between two attempts after a failed write.
 const AGAIN: Duration = Duration::from_millis(250);
-/// A failure that lasts is said again after this.
+/// The interval between log lines about a lasting failure.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
-/// The part of a file that refused calls and refused senders can fill. Further ones go to the file
+/// The part of a file that refused calls and refused clients can fill. Further ones go to the file
 /// of refusals, so that they displace no record of a call.
 const DENIED_PART: u64 = 4;
-/// How often files that were put aside are looked at for their age.
+/// The interval at which rotated files are checked for their age.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// The name of the chain of refusals.
 const REFUSALS: &str = "refusals";
 
-/// What the writer is told beside events.
+/// The orders to the writer, beside events.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) change: Option<Change>,
-    /// Another process is to go on at this path: the file goes aside, and what happens here yet is
-    /// a branch there. Told when it is done: After which record the other one goes on.
+    /// Set when another process takes over this path: the file is renamed, and later events here
+    /// are a branch in it. The reply is the record after which the other process continues.
     pub(super) aside: Option<oneshot::Sender<Head>>,
-    /// The process before has ended, with this record, where it said so.
+    /// Set when the previous process has ended, with its last record if it sent one.
     pub(super) ended_before: Option<Option<Head>>,
-    /// Said by the writer at its end: the last record that it kept.
+    /// Set by the writer at its end: the last record that it kept.
     pub(super) last: Option<Head>,
     pub(super) stop: bool,
 }
@@ -56,15 +56,15 @@ pub(super) struct Orders {
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) plan: AuditPlan,
-    /// Another place to write to, where there is one.
+    /// Another file to write to, if it changes.
     pub(super) place: Option<Place>,
-    /// Other outlets, where they change.
+    /// Other outlets, if they change.
     pub(super) outlets: Option<Outlets>,
 }
 
 impl Change {
-    /// Both changes in one, where the writer has not come to the earlier one: what this one leaves
-    /// as it is was opened for that one.
+    /// Merges an earlier change that the writer has not applied. Files and outlets that this one
+    /// leaves unchanged were opened for the earlier one.
     pub(super) fn after(mut self, before: Option<Self>) -> Self {
         if let Some(before) = before {
             self.place = self.place.or(before.place);
@@ -74,12 +74,12 @@ impl Change {
     }
 }
 
-/// What a writer writes beside the events of its queue, or instead of some of them.
+/// The kind of chain that a writer writes.
 #[derive(Debug)]
 pub(super) enum Role {
     /// The calls. Denials beyond their part of the file go to this queue.
     Calls { overflow: Arc<Queue> },
-    /// The refusals, and what is only counted of them.
+    /// The refusals, and the counts of those that are only counted.
     Refusals { counter: Arc<RefusalCounter> },
 }
 
@@ -92,10 +92,10 @@ impl Role {
     }
 }
 
-/// Where records are kept; `None`: nowhere, they only go out.
+/// The file of records with its end; `None` if records go to the outlets alone.
 pub(super) type Place = Option<(Journal, Tail)>;
 
-/// The thread's state.
+/// The state of the thread.
 pub(super) struct Writer {
     queue: Arc<Queue>,
     orders: Arc<Mutex<Orders>>,
@@ -105,21 +105,22 @@ pub(super) struct Writer {
     journal: Option<Journal>,
     chain: Chain,
     outlets: Outlets,
-    /// Records since the last sync, and since when the oldest of them waits.
+    /// The number of records since the last sync; the next field is the time of the oldest of them.
     unsynced: usize,
     waiting_since: Option<Instant>,
     failing_since: Option<Instant>,
     said: Option<Instant>,
     looked: Option<Instant>,
-    /// A file that could not be put aside is not tried again before it has grown by so much.
+    /// The length at which the file is rotated. It grows after a failed rotation, so that the next
+    /// attempt is later.
     rotate_at: u64,
-    /// Bytes of the file that are denials.
+    /// The bytes of the file that are denials.
     denied: u64,
 }
 
 impl Writer {
-    /// A writer that goes on where `place` ends; in an empty one after `left`, the last record of
-    /// the process before.
+    /// Returns a writer that continues at the end of `place`; in an empty one after `left`, the
+    /// last record of the previous process.
     pub(super) fn new(
         (queue, orders, role): (Arc<Queue>, Arc<Mutex<Orders>>, Role),
         clock: Arc<dyn Clock>,
@@ -166,12 +167,13 @@ impl Writer {
         writer
     }
 
-    /// Writes until it is told to stop, or everybody is gone. Says when the first record is kept.
+    /// Writes until it is ordered to stop or every sender is dropped. Signals `begun` when the
+    /// first record is kept.
     pub(super) fn run(mut self, receiver: &Receiver<Message>, begun: oneshot::Sender<()>) {
-        // However this ends: from then on nothing is kept.
+        // However this function ends, records are not kept from then on.
         let _ended = Ended(self.queue.clone());
         if self.save(true) {
-            // Nobody may be waiting any more.
+            // The receiver may be dropped.
             let _ = begun.send(());
             self.tidy();
         }
@@ -202,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// How long there is nothing to do without a new event.
+    /// Returns the time until the writer must act without a new event.
     fn patience(&self) -> Duration {
         match self.waiting_since {
             Some(since) => self
@@ -225,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Records what was only counted in the minutes that are over, and with `open` in the running
+    /// Records the counted refusals of the minutes that have ended, and with `open` of the current
     /// one.
     fn count(&mut self, open: bool) {
         if let Role::Refusals { counter } = &self.role {
@@ -240,7 +242,7 @@ impl Writer {
             self.queue.taken();
             match &self.role {
                 Role::Calls { overflow } if event.is_denial() && self.is_full_of_denials() => {
-                    // What finds no room there is counted there.
+                    // If the other queue is full, it counts the loss.
                     let _ = overflow.keep(event);
                 }
                 _ => self.record(&event),
@@ -279,7 +281,7 @@ impl Writer {
         self.outlets.offer(sealed);
     }
 
-    /// Says in a record what found no room.
+    /// Records the number of dropped events.
     fn lost(&mut self) {
         let events = self.queue.take_lost();
         if events > 0 {
@@ -287,8 +289,8 @@ impl Writer {
         }
     }
 
-    /// Writes what is not written, and syncs it where it is time or `now` says so. Tries until it
-    /// goes well; false: it was told to stop before.
+    /// Writes all pending records, and syncs them if it is time or `now` is set. Retries until it
+    /// succeeds. Returns false if it was ordered to stop before.
     fn save(&mut self, now: bool) -> bool {
         loop {
             let done = self.attempt(now);
@@ -349,7 +351,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Follows orders; true: stop.
+    /// Follows orders. Returns true for the order to stop.
     fn obey(&mut self) -> bool {
         let (change, aside, ended_before, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -368,26 +370,26 @@ impl Writer {
         }
         if let Some(done) = aside {
             let left = self.step_aside();
-            // Nobody may be waiting any more.
+            // The receiver may be dropped.
             let _ = done.send(left);
         }
         stop
     }
 
-    /// Leaves the path to another process, which goes on after the record that is given. What
-    /// happens here from now on is a branch, in the file under its other name.
+    /// Leaves the path to another process, which continues after the returned record. Later events
+    /// here are a branch, in the renamed file.
     fn step_aside(&mut self) -> Head {
         self.count(true);
         self.life(Life::Left);
         let left = self.chain.head().clone();
         let path = self.plan.file.as_ref().map(|file| file.path.as_path());
-        // After an attempt of which nothing came it is aside already.
+        // After a hand-over that failed the file is renamed already.
         let own = |journal: &&mut Journal| journal.is_regular() && Some(journal.path()) == path;
         let Some(journal) = self.journal.as_mut().filter(own) else {
             return left;
         };
         match journal.move_to(shelf::name(journal.path(), left.seq)) {
-            // It is not to be put aside again.
+            // It must not be rotated again.
             Ok(()) => self.rotate_at = u64::MAX,
             Err(error) => {
                 tracing::error!(%error, "the audit file cannot be put aside for the next process")
@@ -405,7 +407,7 @@ impl Writer {
         }: Change,
     ) {
         self.life(Life::Changed);
-        // Where this fails, the new place gets what the old one has not.
+        // If this fails, the new file gets the records that the old one lacks.
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
         if let Some(place) = place {
@@ -430,7 +432,7 @@ impl Writer {
         }
     }
 
-    /// Somebody moved the file away: then a new one is begun.
+    /// Opens a new file if the present one was moved away.
     fn found_moved(&self, plan: &AuditPlan) -> Option<Place> {
         let journal = self
             .journal
@@ -446,7 +448,7 @@ impl Writer {
         }
     }
 
-    /// Goes on in a file that may hold another chain: that one is put aside.
+    /// Continues in a file that may hold another chain: that file is rotated first.
     fn settle(&mut self, tail: Tail, rest: &[u8]) {
         let Some(journal) = &mut self.journal else {
             return;
@@ -464,7 +466,7 @@ impl Writer {
         self.waiting_since = (!rest.is_empty()).then(Instant::now);
     }
 
-    /// Begins a new file where this one is full, and removes old ones.
+    /// Rotates a full file, and removes old ones.
     fn tidy(&mut self) {
         let (Some(file), Some(journal)) = (&self.plan.file, &mut self.journal) else {
             return;
@@ -489,7 +491,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is still there, and that this is the end.
+    /// Writes the pending records and the record of the end.
     fn finish(mut self, receiver: &Receiver<Message>) {
         for message in receiver.try_iter() {
             self.take(Some(message));
@@ -509,7 +511,7 @@ impl Writer {
     }
 }
 
-/// The end of the thread, also by a panic.
+/// A guard that marks the queue unhealthy at the end of the thread, also after a panic.
 struct Ended(Arc<Queue>);
 
 impl Drop for Ended {

@@ -1,4 +1,4 @@
-//! `weir add NAME URL` and `weir add NAME -- COMMAND ARGUMENT...`: one upstream more in a config.
+//! `weir add NAME URL` and `weir add NAME -- COMMAND ARGUMENT...`: adds an upstream to a config.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub(super) struct AddOptions {
     /// The URL of a server over HTTP
     #[arg(required_unless_present = "command", conflicts_with = "command")]
     url: Option<String>,
-    /// The command that starts a server, and its arguments, behind --
+    /// The command that starts a server, and its arguments, after --
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// The config; it is made where it is not there
+    /// The config; it is created if it does not exist
     #[arg(
         long,
         short,
@@ -40,7 +40,7 @@ pub(super) struct AddOptions {
     header: Vec<String>,
 }
 
-/// Puts the upstream into the file, unless that makes new errors.
+/// Adds the upstream to the file, unless that causes new errors.
 pub(super) fn add(options: AddOptions) -> ExitCode {
     let AddOptions {
         name, config: file, ..
@@ -120,7 +120,7 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The entry that was typed.
+/// Returns the entry from the options.
 fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
     let mut command = options.command.iter().cloned();
     let pairs = |given: &[String], separator: char, form: &str| {
@@ -142,7 +142,7 @@ fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
     })
 }
 
-/// The messages about the new text that the old one does not have.
+/// Returns the messages about the new text that the old one does not have.
 fn news(file: &Path, old: &str, new: &str) -> Vec<(Severity, String)> {
     let environment = |name: &str| std::env::var(name).ok();
     let load = |text: &str| {

@@ -1,4 +1,4 @@
-//! `weir admin`: what the admin API of a running weir shows and changes, for people on a terminal.
+//! `weir admin`: the admin API of a running weir, for people at a terminal.
 
 pub(super) mod ask;
 mod show;
@@ -14,12 +14,12 @@ use super::{UNREACHABLE, fail};
 use crate::terminal;
 use ask::Desk;
 
-/// Which weir, as whom, and how it is printed.
+/// The options of `weir admin`: the listener, the token, and the output format.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
     operators: OperatorsOptions,
-    /// A file with the operator's token; the variable WEIR_ADMIN_TOKEN does as well
+    /// A file with the operator's token; alternatively the variable WEIR_ADMIN_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print the answer as JSON
@@ -33,15 +33,15 @@ pub(super) struct Options {
 enum Command {
     /// The upstreams: state, era, latency, last error
     Upstreams {
-        /// One of them, whole
+        /// Show one of them, with all details
         id: Option<String>,
     },
-    /// What an endpoint lists, by both of its names
+    /// The items that an endpoint lists, by both of their names
     Catalog {
         /// The endpoint
         #[arg(long, value_name = "PATH", default_value = crate::explain::ENDPOINT)]
         endpoint: String,
-        /// Only what is of this upstream
+        /// Only the items of this upstream
         #[arg(long, value_name = "ID")]
         upstream: Option<String>,
         /// tools, prompts, resources or resource_templates
@@ -50,47 +50,47 @@ enum Command {
     },
     /// The open sessions
     Sessions,
-    /// The programs that were here, and the open streams
+    /// The client programs that were seen, and the open streams
     Clients,
     /// The limits that refuse now
     Limits,
-    /// The calls that run, and those that wait for an answer of their clients, the oldest first
+    /// The running calls, and those that wait for an answer of their clients, the oldest first
     Calls {
-        /// Only those of this upstream
+        /// Only the calls of this upstream
         #[arg(long, value_name = "ID")]
         upstream: Option<String>,
     },
-    /// What is applied, how the last reload went, and the changes that are in force
+    /// The applied config, the result of the last reload, and the changes in force
     Config,
-    /// Serve nothing of an upstream; its running calls end
+    /// Disable an upstream: its tools, prompts and resources are hidden, and its running calls end
     Disable {
         /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Lasting,
     },
-    /// Serve an upstream again
+    /// Enable an upstream again
     Enable {
         /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Once,
     },
-    /// Let an upstream's running calls end, and begin no new ones
+    /// Drain an upstream: its running calls may end, and no new ones begin
     Drain {
         /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Lasting,
     },
-    /// Walk an upstream's lists now
+    /// Read an upstream's lists now
     Refresh {
         /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Once,
     },
-    /// End a call, whether it runs or waits
+    /// Cancel a call, running or waiting
     Cancel {
         /// As `weir admin calls` names it
         id: String,
@@ -104,35 +104,36 @@ enum Command {
         #[command(flatten)]
         why: Once,
     },
-    /// Keep a principal out; its streams and calls end
+    /// Block a principal; its streams and calls end
     Block {
-        /// Who it is
+        /// The subject of the principal
         subject: String,
-        /// Who vouches for it: the `iss` of its tokens, or as `weir admin clients` shows it
+        /// The issuer of the principal: the `iss` of its tokens, or as `weir admin clients` shows
+        /// it
         #[arg(long)]
         issuer: String,
         #[command(flatten)]
         why: Lasting,
     },
-    /// Let a principal in again
+    /// Admit a principal again
     Unblock {
-        /// Who it is
+        /// The subject of the principal
         subject: String,
-        /// Who vouches for it
+        /// The issuer of the principal
         #[arg(long)]
         issuer: String,
         #[command(flatten)]
         why: Once,
     },
-    /// Log by another level or filter; without one, as from the beginning
+    /// Set another log level or filter; without one, restore the initial one
     Log {
         level: Option<String>,
         #[command(flatten)]
         why: Lasting,
     },
-    /// Have the config read again; exits with 1 where it is not taken
+    /// Reload the config; exits with 1 if it is refused
     Reload {
-        /// Take the file once, although it gives up protections without saying so
+        /// Accept the file once, although it gives up protections without naming them
         #[arg(long)]
         allow_weaker: bool,
         #[command(flatten)]
@@ -140,27 +141,27 @@ enum Command {
     },
 }
 
-/// Why.
+/// The options of a change that takes effect once.
 #[derive(Debug, Args)]
 struct Once {
-    /// Why; for the audit record
+    /// The reason, for the audit record
     #[arg(long)]
     reason: Option<String>,
 }
 
-/// Why, and for how long.
+/// The options of a change that stays in force.
 #[derive(Debug, Args)]
 struct Lasting {
-    /// Why; for the audit record, and for who finds it
+    /// The reason, for the audit record and for other operators
     #[arg(long)]
     reason: Option<String>,
-    /// After this long it undoes itself, such as 30m; without, it holds until it is undone or weir
-    /// ends
+    /// Undo the change after this time, such as 30m; without it, the change holds until it is
+    /// undone or weir ends
     #[arg(long)]
     ttl: Option<String>,
 }
 
-/// What is sent.
+/// A request to the admin API.
 enum Request {
     Look(String),
     Change(String, Map<String, Value>),
@@ -289,7 +290,7 @@ fn whom(mut wish: Map<String, Value>, issuer: &str, subject: &str) -> Map<String
     wish
 }
 
-/// A part of a path, whatever somebody typed.
+/// Encodes any text as a segment of a path.
 fn part(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes())
         .collect::<String>()

@@ -5,16 +5,17 @@ use weir_core::port::Random;
 
 use crate::system::SystemRandom;
 
-/// Whom a key is for.
+/// The owner of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOwner {
     /// A program that calls tools.
     Machine,
-    /// A person who looks at weir and changes it.
+    /// A person who operates weir.
     Operator,
 }
 
-/// The text to print. The key is in it this once; the config has its digest only.
+/// Returns the text to print. It is the only place with the key: the config has the key's digest
+/// only.
 pub(super) fn apikey(subject: &str, of: KeyOwner) -> String {
     let (mut id, mut secret) = ([0; 5], [0; 32]);
     SystemRandom.fill(&mut id);
@@ -22,7 +23,7 @@ pub(super) fn apikey(subject: &str, of: KeyOwner) -> String {
     let id = HEXLOWER.encode(&id);
     let key = format!("weir_{id}_{}", BASE64URL_NOPAD.encode(&secret));
     let digest = HEXLOWER.encode(&weir_policy::api_key_digest(&key));
-    // A text in JSON is one in YAML, whatever is in it.
+    // A JSON string is a YAML string, with any content.
     let subject = serde_json::Value::from(subject);
     match of {
         KeyOwner::Machine => format!(

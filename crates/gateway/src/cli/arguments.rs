@@ -1,4 +1,4 @@
-//! CallArguments of a call as a person types them: `key=value`, a JSON object, `@file`, or `-`.
+//! Arguments of a call as a person types them: `key=value`, a JSON object, `@file`, or `-`.
 
 use std::io::Read as _;
 
@@ -8,7 +8,7 @@ use crate::client;
 use crate::suggestion::nearest;
 use crate::terminal::one_line;
 
-/// References that are followed in a schema.
+/// The most references that are followed in a schema.
 const DEPTH: usize = 8;
 
 /// The arguments before the tool's schema is known.
@@ -24,7 +24,7 @@ impl CallArguments {
     /// Reads the words of a command line.
     ///
     /// # Errors
-    /// For people: the word, and the forms of an argument.
+    /// A message for people: the word, and the forms of an argument.
     pub(super) fn read(words: &[String]) -> Result<Self, String> {
         let mut arguments = Self::default();
         let mut wholes = 0;
@@ -66,16 +66,17 @@ impl CallArguments {
         Ok(arguments)
     }
 
-    /// True if the types of values have to be looked up.
+    /// Reports if the types of values must be looked up.
     pub(super) fn need_schema(&self) -> bool {
         !self.pairs.is_empty()
     }
 
-    /// The arguments with the types of the schema. A value without a type in the schema is JSON if
-    /// it reads as JSON, else text.
+    /// Returns the arguments with the types of the schema. A value without a type in the schema is
+    /// JSON if it parses as JSON, and text otherwise.
     ///
     /// # Errors
-    /// For people: a value that is not of its type, or a name that the schema does not have.
+    /// A message for people: a value that is not of its type, or a name that the schema does not
+    /// have.
     pub(super) fn typed(self, schema: &Value) -> Result<Value, String> {
         let Self {
             whole: mut arguments,
@@ -111,10 +112,10 @@ impl CallArguments {
         Ok(Value::Object(arguments))
     }
 
-    /// The arguments as texts, as prompts take them.
+    /// Returns the arguments as texts, as prompts take them.
     ///
     /// # Errors
-    /// For people: one of them is given twice.
+    /// A message for people: an argument is given twice.
     pub(super) fn texts(self) -> Result<Value, String> {
         let Self {
             whole: mut arguments,
@@ -142,7 +143,8 @@ fn standard_input() -> Result<String, String> {
         .map_err(|error| format!("standard input cannot be read: {error}"))
 }
 
-/// The schema of one argument; `Null` where the schema allows others than it names.
+/// Returns the schema of one argument, or `Null` if the schema has no such property but allows
+/// others.
 fn property<'a>(schema: &'a Value, key: &str) -> Result<&'a Value, String> {
     let found = &schema["properties"][key];
     let closed = schema["additionalProperties"] == false && schema["patternProperties"].is_null();
@@ -166,7 +168,7 @@ fn property<'a>(schema: &'a Value, key: &str) -> Result<&'a Value, String> {
     ))
 }
 
-/// One value, of a type that the schema takes.
+/// Parses one value as a type that the schema allows.
 fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, String> {
     let kinds = kinds(schema, root, DEPTH);
     if kinds.is_empty() {
@@ -215,7 +217,7 @@ fn article(kind: &str) -> String {
     }
 }
 
-/// The types of a schema; none if it names none.
+/// Returns the types of a schema, or an empty list if it has no types.
 pub(super) fn kinds<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> Vec<&'a str> {
     let schema = resolved(schema, root, depth);
     let Some(depth) = depth.checked_sub(1) else {
@@ -260,7 +262,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// The target of a reference within the schema.
+/// Follows the references of a schema.
 fn resolved<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> &'a Value {
     let mut schema = schema;
     for _ in 0..depth {

@@ -1,4 +1,4 @@
-//! `weir audit verify FILE...`: is the record whole?
+//! `weir audit verify FILE...`: verifies that an audit log is complete and unchanged.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,35 +13,35 @@ use weir_policy::audit::{Head, Inspector, Key, Link, Seam, Summary, Trouble};
 use super::{UNREACHABLE, USAGE, fail};
 use crate::terminal::{self, count};
 
-/// A record is not where it should be, or not as it was written.
+/// The exit code of a missing, moved or changed record.
 const BROKEN: u8 = 1;
-/// Longer than any line that weir writes.
+/// The longest line in bytes. weir writes shorter ones.
 const LONGEST: u64 = 16 << 20;
 
-/// What can be done with audit records.
+/// The subcommands of `weir audit`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Check that no record was changed, dropped, inserted or swapped; exits with 1 at the first
-    /// that was, 3 if a file cannot be read
+    /// such record, 3 if a file cannot be read
     Verify(Verify),
 }
 
-/// What to verify, and against what.
+/// The options of `weir audit verify`.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The files of one audit, in any order: of its calls, of its refusals, and of processes that
+    /// The files of one audit log, in any order: of calls, of refusals, and of processes that
     /// handed over to others
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or
-    /// all written anew. One of each chain
+    /// A record that must be present, as an earlier run printed it: detects an end that was cut
+    /// off, or a log that was rewritten. One for each chain
     #[arg(long, value_name = "[CHAIN:]SEQ:HASH", value_parser = head)]
     expect: Vec<(String, Head)>,
-    /// The first record of each chain must be the very first
+    /// Require that the files contain the first record of each chain
     #[arg(long)]
     from_start: bool,
-    /// Keys of a signed chain, as in the config; better in the environment, where other users do
-    /// not see them
+    /// Keys of a signed chain, as in the config; better given in the environment, hidden from other
+    /// users
     #[arg(
         long = "key",
         env = "WEIR_AUDIT_KEYS",
@@ -72,14 +72,14 @@ pub(super) fn run(command: Command) -> ExitCode {
     }
 }
 
-/// Why the walk ended early.
+/// The reason for an early end of the verification.
 enum Stop {
     Unreadable(PathBuf, io::Error),
     Usage(&'static str),
     Broken(PathBuf, Trouble),
 }
 
-/// The chains of an audit by their names: that of the calls has none.
+/// The chains of an audit log by name. The chain of the calls has an empty name.
 type Chains = BTreeMap<String, Inspector>;
 
 impl Verify {
@@ -90,7 +90,7 @@ impl Verify {
             from_start,
             keys,
         } = self;
-        // Not clap's to parse: it would repeat a secret that does not fit.
+        // clap must not parse keys: it would repeat an invalid secret in its message.
         let keys: Vec<Key> = keys
             .iter()
             .map(|text| key(text))
@@ -130,8 +130,8 @@ impl Verify {
     }
 }
 
-/// Files as their records follow one another. One without a first record keeps its place, and shows
-/// there.
+/// Sorts files by their first record. A file without a first record sorts first, and its error is
+/// reported there.
 fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
     let mut numbered = Vec::new();
     for file in files {
@@ -151,8 +151,8 @@ fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
     let broken = |trouble| Stop::Broken(file.to_owned(), trouble);
     let mut reader = open(file).map_err(unreadable)?;
     chains.values_mut().for_each(Inspector::begin_file);
-    // A line that is no record belongs to the chain of the record before it, or else of the first
-    // one.
+    // A line that is not a record belongs to the chain of the record before it, or else to that of
+    // the first one.
     let mut chain = first_chain(file).map_err(unreadable)?;
     let mut before = 0;
     while let Some((line, whole)) = next(&mut reader).map_err(unreadable)? {
@@ -179,7 +179,7 @@ fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
         .try_for_each(|inspector| inspector.end_file().map_err(broken))
 }
 
-/// The chain of the first record of a file.
+/// Returns the chain of the first record of a file.
 fn first_chain(file: &Path) -> io::Result<String> {
     let mut reader = open(file)?;
     while let Some((line, _)) = next(&mut reader)? {
@@ -194,8 +194,8 @@ fn open(file: &Path) -> io::Result<BufReader<File>> {
     File::open(file).map(BufReader::new)
 }
 
-/// The next line without its end, and whether it has one. One that is too long comes in pieces,
-/// which are no records.
+/// Reads the next line without its end. The flag is true if it has an end. A line that is too long
+/// is read in pieces, which are not records.
 fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
     let mut line = Vec::new();
     if reader.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
@@ -264,7 +264,7 @@ fn head(text: &str) -> Result<(String, Head), String> {
     read.ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
 }
 
-/// The message never has the text in it, for that is a secret.
+/// Parses a key. The error never contains the text, which is a secret.
 fn key(text: &str) -> Result<Key, &'static str> {
     let (id, secret) = text.split_once(':').ok_or("a key is ID:SECRET")?;
     let bytes = BASE64URL_NOPAD

@@ -1,5 +1,5 @@
-//! `weir call URL TOOL ARGUMENTS`: the result on standard output, progress and log messages on
-//! standard error.
+//! `weir call URL TOOL ARGUMENTS`: prints the result on standard output, progress and log messages
+//! on standard error.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,26 +23,26 @@ pub(super) struct CallOptions {
     target: Target,
     /// The tool's name, as `weir tools` shows it
     tool: String,
-    /// KEY=VALUE with the types of the tool's schema, a list by repeating it; or a JSON object; or
-    /// @FILE, or - for standard input, with one
+    /// KEY=VALUE with the types of the tool's schema, repeated for a list; or a JSON object; or a
+    /// file with one as @FILE, or - for standard input
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
     output: OutputOptions,
 }
 
-/// The options for a result.
+/// The output options of a result.
 #[derive(Debug, Args)]
 pub(super) struct OutputOptions {
     /// Print the whole result as JSON
     #[arg(long)]
     json: bool,
-    /// Save images, audio and embedded files: into this folder, or the only one as this file
+    /// Save images, audio and embedded files: into this folder, or a single one as this file
     #[arg(long, value_name = "PATH")]
     pub(super) out: Option<PathBuf>,
 }
 
-/// The error of a call.
+/// An error of a call.
 enum CallError {
     Usage(String),
     Client(ClientError),
@@ -117,7 +117,7 @@ async fn call_tool(
         && definition.is_none()
         && let Some(definition) = look_up(client, tool).await?
     {
-        // The server has not run it: the tool wants arguments as headers, too.
+        // The server has not run the tool: it requires arguments as headers, too.
         client.repeat_as_headers(&definition, &arguments);
         result = client.call(tool, arguments, &mut |note| tell(&note)).await;
     }
@@ -127,7 +127,8 @@ async fn call_tool(
     }
 }
 
-/// The definition of a tool. A weir also takes a tool's own name if one server only has it.
+/// Looks up the definition of a tool. A weir also accepts a tool's own name if only one upstream
+/// has it.
 async fn look_up(client: &mut Client, tool: &str) -> Result<Option<Value>, ClientError> {
     let listed = client.list(ServerList::Tools).await?;
     let found = listed.items.iter().find(|item| item["name"] == tool);
@@ -146,10 +147,10 @@ fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
     )
 }
 
-/// Runs a command until it ends or a person ends it.
+/// Runs a command until it ends or a person interrupts it.
 ///
 /// # Errors
-/// The exit code of a command that was ended.
+/// The exit code of an interrupted command.
 pub(super) async fn until_interrupted<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
     let mut signals = Signals::new().map_err(|error| fail(UNREACHABLE, error))?;
     tokio::select! {
@@ -207,7 +208,7 @@ fn save(
     }
 }
 
-/// Texts as they are, other content as JSON or by its size.
+/// Formats texts unchanged, and other content as JSON or by its size.
 fn lines(result: &Value) -> Vec<String> {
     let content = result["content"]
         .as_array()

@@ -9,7 +9,7 @@ use crate::serve::BAD_CONFIG;
 use crate::terminal::{self, count};
 
 pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
-    // What an upstream is started with has to be what it is.
+    // An upstream that is started needs the real values.
     let inputs = if connect {
         InputSource::Prompt(&crate::ask::ask)
     } else {
@@ -17,7 +17,7 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
     };
     let checked = match against {
         None => load(file, inputs).map(|config| (config, Vec::new())),
-        // All that is wrong with either is printed.
+        // The problems of both files are printed.
         Some(old) => {
             let (old, new) = (load(old, InputSource::StandIn), load(file, inputs));
             old.zip(new).map(|(old, new)| {
@@ -61,12 +61,12 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
     }
 }
 
-/// The config of a file without errors. Prints all that is to say about it.
+/// Loads the config of a file without errors. Prints all problems.
 pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
     load_and_say(file, inputs, |report| terminal::line(report))
 }
 
-/// The same with another place for what is to say about it.
+/// Loads the config like [`load`], and passes the problems to `say`.
 pub(super) fn load_and_say(
     file: &Path,
     inputs: InputSource<'_>,

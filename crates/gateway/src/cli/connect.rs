@@ -1,5 +1,5 @@
-//! `weir connect [CLIENT] [URL]`: the entry that connects an MCP client to weir, printed or written
-//! into the client's file.
+//! `weir connect [CLIENT] [URL]`: prints the entry that connects an MCP client to weir, or writes
+//! it into the client's file.
 
 mod credential;
 mod shown;
@@ -20,24 +20,24 @@ use crate::suggestion::nearest;
 use crate::terminal::{self, one_line};
 use crate::{login, new_file};
 
-/// The endpoint of a weir that runs by its defaults.
+/// The endpoint of a weir with its defaults.
 const USUAL_URL: &str = "http://127.0.0.1:8080/mcp";
 
 /// The options of `weir connect`.
 #[derive(Debug, Args)]
 pub(super) struct ConnectOptions {
     /// The client: claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex or zed;
-    /// without one they are listed
+    /// without one, all clients are listed
     #[arg(value_name = "CLIENT")]
     client: Option<String>,
-    /// The endpoint's URL; without it that of the config, or http://127.0.0.1:8080/mcp
+    /// The endpoint's URL; default: that of the config, or http://127.0.0.1:8080/mcp
     #[arg(value_name = "URL")]
     url: Option<String>,
-    /// The config of weir, which says its URL where none is named, and whether clients log in or
+    /// The config of weir: it provides the URL if you give none, and decides if clients log in or
     /// send a key
     #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The path of the endpoint, where the config has several; the first one by default
+    /// The path of the endpoint, if the config has several; default: the first one
     #[arg(long, value_name = "PATH", requires = "config")]
     endpoint: Option<String>,
     /// The name of the entry in the client's file
@@ -46,15 +46,14 @@ pub(super) struct ConnectOptions {
     /// Have the client send an API key, from this environment variable of the client
     #[arg(long, value_name = "VARIABLE", num_args = 0..=1, default_missing_value = "WEIR_TOKEN", value_parser = variable_name)]
     key: Option<String>,
-    /// Put the credential itself into the entry: WEIR_TOKEN, else the token of `weir login`, else
-    /// one that you type
+    /// Put the credential itself into the entry: WEIR_TOKEN, or the token of `weir login`, or one
+    /// that you type
     #[arg(long, conflicts_with = "key")]
     with_secret: bool,
-    /// Write the entry into the client's own file, keep everything else there, and show what has
-    /// changed
+    /// Write the entry into the client's own file, keep the rest of the file, and show the change
     #[arg(long, short)]
     write: bool,
-    /// The file to write to, instead of the client's own one for you
+    /// The file to write to, instead of the client's usual one
     #[arg(long, value_name = "FILE", requires = "write")]
     file: Option<PathBuf>,
     /// Write to the file of the project in the current folder
@@ -63,7 +62,7 @@ pub(super) struct ConnectOptions {
     /// Replace another entry of this name
     #[arg(long, requires = "write")]
     force: bool,
-    /// The home folder whose clients are meant, instead of your own
+    /// The home folder to use for the client's files, instead of your own
     #[arg(long, value_name = "FOLDER")]
     home: Option<PathBuf>,
 }
@@ -139,7 +138,7 @@ fn known(name: &str) -> Result<McpClient, String> {
     })
 }
 
-/// The endpoint's URL, and the config that says it.
+/// Returns the endpoint's URL, and the config that it comes from.
 fn endpoint(options: &ConnectOptions) -> Result<(String, Option<Config>), String> {
     if let Some(url) = &options.url {
         let parsed =
@@ -184,7 +183,7 @@ fn endpoint(options: &ConnectOptions) -> Result<(String, Option<Config>), String
     Ok((url, Some(config)))
 }
 
-/// Puts the entry into the client's file.
+/// Writes the entry to the client's file.
 fn write(
     options: &ConnectOptions,
     client: McpClient,
@@ -226,7 +225,7 @@ fn write(
     ExitCode::SUCCESS
 }
 
-/// The file to write to.
+/// Returns the file to write to.
 fn target(
     options: &ConnectOptions,
     client: McpClient,
@@ -261,7 +260,7 @@ fn save(file: &Path, is_there: bool, text: &str) -> std::io::Result<()> {
     new_file::create(file, text)
 }
 
-/// A name that every client takes.
+/// Accepts a name that every client supports.
 fn entry_name(text: &str) -> Result<String, String> {
     let is_legal = (1..=64).contains(&text.len())
         && text
@@ -282,7 +281,7 @@ fn variable_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Returns true for a URL that a credential may be sent to: HTTPS, or this machine.
+/// Reports if a credential may be sent to a URL: HTTPS, or this machine.
 fn is_safe(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| {
         url.scheme() == "https" || url.host_str().is_some_and(crate::config::is_local_host)

@@ -1,4 +1,4 @@
-//! Content that servers send, as a terminal shows it, and the media that `--out` saves.
+//! Formats content that servers send for a terminal, and saves the media for `--out`.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::terminal::{self, one_line, plain};
 
-/// The most characters of a file's name that a tool, prompt or URI gives.
+/// The longest file name in characters that is taken from a tool, prompt or URI.
 const STEM: usize = 64;
-/// Files of one name in a folder.
+/// The most files of one name in a folder.
 const MOST_FILES: usize = 10_000;
 
-/// Endings of files by media type; others get `bin`, texts `txt`.
+/// File extensions by media type. Others get `bin`, texts `txt`.
 const ENDINGS: [(&str, &str); 20] = [
     ("image/png", "png"),
     ("image/jpeg", "jpg"),
@@ -38,7 +38,7 @@ const ENDINGS: [(&str, &str); 20] = [
     ("text/markdown", "md"),
 ];
 
-/// One block of content for people: texts as they are, media by their size.
+/// Formats one block of content: texts unchanged, media by their size.
 pub(super) fn show(block: &Value) -> String {
     let kind = block["type"].as_str().unwrap_or_default();
     match kind {
@@ -49,7 +49,7 @@ pub(super) fn show(block: &Value) -> String {
     }
 }
 
-/// The contents of a resource for people.
+/// Formats the contents of a resource.
 pub(super) fn contents(resource: &Value) -> String {
     match resource["text"].as_str() {
         Some(text) => plain(text),
@@ -79,16 +79,16 @@ pub(super) struct MediaContent {
 }
 
 impl MediaContent {
-    /// True for content that a terminal cannot show.
+    /// Reports if a terminal cannot show the content.
     pub(super) fn is_binary(&self) -> bool {
         !self.is_text
     }
 }
 
-/// The media of content blocks: images, audio, and the contents of embedded resources.
+/// Returns the media of content blocks: images, audio, and the contents of embedded resources.
 ///
 /// # Errors
-/// For people: the server sent something else than base64.
+/// A message for people: the server sent invalid base64.
 pub(super) fn media<'a>(
     blocks: impl IntoIterator<Item = &'a Value>,
 ) -> Result<Vec<MediaContent>, String> {
@@ -103,10 +103,10 @@ pub(super) fn media<'a>(
         .collect()
 }
 
-/// The contents of a resource, text or not.
+/// Returns the contents of a resource, text or binary.
 ///
 /// # Errors
-/// As [`media`].
+/// The same as for [`media`].
 pub(super) fn of_resource(resource: &Value) -> Result<Option<MediaContent>, String> {
     match (resource["text"].as_str(), &resource["blob"]) {
         (Some(text), _) => {
@@ -144,11 +144,11 @@ fn decoded(data: &Value, mime: &Value) -> Result<MediaContent, String> {
     })
 }
 
-/// Saves media: into a folder (one that exists, or a path that ends with `/`), named after `stem`,
-/// where no file is overwritten; or the only one into a file.
+/// Saves media. The target is a folder (one that exists, or a path that ends with `/`), with files
+/// named after `stem` and without overwriting any; or a file, for a single medium.
 ///
 /// # Errors
-/// For people: there is none or too many, or the system takes none.
+/// A message for people: there are too many media for a file, or a file cannot be written.
 pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
     let cannot = |path: &Path, error: std::io::Error| {
         format!("{} cannot be written: {error}", path.display())
@@ -190,7 +190,8 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
     )))
 }
 
-/// A file's name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`] characters.
+/// Returns a safe file name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`]
+/// characters.
 fn harmless(stem: &str) -> String {
     let kept = stem.chars().map(|c| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) {

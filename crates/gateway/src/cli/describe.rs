@@ -1,4 +1,4 @@
-//! `weir describe URL TOOL`: the description, the arguments and an example of a tool.
+//! `weir describe URL TOOL`: shows the description, the arguments and an example of a tool.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use super::{UNREACHABLE, fail};
 use crate::client::ServerList;
 use crate::terminal::{self, one_line, plain};
 
-/// References that are followed in a schema.
+/// The most references that are followed in a schema.
 const DEPTH: usize = 8;
 
 /// The options of `weir describe`.
@@ -104,7 +104,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
         .is_some_and(|required| required.iter().any(|one| one == name))
 }
 
-/// An argument: its name, its type, and its description.
+/// Returns the columns of an argument: its name, its type, and its description.
 fn row(name: &str, property: &Value, schema: &Value) -> Vec<String> {
     let kinds = kinds(property, schema, DEPTH);
     let mut kind = if kinds.is_empty() {
@@ -159,7 +159,7 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
         .collect()
 }
 
-/// The required arguments, to be filled in.
+/// Returns the required arguments, with placeholders as values.
 fn example(schema: &Value) -> String {
     let required = properties(schema).filter(|(name, _)| is_required(schema, name));
     required

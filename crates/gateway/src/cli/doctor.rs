@@ -1,4 +1,4 @@
-//! `weir doctor`, and `weir check --connect`: the config is tried out.
+//! `weir doctor`, and the output of `weir check --connect`: tries the config out.
 
 use std::process::ExitCode;
 
@@ -20,9 +20,9 @@ pub(super) struct Options {
     json: bool,
 }
 
-/// Reads the config, starts or dials each upstream, and looks at the machine.
+/// Loads the config, starts or connects to each upstream, and inspects the machine.
 pub(super) async fn doctor(options: Options) -> ExitCode {
-    // The one object stands alone on the standard output.
+    // With `--json`, standard output has the one object only.
     let say = |report: &Report| {
         if options.json {
             crate::telemetry::print_error(report)
@@ -64,7 +64,7 @@ fn show(findings: &Findings) {
     }
 }
 
-/// Prints a line about an upstream, and below it the last lines of a process that did not start.
+/// Prints a line about an upstream, and below it the last output of a process that did not start.
 pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
     let UpstreamFinding { id, took_ms, .. } = upstream;
     let took = format!("{:.1} s", *took_ms as f64 / 1e3);

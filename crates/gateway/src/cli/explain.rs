@@ -1,5 +1,4 @@
-//! `weir explain`: why somebody can use a tool or not, asked of the running weir, or by its config
-//! alone.
+//! `weir explain`: explains if a sender can use a tool, from a running weir or from a config alone.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,12 +20,12 @@ use crate::terminal;
 pub(super) struct Options {
     #[command(flatten)]
     operators: OperatorsOptions,
-    /// A file with the operator's token, where the listener wants one; the variable
-    /// WEIR_ADMIN_TOKEN does as well
+    /// A file with the operator's token, if the listener requires one; alternatively the variable
+    /// WEIR_ADMIN_TOKEN
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}, or {"certificate":
-    /// "NAME"}; nobody where not given
+    /// "NAME"}; default: an anonymous sender
     #[arg(
         long = "as",
         value_name = "CLAIMS",
@@ -34,13 +33,13 @@ pub(super) struct Options {
         hide_default_value = true
     )]
     claims: String,
-    /// The path that the sender uses
+    /// The path of the endpoint that the sender uses
     #[arg(long, value_name = "PATH", default_value = crate::explain::ENDPOINT)]
     endpoint: String,
     /// The tool, by the name that clients see, or as upstream/tool
     #[arg(long, value_name = "NAME")]
     tool: String,
-    /// Arguments of the call, a JSON object, for rules and schemas that look at them
+    /// Arguments of the call, a JSON object, for rules and schemas that depend on them
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
     /// Print the whole answer as JSON
@@ -102,7 +101,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
         let admin = operators.url().map_err(|why| (USAGE, why))?;
         return ask(&admin, token, question).await.map_err(asked);
     };
-    // Where its weir is not reached, the config alone is asked.
+    // If its weir cannot be reached, the explanation uses the config alone.
     let config = load(file).map_err(|why| (BAD_CONFIG, why))?;
     if let Some(address) = config
         .admin
@@ -126,7 +125,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
                     "weir: {why}; this is what the config alone says"
                 ));
             }
-            // It is there: what the config alone says would be half of the truth.
+            // That weir is running, so an explanation from the config alone would be incomplete.
             Err(Failed {
                 code: ask::REFUSED,
                 why,
@@ -151,7 +150,7 @@ fn load(file: &Path) -> Result<Config, String> {
         .ok_or_else(|| format!("the config cannot be used:\n{}", outcome.report))
 }
 
-/// Asks a running weir.
+/// Sends the question to a running weir.
 async fn ask(
     admin: &str,
     token: Option<&Path>,

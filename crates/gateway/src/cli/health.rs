@@ -1,5 +1,5 @@
-//! `weir health`: is a running weir alive, does it want traffic. For images without a shell and for
-//! scripts; it knows nothing that the two pages do not say.
+//! `weir health`: reports if a running weir is alive and ready for traffic. It serves images
+//! without a shell, and scripts. It reports exactly the content of the two health pages.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::admin::{ALIVE, READY};
 use crate::client::{explain_unreachable, pool};
 use crate::terminal;
 
-/// What runs answers at once; what asks is asked again soon.
+/// The timeout. A running weir answers at once, and health checks are repeated soon.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The pages have a line.
+/// The largest response in bytes. The pages have one line.
 const LONGEST: usize = 4096;
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
     operators: OperatorsOptions,
-    /// Ask only whether it is alive, not whether it wants traffic
+    /// Ask only if it is alive, not if it is ready for traffic
     #[arg(long)]
     alive: bool,
 }

@@ -1,5 +1,5 @@
-//! `weir import [CLIENT|FILE ...] [--write FILE]`: the servers of MCP clients, as a config of
-//! weir's.
+//! `weir import [CLIENT|FILE ...] [--write FILE]`: converts the servers of MCP clients to a config
+//! of weir.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,32 +15,33 @@ use crate::mcp_clients::{ClientFolders, McpClient};
 use crate::new_file;
 use crate::terminal::{self, one_line};
 
-/// There was nothing to import.
+/// The exit code if there is no server to import.
 const NOTHING: u8 = 1;
-/// Stands for a credential while a config is checked.
+/// The placeholder of a credential while a config is checked.
 const STAND_IN: &str = "7f3a9c2e51b8d604";
-/// Stands for a variable at the beginning of a URL.
+/// The placeholder of a variable at the beginning of a URL.
 const STAND_IN_URL: &str = "http://127.0.0.1:9";
 
 /// The options of `weir import`.
 #[derive(Debug, Args)]
 pub(super) struct ImportOptions {
     /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a
-    /// file; without any, all clients
+    /// file; default: all clients
     #[arg(value_name = "CLIENT|FILE")]
     from: Vec<String>,
-    /// Write the config to this file, readable by its owner alone, instead of printing it
+    /// Write the config to this file, readable by its owner only, instead of printing it
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Replace the file of --write where it is there
+    /// Replace the file of --write if it exists
     #[arg(long, requires = "write")]
     force: bool,
-    /// The home folder whose clients are looked at, instead of your own
+    /// The home folder to search for clients' files, instead of your own
     #[arg(long, value_name = "FOLDER")]
     home: Option<PathBuf>,
 }
 
-/// Reads the clients' files, shows their servers, and prints or writes the config. Starts nothing.
+/// Reads the clients' files, shows their servers, and prints or writes the config. Starts no
+/// server.
 pub(super) fn import(options: &ImportOptions) -> ExitCode {
     let Some(folders) = ClientFolders::of_user(options.home.as_deref()) else {
         return fail(
@@ -117,7 +118,7 @@ pub(super) fn import(options: &ImportOptions) -> ExitCode {
     }
 }
 
-/// The files that were asked for, each with its client.
+/// Returns the requested files, each with its client.
 fn files(
     from: &[String],
     folders: &ClientFolders,
@@ -150,7 +151,7 @@ fn files(
     Ok(all)
 }
 
-/// Takes servers out that weir would refuse; the others are of use without them.
+/// Leaves out servers that weir would refuse. The others are useful without them.
 fn leave_out_broken(converter: &mut ServerConverter) {
     for one in std::mem::take(&mut converter.converted) {
         match complaint(&one) {
@@ -172,7 +173,7 @@ fn leave_out_broken(converter: &mut ServerConverter) {
         .retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
 }
 
-/// The first error that `weir check` would find in an upstream.
+/// Returns the first error that `weir check` would find in an upstream.
 fn complaint(one: &ConvertedServer) -> Option<String> {
     let urls: HashSet<&str> = one
         .entry
@@ -254,7 +255,7 @@ fn show(converter: &ServerConverter, sources: &[ClientFile]) {
     }
 }
 
-/// Prints that there is nothing to import.
+/// Prints that there is no server to import.
 fn nothing(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
     if sources.is_empty() && options.from.is_empty() {
         let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::title).collect();
@@ -270,7 +271,7 @@ fn nothing(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
     )
 }
 
-/// The config.
+/// Returns the text of the config.
 fn config(converter: &ServerConverter) -> String {
     let mut text = String::from(
         "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",

@@ -1,4 +1,4 @@
-//! `weir init [FILE]`: a first config with comments.
+//! `weir init [FILE]`: writes a first config with comments.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ pub(super) struct InitOptions {
     /// The file, as an option
     #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Replace the file where it is there
+    /// Replace the file if it exists
     #[arg(long)]
     force: bool,
 }
 
-/// The first config.
+/// The text of the first config.
 pub(crate) const FIRST: &str = "\
 # The config of weir. docs/configuration.md explains every key; `weir check FILE` finds mistakes, with their lines.
 

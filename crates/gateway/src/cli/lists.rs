@@ -1,4 +1,4 @@
-//! Shared parts of `weir tools`, `weir prompts` and `weir resources`: waiting for a whole list,
+//! Shared parts of `weir tools`, `weir prompts` and `weir resources`: waiting for a complete list,
 //! filtering it, and naming the missing upstreams.
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerLis
 use crate::config::Time;
 use crate::terminal::{self, count, one_line};
 
-/// Between two looks at a list that is not whole.
+/// The interval between reads of an incomplete list.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The options of commands that list.
@@ -22,12 +22,12 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct ListOptions {
     #[command(flatten)]
     pub(super) target: Target,
-    /// Only items with this text in their name or description, in whatever case; exits with 1 where
-    /// there is none
+    /// Only items with this text in their name or description, ignoring case; exits with 1 if there
+    /// is no match
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
-    /// Wait until the server answers and every upstream has its part in the list, for 30s or as
-    /// long as is said
+    /// Wait until the server answers and the list has the items of every upstream, for 30s or the
+    /// given time
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "30s", value_parser = time)]
     wait: Option<Duration>,
 }
@@ -39,8 +39,8 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 impl ListOptions {
-    /// Connects and reads the lists; with `--wait` again and again, until all are whole or the time
-    /// is over.
+    /// Connects and reads the lists. With `--wait` it repeats this until all are complete or the
+    /// time is over.
     pub(super) async fn read<const N: usize>(
         &self,
         lists: [ServerList; N],
@@ -81,7 +81,7 @@ impl ListOptions {
         Ok((client, listed))
     }
 
-    /// The items that match `--grep`.
+    /// Returns the items that match `--grep`.
     pub(super) fn choose(&self, items: Vec<Value>) -> Vec<Value> {
         let Some(text) = self.grep.as_ref().map(|text| text.to_lowercase()) else {
             return items;
@@ -97,7 +97,7 @@ impl ListOptions {
         items.into_iter().filter(has).collect()
     }
 
-    /// The exit code of a command that showed `shown` items.
+    /// Returns the exit code of a command that showed `shown` items.
     pub(super) fn code(&self, shown: usize, missing: &[MissingUpstream]) -> ExitCode {
         if missing.iter().any(MissingUpstream::is_away) {
             ExitCode::from(INCOMPLETE)
@@ -108,7 +108,7 @@ impl ListOptions {
         }
     }
 
-    /// Names the missing upstreams, one a line.
+    /// Prints the missing upstreams, one per line.
     pub(super) fn tell_missing(&self, list: ServerList, missing: &[MissingUpstream]) {
         for one in missing {
             terminal::note(format_args!(
@@ -119,7 +119,7 @@ impl ListOptions {
     }
 }
 
-/// The upstreams that are away: `a is`, or `a, b are`.
+/// Returns the upstreams that are away: `a is`, or `a, b are`.
 fn away(listed: &[ListedItems]) -> String {
     let mut names: Vec<String> = Vec::new();
     for missing in listed
@@ -175,7 +175,7 @@ fn lacks(missing: &MissingUpstream, list: ServerList, waited: bool) -> String {
     }
 }
 
-/// The number of items, and the server.
+/// Returns the number of items, and the server.
 pub(super) fn summary(list: ServerList, shown: usize, all: usize, client: &Client) -> String {
     let found = if shown == all {
         count(all, list.item())
@@ -195,7 +195,7 @@ fn server(client: &Client) -> String {
     format!("{name} {version}, protocol {}", client.revision().as_str())
 }
 
-/// The first line of an item's description.
+/// Returns the first line of an item's description.
 pub(super) fn about(item: &Value) -> String {
     let about = item["description"]
         .as_str()

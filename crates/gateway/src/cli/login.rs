@@ -11,26 +11,26 @@ use crate::client::{Client, ClientError};
 use crate::login::{self, Accounts, LoginError, Wishes};
 use crate::terminal;
 
-/// What `weir login` can be told.
+/// The options of `weir login`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// The server's URL, such as https://tools.example.com/mcp
     url: String,
-    /// A client id that the authorization server knows; without one weir registers itself
+    /// A client id registered at the authorization server; without one, weir registers itself
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
-    /// Scopes to ask for besides those that the server names, separated by spaces
+    /// Scopes to request in addition to those of the server, separated by spaces
     #[arg(long, value_name = "SCOPES")]
     scope: Option<String>,
-    /// The port of the redirect on 127.0.0.1, where the authorization server wants a certain one
+    /// The port of the redirect on 127.0.0.1, if the authorization server requires a specific one
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Only print the page to open
+    /// Only print the URL of the login page
     #[arg(long)]
     no_browser: bool,
 }
 
-/// Sends the person to the server's authorization server and keeps what comes back.
+/// Runs the OAuth login in the browser, and stores the tokens.
 pub(super) async fn login(options: Options) -> ExitCode {
     let server = match login::server_url(&options.url) {
         Ok(server) => server,
@@ -60,7 +60,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
     };
     let logged_in = async {
         let accounts = Accounts::of_this_user()?;
-        // Who asks for more keeps what there was; who asks for nothing begins anew.
+        // A login with additional scopes keeps the earlier ones. A login without them starts anew.
         let scope = match scope {
             Some(more) => Some(
                 accounts
@@ -131,14 +131,14 @@ pub(super) async fn logout(url: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tries to show a page. Where that does not work there is still the printed address.
+/// Tries to open a page in the browser. If that fails, the printed URL remains.
 fn open(page: &Url) {
     let program = if cfg!(target_os = "macos") {
         "open"
     } else {
         "xdg-open"
     };
-    // No shell: the address is one argument, and discovery let only http and https through.
+    // No shell is involved: the URL is one argument, and discovery accepts only http and https.
     let _ = Command::new(program)
         .arg(page.as_str())
         .stdin(Stdio::null())

@@ -1,4 +1,4 @@
-//! The operators' listener of a running weir, as commands find it.
+//! Finds the operators' listener of a running weir for commands.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,34 @@ use crate::config::{DEFAULT_OPERATORS, operators};
 use crate::system::on_this_machine;
 use crate::terminal;
 
-/// The next step if no weir answers.
+/// The hint for an operator if no weir answers.
 pub(super) const NAME_IT: &str =
     "--config FILE finds the operators' listener of a config, and --admin URL names it";
 
-/// The operators' listener: named, or that of a config, or the default one.
+/// The operators' listener: given by URL, by a config, or the default one.
 #[derive(Debug, Args)]
 pub(super) struct OperatorsOptions {
-    /// The operators' listener of a running weir; where none is named, that of the config, or
+    /// The operators' listener of a running weir; default: that of the config, or
     /// http://127.0.0.1:8081
     #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL")]
     admin: Option<String>,
-    /// The config file of the weir that runs: its operators' listener is looked up there
+    /// The config file of the running weir, to look up its operators' listener
     #[arg(long, short, global = true, env = "WEIR_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 }
 
 impl OperatorsOptions {
-    /// The listener that was named, without a slash at its end.
+    /// Returns the given URL, without a slash at its end.
     pub(super) fn named(&self) -> Option<String> {
         self.admin
             .as_deref()
             .map(|admin| admin.trim_end_matches('/').to_owned())
     }
 
-    /// The URL of the listener.
+    /// Returns the URL of the listener.
     ///
     /// # Errors
-    /// For people: the config switches it off.
+    /// A message for people: the config switches it off.
     pub(super) fn url(&self) -> Result<String, String> {
         if let Some(admin) = self.named() {
             return Ok(admin);
@@ -56,13 +56,13 @@ impl OperatorsOptions {
     }
 }
 
-/// The listener's address in this config, as a program on the same machine reaches it; `None` if
-/// the config switches it off.
+/// Returns the listener's address in this config, as a program on the same machine reaches it.
+/// `None` if the config switches it off.
 fn configured(file: &Path) -> Option<SocketAddr> {
     match operators(file, &|name| std::env::var(name).ok()) {
         Ok(address) => address.map(on_this_machine),
         Err(why) => {
-            // It may have been good when weir read it.
+            // The file may have changed since weir read it, so the default address is tried.
             terminal::note(format_args!(
                 "weir: {}: {why}; asking {DEFAULT_OPERATORS}",
                 file.display()

@@ -33,8 +33,8 @@ pub(super) struct PromptOptions {
     target: Target,
     /// The prompt's name, as `weir prompts` shows it
     name: String,
-    /// KEY=VALUE as often as wanted; or a JSON object of texts; or @FILE, or - for standard input,
-    /// with one
+    /// KEY=VALUE, repeated for several; or a JSON object of texts; or a file with one as @FILE, or
+    /// - for standard input
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
@@ -67,7 +67,8 @@ pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
     listing.code(prompts.len(), &missing)
 }
 
-/// A prompt: its name, its arguments (those in brackets may be left out) and its description.
+/// Returns the columns of a prompt: its name, its arguments (optional ones in brackets) and its
+/// description.
 fn row(prompt: &Value) -> Vec<String> {
     let arguments = prompt["arguments"]
         .as_array()

@@ -1,4 +1,5 @@
-//! Elicitation and sampling at the terminal: questions of servers in the middle of a request.
+//! Answers elicitation and sampling requests of servers at the terminal, in the middle of a
+//! request.
 //!
 //! Without a terminal no capability is declared: see [`crate::terminal::can_ask`].
 
@@ -14,10 +15,10 @@ use crate::terminal::{self, one_line, plain};
 use field::FormField;
 use keyboard::KeyboardReader;
 
-/// As much of a conversation as is shown of each message.
+/// The most characters that are shown of each message of a conversation.
 const SHOWN: usize = 2000;
 
-/// The person at the terminal. One question is asked at a time.
+/// The person at the terminal. Requests are answered one at a time.
 #[derive(Debug, Default)]
 pub(super) struct TerminalRespondent {
     keyboard: Mutex<KeyboardReader>,
@@ -56,12 +57,13 @@ fn say(text: impl std::fmt::Display) {
     terminal::note(text);
 }
 
-/// The server's message. Its further lines are set in: none looks like a line of weir's.
+/// Returns the server's message. Its further lines are indented, so that a server cannot imitate a
+/// line of weir.
 fn message(params: &Value) -> String {
     plain(params["message"].as_str().unwrap_or_default()).replace('\n', "\n  | ")
 }
 
-/// A form: every field, then whether it is sent. The end of the input cancels.
+/// Asks for every field of a form, then for consent to send it. The end of the input cancels.
 async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     say(format_args!("\nThe server asks: {}", message(params)));
     let fields = FormField::of(&params["requestedSchema"]);
@@ -92,7 +94,7 @@ async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     }
 }
 
-/// A page that the server wants its user to open. weir opens nothing by itself.
+/// Asks for consent to open a page (URL elicitation). weir opens no page by itself.
 async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     say(format_args!("\nThe server asks: {}", message(params)));
     say(format_args!(
@@ -110,7 +112,8 @@ async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     json!({ "action": action })
 }
 
-/// A text that a model should write. A person may, line by line; an empty answer refuses.
+/// Asks for a text that a model should write (sampling). A person may type it line by line. An
+/// empty answer refuses.
 async fn sample(keyboard: &mut KeyboardReader, params: &Value) -> Result<Value, DeclinedRequest> {
     say("\nThe server asks a model for a text, and weir has none. What it wants to know:");
     if let Some(system) = params["systemPrompt"].as_str() {
@@ -160,7 +163,7 @@ fn shortened(text: &str) -> String {
     super::table::cut(&plain(text), SHOWN)
 }
 
-/// Asks for yes or no; `None` where the input ended.
+/// Asks for yes or no. Returns `None` at the end of the input.
 async fn confirm(keyboard: &mut KeyboardReader, question: &str, default: bool) -> Option<bool> {
     loop {
         match keyboard

@@ -30,7 +30,7 @@ pub(super) struct ResourcesOptions {
 pub(super) struct ReadOptions {
     #[command(flatten)]
     target: Target,
-    /// The resource's URI, as `weir resources` shows it, or one that a template makes
+    /// The resource's URI, as `weir resources` shows it, or one made from a template
     uri: String,
     #[command(flatten)]
     output: OutputOptions,
@@ -87,8 +87,8 @@ pub(super) async fn read(options: &ReadOptions) -> ExitCode {
     let read = async {
         let mut client: Client = options.target.open().await?;
         let read = client.read(&options.uri, &mut |note| tell(&note)).await;
-        // A URI that is in no list may be one of a template: only one that looks misspelt is taken
-        // for it.
+        // A URI outside all lists may come from a template. It is reported as unknown only if it
+        // looks misspelt.
         let unknown = match &read {
             Err(_) => {
                 unknown::look_up(&mut client, ServerList::Resources, &options.uri, &read).await
@@ -127,7 +127,7 @@ pub(super) async fn read(options: &ReadOptions) -> ExitCode {
         .finish(&result, &lines, media, last_part(&options.uri))
 }
 
-/// The end of a URI's path, for a file's name.
+/// Returns the end of a URI's path, for a file's name.
 fn last_part(uri: &str) -> &str {
     let path = uri.split(['?', '#']).next().unwrap_or(uri);
     path.trim_end_matches('/')

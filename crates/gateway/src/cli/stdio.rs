@@ -1,5 +1,5 @@
-//! `weir stdio FILE` and `weir stdio URL`: one MCP server over standard streams, for hosts that
-//! only start programs.
+//! `weir stdio FILE` and `weir stdio URL`: serves one MCP server over standard streams, for MCP
+//! clients that only start programs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,9 +21,9 @@ use crate::telemetry;
 use crate::terminal::{can_ask, one_line};
 use crate::weir::{StartError, Strictness, Weir};
 
-/// The longest wait for a host that does not read its last messages. Longer than a drain.
+/// The longest wait for a client that does not read its last messages. Longer than a drain.
 const LAST_READER: Duration = Duration::from_secs(6);
-/// The endpoint that is served if several are named.
+/// The endpoint to serve if the config has several.
 const USUAL_ENDPOINT: &str = "/mcp";
 
 /// The options of `weir stdio`.
@@ -35,11 +35,11 @@ pub(super) struct StdioOptions {
     /// The config file, as an option
     #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The endpoint of the config that is served; `/mcp` without this
+    /// The endpoint of the config to serve; default: `/mcp`
     #[arg(long, value_name = "PATH")]
     endpoint: Option<String>,
-    /// A bearer token: for the remote server instead of that of `weir login`, or where the config
-    /// has `auth`; better in the environment, where other users do not see it
+    /// A bearer token: for the remote server, in place of that of `weir login`; or for a config
+    /// with `auth`; better given in the environment, hidden from other users
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
@@ -56,7 +56,7 @@ impl StdioOptions {
             (Some(text), _) if is_url(text) => Target::Remote(text.clone()),
             (Some(text), _) => Target::File(text.into()),
             (None, Some(file)) => Target::File(file.clone()),
-            // clap asks for one.
+            // clap requires one of the two.
             (None, None) => Target::File("weir.yaml".into()),
         }
     }
@@ -69,12 +69,12 @@ fn is_url(text: &str) -> bool {
     matches!(scheme.as_deref(), Some("http" | "https"))
 }
 
-/// The reason why nothing is served: an exit code, and a sentence.
+/// The reason for a failed start: an exit code, and a sentence.
 type NotServed = (u8, String);
 
-/// Serves until the host closes standard input, or a signal ends it.
+/// Serves until the client closes standard input, or a signal ends it.
 pub(super) async fn stdio(options: StdioOptions, log: Option<&str>) -> ExitCode {
-    // Boxed: a whole gateway goes through it by value.
+    // Boxed: the future holds a whole gateway by value.
     match Box::pin(run(options, log)).await {
         Ok(code) => code,
         Err((code, why)) => {
@@ -89,7 +89,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     let environment = |name: &str| std::env::var(name).ok();
     let (served, loader) = match options.target() {
         Target::File(file) => {
-            // Standard input is the host's, so inputs come from the environment alone.
+            // Standard input belongs to the client, so inputs come from the environment only.
             let loader = Loader::new(Source::File(file.clone()), &environment)
                 .inputs_from(InputSource::Nothing);
             let mut loader = loader.for_one_host();
@@ -138,7 +138,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     Ok(end(server, weir, &mut signals).await)
 }
 
-/// A checked config, and the endpoint and credential of the host.
+/// A checked config, with the endpoint and credential of the client.
 struct Served {
     config: Arc<Config>,
     report: Report,
@@ -160,9 +160,9 @@ fn from_file(
     };
     let file = file.display();
     let authorization = authorization(options)?;
-    // Credentials of a host over standard streams come from the environment (every revision,
+    // Credentials of a client over standard streams come from the environment (every revision,
     // authorization). The user of the operating system is no principal: rules, limits and audit
-    // know principals by credentials alone.
+    // identify principals by credentials only.
     if config.auth.required && authorization.is_none() {
         let what = format!("{file} has `auth`, so the host needs a credential, like every client");
         return Err((
@@ -216,7 +216,7 @@ fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, NotServe
         .transpose()
 }
 
-/// The endpoint that is asked for; else the usual one; else the only one.
+/// Returns the requested endpoint, or the usual one, or the only one.
 fn endpoint(config: &Config, wanted: Option<&str>) -> Result<Uri, String> {
     let all = || config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
     let only = || {
@@ -247,7 +247,7 @@ fn cannot_start(error: &StartError) -> String {
     format!("cannot start: {error}")
 }
 
-/// Serves, and follows the config, until the host closes a stream or a signal comes.
+/// Serves, and follows changes of the config, until the client closes a stream or a signal arrives.
 async fn serve(
     server: &mut StdioServer,
     weir: &Weir,
@@ -255,7 +255,7 @@ async fn serve(
     follower: &mut Option<Follower<'_>>,
 ) {
     if let Some(follower) = follower {
-        // The files may have changed between the load and the watch.
+        // The files may have changed between the load and the start of the watch.
         follower.follow(weir);
     }
     let mut serving = std::pin::pin!(server.serve());
@@ -275,13 +275,13 @@ async fn serve(
             (Some(Wish::Stop), _) => return,
             (Some(Wish::Reload), Some(follower)) => follower.reload(weir, Strictness::NoWeaker),
             (None, Some(follower)) => follower.follow(weir),
-            // A host keeps the process that it started.
+            // The client owns the process that it started, so there is no hand-over.
             (Some(Wish::HandOver | Wish::Reload) | None, _) => {}
         }
     }
 }
 
-/// Lets running requests end; a signal cuts that short.
+/// Drains running requests. A signal cuts the drain short.
 async fn end(server: StdioServer, weir: Weir, signals: &mut Signals) -> ExitCode {
     server.close();
     let mut stopping = std::pin::pin!(weir.shutdown());

@@ -1,18 +1,19 @@
-//! Columns as wide as their content, and together no wider than the terminal.
+//! Formats columns as wide as their content, and together no wider than the terminal.
 
-/// The narrowest that a column is made.
+/// The smallest width that a column is cut to.
 const NARROWEST: usize = 8;
-/// Between two columns.
+/// The number of spaces between two columns.
 const GAP: usize = 2;
 
-/// Rows under their heads. `width` is that of the terminal; without one nothing is cut.
+/// Formats rows under their heads. `width` is that of the terminal. Without a width, no cell is
+/// cut.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&heads).chain(rows).collect();
     lines(&all, width)
 }
 
-/// The same without heads.
+/// Formats rows without heads.
 pub(super) fn columns(rows: &[Vec<String>], width: Option<usize>) -> String {
     lines(&rows.iter().collect::<Vec<_>>(), width)
 }
@@ -41,7 +42,7 @@ fn lines(rows: &[&Vec<String>], width: Option<usize>) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Takes from the widest columns until all of them fit.
+/// Narrows the widest columns until all of them fit.
 fn fit(widths: &mut [usize], width: usize) {
     let room = width.saturating_sub(GAP * widths.len().saturating_sub(1));
     loop {
@@ -57,7 +58,7 @@ fn fit(widths: &mut [usize], width: usize) {
     }
 }
 
-/// The beginning of a text that is longer than this.
+/// Cuts a text that is longer than this.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if length(text) <= most {
         text.to_owned()

@@ -1,4 +1,4 @@
-//! The server that a command talks to, and the credentials that are shown there.
+//! The server that a command connects to, and the credentials that it sends.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::client::{Client, ClientError, Respondent, Token};
 use crate::login::{self, Account, Accounts};
 use crate::terminal;
 
-/// The server a command talks to.
+/// The server that a command connects to.
 #[derive(Debug, Args)]
 pub(super) struct Target {
     /// The server's URL, such as http://127.0.0.1:8080/mcp
     pub(super) url: String,
-    /// A bearer token, instead of that of `weir login`; better in the environment, where other
-    /// users do not see it
+    /// A bearer token, instead of that of `weir login`; better given in the environment, hidden
+    /// from other users
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
 
 impl Target {
-    /// Connects with the token of the command line or the environment; else with that of a login,
-    /// refreshed where it must be; else without.
+    /// Connects with the token of the command line or the environment; or else with that of a
+    /// login, refreshed if necessary; or else without a token.
     pub(super) async fn open(&self) -> Result<Client, ClientError> {
         let given = self
             .token
@@ -40,14 +40,15 @@ impl Target {
         let Some(account) = account.filter(|_| is_unauthenticated(&first)) else {
             return first;
         };
-        // The token may have been revoked, or the server's keys rotated: once more with a new one.
+        // The token may have been revoked, or the server's keys rotated, so it is refreshed and
+        // tried once more.
         match logins.account(Some(&account)).await {
             Some(fresh) => self.connect(token(Some(&fresh))).await,
             None => first,
         }
     }
 
-    /// Connects; at a terminal with the capabilities that a person can answer.
+    /// Connects. At a terminal it declares the capabilities that a person can answer.
     async fn connect(&self, token: Option<Token>) -> Result<Client, ClientError> {
         let respondent = terminal::can_ask()
             .then(|| Arc::new(TerminalRespondent::default()) as Arc<dyn Respondent>);
@@ -82,7 +83,7 @@ impl Logins {
         })
     }
 
-    /// A failure is only printed: the server may not want a token.
+    /// Returns the account. A failure is only printed, because the server may not require a token.
     async fn account(&self, anew: Option<&Account>) -> Option<Account> {
         match self.accounts.token(&self.server, anew).await {
             Ok(account) => account,

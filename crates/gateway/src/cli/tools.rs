@@ -15,7 +15,7 @@ use crate::client::{Client, ListedItems, ServerList};
 use crate::serve::Signals;
 use crate::terminal::{self, one_line};
 
-/// Between attempts to reach a server that went away while it was watched.
+/// The interval between attempts to reach a server that was lost during a watch.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// The options of `weir tools`.
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub(super) struct ToolsOptions {
     #[command(flatten)]
     listing: ListOptions,
-    /// Stay, and show what is added, changed and removed as it happens
+    /// Stay, and show added, changed and removed tools as they happen
     #[arg(long)]
     watch: bool,
     /// Print the tools as a JSON array; with --watch, then one JSON object for each change
@@ -118,7 +118,7 @@ fn by_name(tools: Vec<Value>) -> BTreeMap<String, Value> {
     tools.into_iter().map(|tool| (name(&tool), tool)).collect()
 }
 
-/// Added, changed and removed tools, a line each.
+/// Returns added, changed and removed tools, one per line.
 fn difference(
     before: &BTreeMap<String, Value>,
     now: &BTreeMap<String, Value>,

@@ -1,4 +1,4 @@
-//! A name that the server does not have, and the similar names that it has.
+//! Explains a name that the server does not have, with the similar names that it has.
 
 use serde_json::Value;
 use weir_wire::code;
@@ -15,7 +15,7 @@ pub(super) struct UnknownName {
     missing: Vec<MissingUpstream>,
 }
 
-/// Looks into the list if the answer may mean that the name is unknown.
+/// Reads the list if the answer may mean that the name is unknown.
 pub(super) async fn look_up(
     client: &mut Client,
     list: ServerList,
@@ -27,7 +27,7 @@ pub(super) async fn look_up(
     }
     let mut listed = client.list(list).await.ok()?;
     if list == ServerList::Resources {
-        // A URI may be one that a template makes.
+        // A URI may come from a template.
         listed
             .items
             .append(&mut client.list(ServerList::Templates).await.ok()?.items);
@@ -54,8 +54,8 @@ fn names(list: ServerList, listed: &ListedItems) -> impl Iterator<Item = &str> {
         .filter_map(move |item| members.iter().find_map(|member| item[*member].as_str()))
 }
 
-/// The only tool with this name of its own, which has another one on an endpoint over several
-/// servers.
+/// Returns the only tool with this own name. An endpoint with several upstreams lists it with a
+/// prefix.
 pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> {
     let own = |item: &&Value| {
         item["name"]
@@ -67,7 +67,8 @@ pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> 
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Servers report an unknown name by several codes, and some by a result.
+/// Reports if an answer may mean an unknown name. Servers use several codes for that, and some a
+/// result.
 fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
     match answer {
         Err(ClientError::Refused { code, .. }) => [
@@ -92,7 +93,7 @@ fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
 }
 
 impl UnknownName {
-    /// A name that is not in this list.
+    /// Creates the error for a name that is not in this list.
     pub(super) fn new(list: ServerList, name: &str, listed: &ListedItems) -> Self {
         let similar = similar(name, names(list, listed))
             .into_iter()
@@ -106,12 +107,12 @@ impl UnknownName {
         }
     }
 
-    /// True if the list has similar names.
+    /// Reports if the list has similar names.
     pub(super) fn has_similar(&self) -> bool {
         !self.similar.is_empty()
     }
 
-    /// The error, with the next step.
+    /// Returns the message, with the next step.
     pub(super) fn explain(&self, url: &str) -> String {
         let Self {
             list,

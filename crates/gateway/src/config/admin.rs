@@ -1,4 +1,4 @@
-//! Where operators connect and who they are, as settings.
+//! The settings of the operators' listener and credentials.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,22 +8,21 @@ use std::time::SystemTime;
 /// The operators' listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPlan {
-    /// Where it listens.
+    /// The address of the listener.
     pub listen: SocketAddr,
     /// The tokens of operators.
     pub keys: Vec<OperatorKey>,
-    /// The scope that makes the bearer of an access token an operator; `None`: no access token
-    /// does.
+    /// The scope that an operator's access token needs. `None`: access tokens are not accepted.
     pub scope: Option<Arc<str>>,
-    /// Whether whoever reaches the listener may read the metrics.
+    /// True if callers without credentials may read the metrics.
     pub open_metrics: bool,
-    /// Names in `Host` that are taken beside addresses and `localhost`, lower case, each with a
-    /// port or without.
+    /// Accepted names in `Host` besides addresses and `localhost`: lower case, each with a port or
+    /// without.
     pub hosts: Vec<String>,
 }
 
 impl AdminPlan {
-    /// Open to whoever reaches it.
+    /// Creates the settings of a listener without credentials.
     #[must_use]
     pub fn open(listen: SocketAddr) -> Self {
         Self {
@@ -35,21 +34,21 @@ impl AdminPlan {
         }
     }
 
-    /// Whether anybody has to show who they are.
+    /// Reports if operators need credentials.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         !self.keys.is_empty() || self.scope.is_some()
     }
 }
 
-/// A token of an operator, by its digest.
+/// An operator's token, by its digest.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OperatorKey {
-    /// Who it is.
+    /// The name of the operator.
     pub name: Arc<str>,
     /// SHA-256 of the token.
     pub digest: [u8; 32],
-    /// When it ends.
+    /// The expiry.
     pub expires: Option<SystemTime>,
 }
 

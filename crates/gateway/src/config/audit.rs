@@ -1,4 +1,4 @@
-//! What the config says of the audit.
+//! The settings of the audit log.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use weir_policy::audit::{Key, Shape};
 use weir_upstream::HttpSettings;
 
-/// How records are kept.
+/// The settings of the audit log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditPlan {
-    /// The file, where there is one: then it is what counts.
+    /// The file, if there is one. Its outcome then decides if a record is kept.
     pub file: Option<FilePlan>,
-    /// Whether they go to standard output; that counts where there is no file.
+    /// True if records go to standard output. Its outcome decides if there is no file.
     pub stdout: bool,
-    /// The collector they are sent to.
+    /// The collector that records are sent to.
     pub otlp: Option<HttpSettings>,
-    /// Whether calls are refused while records cannot be kept.
+    /// True if calls are refused while records cannot be written.
     pub closed: bool,
-    /// How long a record may wait until the disk has it.
+    /// The longest time before a record is synced to disk.
     pub sync: Duration,
-    /// How many records may wait to be written.
+    /// The number of records that may wait to be written.
     pub queue: usize,
-    /// What records say of arguments.
+    /// The form of arguments in records.
     pub shape: Shape,
-    /// What the chain is signed with.
+    /// The key that signs the chain.
     pub key: Option<Key>,
 }
 
 /// A file of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePlan {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// A file of so many bytes is put aside.
+    /// The size in bytes at which the file is rotated.
     pub size: u64,
-    /// How many that were put aside stay.
+    /// The number of rotated files that are kept.
     pub keep: usize,
-    /// How long they stay.
+    /// The time that rotated files are kept.
     pub keep_for: Option<Duration>,
 }

@@ -1,4 +1,5 @@
-//! What is wrong with a config: one function a section, none of them stops at its first complaint.
+//! The checks of a config, one function for each section. A check reports all problems and does not
+//! stop at the first.
 
 mod access;
 mod admin;
@@ -41,36 +42,37 @@ pub(crate) use policy::book;
 use rules::Defaults;
 pub(crate) use teams::{TeamGrant, TeamGrants, show_by_default};
 
-/// Long enough for most calls, short enough for the grace period that process managers give (30 s
-/// is usual).
+/// The default of `drain`. Long enough for most calls, and shorter than the grace period of process
+/// managers (30 s is usual).
 const DRAIN: Duration = Duration::from_secs(25);
-/// A client that starts weir and asks at once sees what healthy servers have; a person does not
-/// notice two seconds.
+/// The default of `first_list_wait`. A client that starts weir and asks at once sees the tools of
+/// healthy upstreams, and a person does not notice two seconds.
 const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
-/// A storm at an upstream becomes two notifications a second to each client, which no client minds.
+/// The default of `change_window`. A storm of changes at an upstream becomes at most two
+/// notifications a second to each client.
 const CHANGE_WINDOW: Duration = Duration::from_millis(500);
-/// The path that has everything where the config names no endpoints.
+/// The path of the endpoint with all upstreams, if the config lists no endpoints.
 pub(crate) const EVERYTHING: &str = "/mcp";
 
-/// Files that a config names, and what each said, or why it cannot be read.
+/// The files that a config names, each with its text or the read error.
 pub(crate) type Texts = BTreeMap<PathBuf, Result<String, Problem>>;
 
-/// What one file (the main one or a team's) adds.
+/// The contribution of one file (the main one or a team's).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// What is ruled for them.
+    /// The policies of single endpoints.
     pub(crate) rulings: Vec<Ruling>,
-    /// The files with its rules and patterns.
+    /// The policy and pattern files.
     pub(crate) files: Texts,
-    /// The compiled patterns of the latter.
+    /// The compiled patterns of the pattern files.
     pub(crate) patterns: secrets::PatternFiles,
-    /// The protections that it gives up by name.
+    /// The protections that the file gives up explicitly.
     pub(crate) waivers: Waivers,
 }
 
-/// What the main file says for all files.
+/// The checked main file, with the settings that apply to all files.
 #[derive(Debug)]
 pub(crate) struct Main {
     pub(crate) config: Config,
@@ -80,17 +82,17 @@ pub(crate) struct Main {
     pub(crate) teams: TeamGrants,
     /// Rules for all endpoints.
     pub(crate) common: Vec<Sheet>,
-    /// What is ruled for single ones.
+    /// Rules for single endpoints.
     pub(crate) rulings: Vec<Ruling>,
-    /// The files with rules.
+    /// The policy and pattern files.
     pub(crate) files: Texts,
-    /// True if the file lists its endpoints itself.
+    /// True if the file lists its endpoints.
     pub(crate) own_endpoints: bool,
-    /// True if `/mcp` is there without being listed.
+    /// True if `/mcp` is served by default.
     pub(crate) has_default_endpoint: bool,
 }
 
-/// Checks the main file. The config is whole only if the report has no errors.
+/// Checks the main file. The config is complete only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
 pub(crate) fn main(
@@ -177,7 +179,7 @@ pub(crate) fn main(
         keys,
         drain: drain.unwrap_or(DRAIN),
         log,
-        // Seen, and made, when all files are read.
+        // Set after all files are read.
         names_endpoints: own_endpoints,
         rules: Arc::new(Book::default()),
         audit,
@@ -201,7 +203,7 @@ pub(crate) fn main(
     }
 }
 
-/// Checks a team's file against its rights and what stands already.
+/// Checks a team's file against its rights and the files read before.
 pub(crate) fn team(
     raw: RawTeamFile,
     grant: &TeamGrant,
@@ -218,7 +220,7 @@ pub(crate) fn team(
     let refused = judged.has_errors();
     report.append(judged);
     if refused {
-        // Nothing of it is used, and no file that it names is opened.
+        // The file contributes no settings, and no file that it names is opened.
         return part;
     }
     upstreams::check(
@@ -241,7 +243,8 @@ pub(crate) fn team(
     part
 }
 
-/// Where no file names endpoints: `/mcp` over all upstreams, and each alone under `/mcp/<id>`.
+/// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
+/// alone under `/mcp/<id>`.
 pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults) -> Vec<Endpoint> {
     let ids: Vec<UpstreamId> = upstreams
         .iter()
@@ -270,7 +273,7 @@ fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
     }
 }
 
-/// What only the whole shows.
+/// Checks that need all files.
 pub(crate) fn whole(config: &Config, report: &mut Report) {
     rates::whole(config, report);
     if config.upstreams.is_empty()
@@ -309,7 +312,7 @@ pub(crate) fn whole(config: &Config, report: &mut Report) {
 fn catalog(raw: &Raw, report: &mut Report) -> CatalogPlan {
     let window = positive(raw.change_window, "change_window", report);
     CatalogPlan {
-        // Zero is fine here: answer at once with what there is.
+        // Zero is valid here: the list is answered at once with the upstreams that are ready.
         first_list_wait: raw.first_list_wait.map_or(FIRST_LIST_WAIT, |time| time.0),
         change_window: window.unwrap_or(CHANGE_WINDOW),
     }
@@ -336,7 +339,7 @@ fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
     }
 }
 
-/// A time that must not be zero.
+/// Returns a time that must not be zero.
 fn positive(time: Option<Time>, path: &str, report: &mut Report) -> Option<Duration> {
     let Time(time) = time?;
     if time.is_zero() {
@@ -345,7 +348,7 @@ fn positive(time: Option<Time>, path: &str, report: &mut Report) -> Option<Durat
     Some(time)
 }
 
-/// Used where a rule of names was refused, so that checking can go on.
+/// Returns the naming to continue with after `naming` was refused.
 fn fallback_naming() -> Naming {
     Naming::default()
 }

@@ -1,9 +1,8 @@
-//! From the tree to the raw types: serde does the work, and every mistake is found, not only the
-//! first.
+//! Decodes the tree into the raw types with serde, and reports every mistake.
 //!
-//! serde stops at the first mistake. So a value that does not fit is reported, taken out of the
-//! tree, and decoding starts again; every key is optional in the raw types, so nothing that was
-//! well is reported for it.
+//! serde stops at the first mistake. So a value with a mistake is reported and removed from the
+//! tree, and decoding starts again. Every key is optional in the raw types, so the removal causes
+//! no further reports.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 use crate::suggestion::nearest;
 
-/// Decodes the tree; what does not fit is reported and left out.
+/// Decodes the tree. A value that does not fit is reported and left out.
 pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut Report) -> T {
     loop {
         match T::deserialize(&root) {
@@ -37,7 +36,7 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
                     problem.hint = hint;
                     report.add(problem);
                 }
-                // The tree shrinks with every turn, so there is an end.
+                // The tree shrinks in every iteration, so the loop ends.
                 if !root.remove(&path) {
                     return T::default();
                 }
@@ -46,7 +45,7 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
     }
 }
 
-/// What serde found: its place is put together from the inside out.
+/// A mistake that serde found. Its path is collected from the inside out.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     path: Vec<String>,
@@ -79,7 +78,7 @@ impl std::error::Error for Mistake {}
 impl de::Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
         let text = message.to_string();
-        // A newtype says its hint behind a newline; serde's own messages have none.
+        // The raw types put a hint after a newline. serde's own messages have none.
         let (message, hint) = match text.split_once('\n') {
             Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
             None => (text, None),
@@ -124,7 +123,7 @@ impl de::Error for Mistake {
     }
 }
 
-/// The mistake of a key without a value: it is neither a default nor "off".
+/// Returns the mistake of a key without a value, which is neither a default nor `off`.
 fn no_value() -> Mistake {
     let hint = Some("write one, or remove the key".to_owned());
     Mistake {
@@ -133,7 +132,7 @@ fn no_value() -> Mistake {
     }
 }
 
-/// The mistake of a value that is of another kind than wanted.
+/// Returns the mistake of a value of the wrong kind.
 fn misfit(node: &Node, wanted: &dyn de::Expected) -> Mistake {
     let mistake: Mistake =
         de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
@@ -161,7 +160,7 @@ impl<'de> de::Deserializer<'de> for &Node {
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Integer(value) => visitor.visit_i64(*value),
             Value::Float(value) => visitor.visit_f64(*value),
-            // A number or a switch may come from the environment, where everything is text.
+            // An environment variable is always text, so a number or boolean is parsed from it.
             Value::Text(text) if text.from_env => scalar(&text.text, visitor),
             Value::Text(text) => visitor.visit_str(&text.text),
             Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
@@ -202,7 +201,7 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
-            // Of a section whose keys are all commented out, nothing is left but its name.
+            // A section with all keys commented out is null.
             Value::Map(_) | Value::Null => self.deserialize_any(visitor),
             Value::Unset => visitor.visit_map(Entries {
                 entries: &[],
@@ -248,8 +247,8 @@ impl<'de> de::Deserializer<'de> for &Node {
                     .map_err(|mistake| self.reword(mistake))
             }
             Value::Null => Err(no_value()),
-            // YAML reads a bare `off` or `no` as text, but `false` as a switch: say what is wanted
-            // instead.
+            // YAML reads a bare `off` or `no` as text, but `false` as a boolean. The message names
+            // the expected kind.
             _ => Err(de::Error::custom(format_args!(
                 "expected a word, found {}",
                 self.kind()
@@ -263,7 +262,7 @@ impl<'de> de::Deserializer<'de> for &Node {
     }
 }
 
-/// serde's words, and a config writer's.
+/// serde's terms, and those for the author of a config.
 const WORDS: [(&str, &str); 10] = [
     ("invalid type: ", "found "),
     ("invalid value: ", "found "),
@@ -277,13 +276,12 @@ const WORDS: [(&str, &str); 10] = [
     ("expected a boolean", "expected true or false"),
 ];
 
-/// Keys of the design that this version does not have. They are errors too: a rule that is not kept
-/// must not look kept.
+/// Keys that this version does not implement. They are errors: a rule without effect must not look
+/// effective.
 const NOT_YET: [&str; 3] = ["replica", "toolsets", "resend"];
 
 impl Node {
-    /// A value of the environment is nobody's to read in a message; and serde's words are not a
-    /// config writer's.
+    /// Removes a value of the environment from the message, and replaces serde's terms.
     fn reword(&self, mut mistake: Mistake) -> Mistake {
         if !mistake.path.is_empty() {
             return mistake;

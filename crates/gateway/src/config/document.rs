@@ -1,4 +1,4 @@
-//! The tree of a file, in whichever format it is written: YAML, JSON with comments, or TOML.
+//! Parses a file into a tree. The format is YAML, JSON with comments, or TOML.
 
 use std::path::Path as FilePath;
 
@@ -40,12 +40,12 @@ pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Pro
     Ok((tree, format))
 }
 
-/// The same for a file that may be empty.
+/// Parses the text of the file `name`, which may be empty.
 ///
 /// # Errors
 /// The file cannot be parsed.
 pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
-    // Windows puts a mark before the text.
+    // Windows programs put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let extension = FilePath::new(name)
         .extension()
@@ -79,7 +79,7 @@ fn begins_like_json(text: &str) -> bool {
         .any(|begin| text.starts_with(begin))
 }
 
-/// The lines of a text, by offsets.
+/// The offsets of line ends in a text.
 pub(super) struct LineIndex(Vec<usize>);
 
 impl LineIndex {
@@ -93,7 +93,7 @@ impl LineIndex {
         )
     }
 
-    /// The line of the byte at `offset`, from 1.
+    /// Returns the line of the byte at `offset`, from 1.
     pub(super) fn line(&self, offset: usize) -> u32 {
         u32::try_from(self.0.partition_point(|end| *end < offset) + 1).unwrap_or(u32::MAX)
     }

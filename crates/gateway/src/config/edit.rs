@@ -1,4 +1,4 @@
-//! Upstreams put into the text of a config. Comments and the order of entries stay.
+//! Inserts upstreams into the text of a config. Comments and the order of entries stay.
 
 use serde_json::{Map, Value as Json};
 
@@ -7,22 +7,23 @@ use super::foreign;
 use super::report::Problem;
 use super::tree::{Node, Value};
 
-/// An entry to put in, as YAML in lines and in braces.
+/// A new upstream entry, as YAML lines, as text in braces, and as a value.
 pub(crate) struct NewUpstream<'a> {
     pub(crate) id: &'a str,
-    /// The lines of the entry, by the indent of each and of one level more.
+    /// Writes the lines of the entry. The arguments are the indent of each line, and the indent of
+    /// one more level.
     pub(crate) block: &'a dyn Fn(&str, &str) -> String,
     /// The entry in braces.
     pub(crate) flow: String,
-    /// The same as a value.
+    /// The entry as a value.
     pub(crate) value: Json,
 }
 
-/// The text of a config with one upstream more.
+/// Returns the text of a config with one more upstream.
 ///
 /// # Errors
-/// The text cannot be parsed, has the upstream already, is of another program, or is written in a
-/// way that weir does not edit.
+/// The text cannot be parsed, has the upstream already, belongs to another program, or is written
+/// in a way that weir does not edit.
 pub(crate) fn with_upstream(
     name: &str,
     text: &str,
@@ -69,7 +70,7 @@ pub(crate) fn with_upstream(
     })
 }
 
-/// The config that has to come out.
+/// Returns the config that the edited text must parse to.
 fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
     let mut wanted = json(tree);
     if let Json::Object(sections) = &mut wanted {
@@ -86,7 +87,7 @@ fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
     wanted
 }
 
-/// The content of a file, as JSON, whichever format it has by its name.
+/// Parses a file into JSON. Its name decides the format.
 ///
 /// # Errors
 /// The text cannot be parsed.
@@ -94,7 +95,7 @@ pub(crate) fn json_tree(name: &str, text: &str) -> Result<Json, Problem> {
     parse(name, text).map(|(tree, _)| json(&tree))
 }
 
-/// A tree without its lines.
+/// Converts a tree to JSON, without its lines.
 fn json(node: &Node) -> Json {
     match &node.value {
         Value::Null | Value::Unset => Json::Null,
@@ -121,7 +122,7 @@ fn entry(new: &NewUpstream<'_>, indent: &str) -> String {
     )
 }
 
-/// The text with a section at its end.
+/// Returns the text with a new section at its end.
 fn appended(text: &str, new: &NewUpstream<'_>) -> String {
     let end = if text.is_empty() || text.ends_with('\n') {
         ""
@@ -131,7 +132,7 @@ fn appended(text: &str, new: &NewUpstream<'_>) -> String {
     format!("{text}{end}upstreams:\n{}", entry(new, "  "))
 }
 
-/// The text with the entry at the end of the section that is there.
+/// Returns the text with the entry at the end of its `upstreams` section.
 fn into_section(text: &str, new: &NewUpstream<'_>) -> Option<String> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -154,7 +155,7 @@ fn into_section(text: &str, new: &NewUpstream<'_>) -> Option<String> {
     None
 }
 
-/// The text with the entry behind the lines of a section, which begins at `start`.
+/// Returns the text with the entry after the lines of a section, which begins at `start`.
 fn after_block(text: &str, start: usize, new: &NewUpstream<'_>) -> String {
     let (mut end, mut at, mut indent) = (start, start, None);
     for line in text[start..].split_inclusive('\n') {
@@ -180,7 +181,7 @@ fn after_block(text: &str, start: usize, new: &NewUpstream<'_>) -> String {
     )
 }
 
-/// The text of a document in braces with one entry more.
+/// Returns the text of a document in braces with one more entry.
 fn into_braces(text: &str, has_section: bool, new: &NewUpstream<'_>) -> Option<String> {
     let open = text.find('{')?;
     if !has_section {
@@ -192,15 +193,15 @@ fn into_braces(text: &str, has_section: bool, new: &NewUpstream<'_>) -> Option<S
         };
         return into_flow(text, open, false, &section);
     }
-    // The first match may be in a text or deeper. The caller compares the result, so a wrong place
-    // is an error and no wrong config.
+    // The first match may be inside a string or deeper. The caller compares the result, so a wrong
+    // position causes an error and never a wrong config.
     let key = ["\"upstreams\"", "upstreams"]
         .iter()
         .find_map(|key| text.find(key).map(|at| at + key.len()))?;
     into_flow(text, key + text[key..].find('{')?, false, new)
 }
 
-/// The text with the entry before the brace that closes the one at `open`.
+/// Returns the text with the entry before the brace that closes the one at `open`.
 fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> Option<String> {
     let braces = BracePair::find(text, open)?;
     let (inside, after) = (&text[open + 1..braces.close], &text[braces.close..]);
@@ -223,7 +224,7 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
     } else {
         ","
     };
-    // An entry on a line of its own gets one, too.
+    // If the entries have lines of their own, the new one gets a line, too.
     let first = inside.len() - inside.trim_start().len();
     let space = match inside[..first].rfind('\n') {
         Some(line) => format!("\n{}", &inside[line + 1..first]),
@@ -237,11 +238,11 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
     ))
 }
 
-/// A pair of braces in a text of JSON or YAML.
+/// A pair of braces in a JSON or YAML text.
 struct BracePair {
-    /// Where the closing one is.
+    /// The offset of the closing brace.
     close: usize,
-    /// The end of the last token before it; spaces and comments are none.
+    /// The end of the last token before it. Spaces and comments do not count as tokens.
     last: usize,
 }
 
@@ -282,7 +283,7 @@ impl BracePair {
     }
 }
 
-/// The length of a text in quotes.
+/// Returns the length of a text in quotes.
 fn quoted(bytes: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     while at < bytes.len() {

@@ -1,6 +1,6 @@
-//! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from
-//! files, before anything is checked. In the servers of other programs also their own forms, such
-//! as `${env:NAME}` and `${input:ID}`.
+//! Fills in `${NAME}` and `${file:PATH}` in a config's values, from the environment and from files,
+//! before any check. The servers of other programs may also have those programs' forms, such as
+//! `${env:NAME}` and `${input:ID}`.
 
 mod reference;
 
@@ -17,24 +17,24 @@ pub(crate) use reference::{
     EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces,
 };
 
-/// Where variables come from; tests bring their own.
+/// The lookup of environment variables. Tests pass their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
 /// The variable for `${workspaceFolder}`.
 pub(crate) const WORKSPACE: &str = "WEIR_WORKSPACE_FOLDER";
 
-/// The values of other programs' references that are no variables.
+/// The values of other programs' references that are not environment variables.
 #[derive(Debug, Default)]
 pub(crate) struct ReferenceValues {
     /// The folder of the project that the file belongs to.
     pub(crate) project: Option<PathBuf>,
-    /// The values of `${input:ID}`; an error is the reason why there is none.
+    /// The values of `${input:ID}`, or the reason for a missing one.
     pub(crate) answers: HashMap<String, Result<String, ReferenceError>>,
 }
 
-/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is
-/// an error, unless the text has a default (`${NAME:-default}`); `$${` stands for `${`. Gives the
-/// files that were named, each of which was read once.
+/// Fills in every `${NAME}` and `${file:PATH}` in the tree's texts. An unset variable is an error,
+/// unless the text has a default (`${NAME:-default}`). `$${` stands for `${`. Returns the files
+/// that were named, each read once.
 pub(crate) fn fill_in(
     node: &mut Node,
     environment: Environment<'_>,
@@ -98,7 +98,7 @@ impl SecretFiles {
             .clone()
     }
 
-    /// The same files, read again.
+    /// Reads the same files again.
     pub(crate) fn read_again(&self) -> Self {
         let read = |file: &PathBuf| {
             (
@@ -110,7 +110,7 @@ impl SecretFiles {
         Self(self.0.keys().map(read).collect())
     }
 
-    /// The files.
+    /// Returns the paths of the files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &FilePath> {
         self.0
             .keys()
@@ -118,7 +118,7 @@ impl SecretFiles {
             .map(PathBuf::as_path)
     }
 
-    /// Adds their texts to a fingerprint.
+    /// Adds their paths and texts to a fingerprint.
     pub(crate) fn say(&self, said: &mut Fingerprint) {
         for (file, text) in &self.0 {
             said.part(file.as_os_str().as_encoded_bytes());
@@ -127,8 +127,8 @@ impl SecretFiles {
     }
 }
 
-/// The same for a team's file: a variable that is not granted is not looked up, whether it is set
-/// or not, and no file is.
+/// Fills in the references of a team's file. A variable without a grant is not looked up, and no
+/// file is read.
 pub(crate) fn fill_in_granted(
     node: &mut Node,
     grant: &TeamGrant,
@@ -157,13 +157,13 @@ pub(crate) fn fill_in_granted(
     fill_all(node, &lookup, report);
 }
 
-/// The secret in a file, without the newline at its end.
+/// Returns the secret in a file, without the newline at its end.
 fn secret_file(file: &str) -> Result<String, String> {
     let file = FilePath::new(file);
     if !file.is_absolute() {
         return Err("is no absolute path".to_owned());
     }
-    // A pipe would be waited for.
+    // A read from a pipe would block.
     if file.metadata().is_ok_and(|found| !found.is_file()) {
         return Err("is no plain file".to_owned());
     }
@@ -171,8 +171,8 @@ fn secret_file(file: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Fills in a whole tree. A reference without a value is one error, at its first place, however
-/// often the tree has it.
+/// Fills in a whole tree. Equal failures of a reference become one error, at the first place in the
+/// tree.
 fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
     let mut failed = Vec::new();
     fill(
@@ -199,7 +199,7 @@ fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
 
 type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
-/// References without a value, with their places.
+/// References without a value, with their paths.
 type Failed = Vec<(ReferenceError, Path)>;
 
 fn fill(
@@ -218,7 +218,7 @@ fn fill(
                 }
                 Err(error) => {
                     failed.push((error, path.clone()));
-                    // Its value is unknown: no further message about it.
+                    // Its value is unknown, so it gets no further message.
                     node.value = Value::Unset;
                 }
             }
@@ -230,7 +230,7 @@ fn fill(
         }
         Value::Map(entries) => {
             for (key, entry) in entries {
-                // Servers of other programs have those programs' references.
+                // Servers of other programs use those programs' references.
                 let dialect = if path.is_root() && key == "mcpServers" {
                     ReferenceSyntax::Servers
                 } else {

@@ -1,4 +1,4 @@
-//! The config's files: which there are, what they say, and whether they say it still.
+//! The files of a config: listing, reading, and a fingerprint of their contents.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,11 @@ use sha2::{Digest as _, Sha256};
 use super::report::{Path, Problem};
 use super::tree::LONGEST;
 
-/// The folder may hold one file a team; more than this is a folder that was not meant.
+/// The most files in a folder, which may hold one per team. A folder with more was probably named
+/// by mistake.
 const MOST_FILES: usize = 1000;
 
-/// Names what files say, in their order: the main one, the teams', those with rules.
+/// A digest over the contents of files, in their order: the main one, the teams', the policy files.
 #[derive(Default)]
 pub(super) struct Fingerprint(Sha256);
 
@@ -35,7 +36,7 @@ impl Fingerprint {
     }
 }
 
-/// Where relative paths in a file start.
+/// Returns the folder that relative paths in a file start at.
 pub(super) fn folder_of(file: &FilePath) -> PathBuf {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -43,7 +44,7 @@ pub(super) fn folder_of(file: &FilePath) -> PathBuf {
     }
 }
 
-/// The configs in a folder, in their order.
+/// Lists the configs in a folder, sorted by name.
 pub(super) fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
     let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let mut files = Vec::new();
@@ -70,7 +71,7 @@ pub(super) fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Reads a file, but never more of it than a config may have.
+/// Reads a file, up to the largest size of a config.
 pub(super) fn read(file: &FilePath) -> Result<String, Problem> {
     let problem = |message: String| Problem::error(Path::root(), message);
     let mut bytes = Vec::new();

@@ -1,10 +1,10 @@
-//! Files of other programs: the settings in which MCP clients keep their servers, taken as they
-//! are.
+//! Files of other programs: the settings of MCP clients with their lists of servers, used
+//! unchanged.
 //!
-//! A file is foreign if it is JSON or TOML, its servers stand under one of [`CONTAINERS`], and it
-//! has no key of weir's own and none that looks like a misspelt one. All other files are weir's
-//! own, and an unknown key in them is an error. A foreign file has no section of weir's, so it is
-//! served with the defaults: on loopback alone.
+//! A file is foreign if it is JSON or TOML, its servers are under one of [`CONTAINERS`], and it has
+//! no key that is weir's own or looks like a misspelt one. All other files are weir's own, and an
+//! unknown key in them is an error. A foreign file has no section of weir's, so it is served with
+//! the defaults: on loopback only.
 
 mod env_file;
 mod found;
@@ -29,14 +29,14 @@ use super::tree::{Node, Value};
 use crate::suggestion::nearest;
 use server::ServerNormalizer;
 
-/// The keys under which MCP clients keep their servers. The first one is weir's as well.
+/// The keys that MCP clients keep their servers under. The first one is weir's as well.
 const CONTAINERS: [&str; 4] = ["mcpServers", "servers", "context_servers", "mcp_servers"];
-/// Beginnings of keys that would protect something, were they weir's: `authentication`, `policies`.
+/// Beginnings of keys that could be meant as a protection of weir: `authentication`, `policies`.
 const PROTECTING: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
 /// The most keys that one message names.
 const NAMED: usize = 20;
 
-/// weir's own keys at the top of a file, but `mcpServers`.
+/// weir's own keys at the top of a file, except `mcpServers`.
 static OWN_KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
     schema::keys()
         .into_iter()
@@ -44,28 +44,28 @@ static OWN_KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The parts of another program's file beside its servers.
+/// The parts of another program's file besides its servers.
 #[derive(Debug, Default)]
 pub(crate) struct AdoptedFile {
     /// The inputs of the file.
     pub(crate) inputs: Vec<InputVariable>,
-    /// Places in the tree, each with its place in the file.
+    /// Paths in the tree, each with its path in the file.
     pub(crate) aliases: Vec<(Path, Path)>,
 }
 
-/// The source of servers.
+/// The origin of servers.
 pub(crate) struct ServerOrigin<'a> {
     /// The format of the file.
     pub(crate) format: FileFormat,
     /// The folder of the file, and the project that it belongs to.
     pub(crate) place: &'a FilePlace,
-    /// The variables.
+    /// The environment variables.
     pub(crate) environment: Environment<'a>,
 }
 
-/// Brings the servers of other programs to the form of `mcpServers`: those of a foreign file, under
-/// any container, and those under `mcpServers` in a file of weir's own. Keys that weir does not
-/// know are taken out with a warning.
+/// Converts the servers of other programs to the form of `mcpServers`: those of a foreign file,
+/// under any container, and those under `mcpServers` in a file of weir's own. Unknown keys are
+/// removed with a warning.
 pub(crate) fn adopt(
     tree: &mut Node,
     origin: &ServerOrigin<'_>,
@@ -130,7 +130,7 @@ pub(crate) fn adopt(
     adopted
 }
 
-/// The same for a team's file, which is never foreign.
+/// Converts the servers under `mcpServers` of a team's file, which is never foreign.
 pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) {
     let Value::Map(entries) = &mut tree.value else {
         return;
@@ -171,8 +171,8 @@ fn is_map(node: &Node) -> bool {
     matches!(node.value, Value::Map(_))
 }
 
-/// Returns true for a file of another program. A key that could be a misspelt one of weir's makes
-/// the file weir's own, where the key is an error: a misspelt `auth` must not be ignored.
+/// Reports if a file belongs to another program. A key that could be a misspelt one of weir's makes
+/// the file weir's own, so that it is an error there: a misspelt `auth` must not be ignored.
 fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
     let has_servers = entries
         .iter()
@@ -185,12 +185,12 @@ fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
     format != FileFormat::Yaml && has_servers && !others().any(|(key, _)| looks_own(key))
 }
 
-/// The same for a whole file.
+/// Reports if a parsed file belongs to another program.
 pub(crate) fn is_foreign_file(tree: &Node, format: FileFormat) -> bool {
     is_foreign(tree.entries(), format)
 }
 
-/// Returns true for a key of weir's own, and for one that could be a misspelt one.
+/// Reports if a key is weir's own, or could be a misspelt one.
 fn looks_own(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
     let own: Vec<&str> = OWN_KEYS.iter().map(String::as_str).collect();
@@ -198,7 +198,7 @@ fn looks_own(key: &str) -> bool {
     protects || own.contains(&key.as_str()) || nearest(&key, own.iter().copied()).is_some()
 }
 
-/// Warns of all other keys of a foreign file at once: an editor has hundreds of settings.
+/// Warns of all other keys of a foreign file in one message: an editor has hundreds of settings.
 fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
     let mut ignored = Vec::new();
     let has_projects = entries.iter().any(|(key, node)| {
@@ -250,7 +250,7 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
 }
 
 /// Explains a file with servers of another program and a key of weir's, which makes it a file of
-/// weir's own. Containers that weir does not have are refused here; all other unknown keys are
+/// weir's own. Containers that weir does not have are refused here. All other unknown keys are
 /// errors of the checks.
 fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
     if format == FileFormat::Yaml {

@@ -1,4 +1,4 @@
-//! JSON with comments and trailing commas, as editors write their settings.
+//! Parses JSON with comments and trailing commas, as editors write their settings.
 
 use std::collections::HashSet;
 
@@ -10,14 +10,14 @@ use super::document::LineIndex;
 use super::report::{Path, Problem};
 use super::tree::{LONGEST, Node, Text, Value};
 
-/// Settings of an editor are far below this.
+/// The most values in a file. Settings of an editor are far below this.
 const NODES: usize = 200_000;
 const DEPTH: usize = 64;
 
-/// The tree of a JSON text.
+/// Parses a JSON text into a tree.
 ///
 /// # Errors
-/// The text is no JSON, or larger than a config may be.
+/// The text is not JSON, or larger than a config may be.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     if text.len() > LONGEST {
         let message = format!(
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     .node(root, 0)
 }
 
-/// JSON with comments and trailing commas.
+/// Returns the options for JSON with comments and trailing commas.
 pub(crate) fn options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,
@@ -104,7 +104,7 @@ impl JsonReader {
                             &format!("key `{key}` stands twice in one map"),
                         ));
                     }
-                    // A value is where its key is.
+                    // The line of a value is that of its key.
                     entries.push((
                         key,
                         Node {

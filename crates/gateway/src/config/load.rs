@@ -1,4 +1,4 @@
-//! Reading the config's files, and putting the main file and the teams' files together.
+//! Loads the config: reads its files and combines the main file with the teams' files.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use super::tree::Node;
 use super::weaker::{Weakening, team_weakenings};
 use super::{Config, SourceDigest, raw};
 
-/// Where the main config is.
+/// The source of the main config.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// In a file; relative paths in it start at its folder.
+    /// A file. Relative paths in it start at its folder.
     File(PathBuf),
-    /// Given as text, with a name for messages; relative paths start at the working folder.
+    /// A text with a name for messages. Relative paths in it start at the working directory.
     Text {
-        /// What messages call it.
+        /// The name of the text in messages.
         name: String,
         /// The YAML or JSON.
         text: String,
     },
-    /// The text that a file is to have; relative paths in it start at the file's folder.
+    /// The proposed new text of a file. Relative paths in it start at the file's folder.
     Proposed {
         /// The file.
         file: PathBuf,
@@ -38,47 +38,47 @@ pub enum Source {
     },
 }
 
-/// What a load gave.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The config; `None` where the main file has errors. Errors of a team's file leave out or keep
+    /// The config, or `None` if the main file has errors. Errors in a team's file leave out or hold
     /// back that file only.
     pub config: Option<Config>,
-    /// What there is to say.
+    /// The errors, warnings and notes about all files.
     pub report: Report,
-    /// The protections that teams' files lost: each of these files is kept back, and its last good
+    /// The protections that teams' files lost. Each of these files is held back, and its last good
     /// version is in the config.
     pub held: Vec<Weakening>,
 }
 
-/// Reads the config, again and again, and remembers the last good version of every team's file.
+/// Loads the config repeatedly and remembers the last good version of every team's file.
 pub struct Loader<'a> {
     source: Source,
     environment: Environment<'a>,
     last_good: HashMap<PathBuf, String>,
     include: Option<PathBuf>,
-    /// The files with rules.
+    /// The policy files that the last load named.
     rules: Vec<PathBuf>,
     /// The files with secrets that the main file names.
     secrets: SecretFiles,
-    /// What the files said when they were read; `None`: they never were.
+    /// The fingerprint of the files at the last load. Absent before the first load.
     read: Option<[u8; 32]>,
-    /// Whether a team's file that lost protections is taken all the same.
+    /// True if a team's file that lost protections is accepted.
     allows_weaker: bool,
-    /// The protections that teams' files lost, in the last load.
+    /// The protections that teams' files lost in the last load.
     held: Vec<Weakening>,
-    /// The source of the values of other programs' inputs.
+    /// The source of values for the inputs that other programs' configs declare.
     inputs: InputSource<'a>,
-    /// The answers of a person, by the inputs' ids.
+    /// The values that a person entered, by the inputs' ids.
     entered: HashMap<String, String>,
-    /// The address that stands for the main file's `listen`.
+    /// The address that replaces the main file's `listen`.
     listen: Option<SocketAddr>,
-    /// True if one host alone is served.
+    /// True if weir serves one MCP client only, as its child process.
     one_host: bool,
 }
 
 impl<'a> Loader<'a> {
-    /// Nothing is read yet.
+    /// Creates a loader that has not read any file yet.
     #[must_use]
     pub fn new(source: Source, environment: Environment<'a>) -> Self {
         Self {
@@ -98,20 +98,21 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Names the source of the values of other programs' inputs, where no variable has them.
+    /// Sets the source of values for the inputs of other programs' configs that no environment
+    /// variable provides.
     #[must_use]
     pub fn inputs_from(self, inputs: InputSource<'a>) -> Self {
         Self { inputs, ..self }
     }
 
-    /// The same with this address in the place of the main file's `listen`.
+    /// Replaces the main file's `listen` with this address.
     #[must_use]
     pub fn listening_at(self, listen: Option<SocketAddr>) -> Self {
         Self { listen, ..self }
     }
 
-    /// The same for one host alone: a child process can ask it, where the config does not say
-    /// otherwise.
+    /// Serves one MCP client only. An upstream that is a child process may then send requests to
+    /// the client, unless the config forbids it.
     #[must_use]
     pub(crate) fn for_one_host(self) -> Self {
         Self {
@@ -120,13 +121,13 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Another text from now on, where the config is no file.
+    /// Replaces the text of a config that does not come from a file.
     pub fn replace(&mut self, source: Source) {
         self.source = source;
     }
 
-    /// The folders whose files matter: the main file's, the included one, and those with rules and
-    /// secrets.
+    /// Returns the folders to watch: the main file's, the included one, and those of the policy and
+    /// secret files.
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         let own = match &self.source {
@@ -149,18 +150,18 @@ impl<'a> Loader<'a> {
         folders
     }
 
-    /// Whether the config's files say something else than when they were read. Cheap: what stands
-    /// beside them, such as weir's own audit file, may be written all the time. Certificates that
-    /// they only name are not looked at.
+    /// Reports if the contents of the config's files differ from those at the last load. The check
+    /// is cheap, because any write in the folders causes one, such as a write to weir's audit file.
+    /// Certificates that the config only names are not compared.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.read != Some(self.now())
     }
 
-    /// What the files say now.
+    /// Returns the fingerprint of the files' present contents.
     fn now(&self) -> [u8; 32] {
         let mut said = Fingerprint::default();
-        // What of it cannot be read is in the fingerprint.
+        // A read error is part of the fingerprint.
         let _ = self.main(&mut said);
         let teams = self
             .include
@@ -188,7 +189,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The same as [`Self::load`], and takes teams' files that lost protections.
+    /// Loads the config like [`Self::load`], and accepts teams' files that lost protections.
     pub fn load_weaker(&mut self) -> Outcome {
         self.allows_weaker = true;
         let outcome = self.load();
@@ -196,14 +197,14 @@ impl<'a> Loader<'a> {
         outcome
     }
 
-    /// Reads everything, each file once: what changes meanwhile makes it stale.
+    /// Reads every file once. A file that changes during the load makes the config stale.
     pub fn load(&mut self) -> Outcome {
         let mut said = Fingerprint::default();
         self.held.clear();
         let mut outcome = self.load_all(&mut said);
         outcome.held = std::mem::take(&mut self.held);
         self.read = Some(said.digest());
-        // A running weir asks nobody.
+        // Only the first load may prompt: a running weir has no person to ask.
         if matches!(self.inputs, InputSource::Prompt(_)) {
             self.inputs = InputSource::Nothing;
         }
@@ -245,7 +246,7 @@ impl<'a> Loader<'a> {
             .as_deref()
             .filter(|include| !include.is_empty());
         self.include = include.map(|include| folder.join(include));
-        // The main file's own come first: no team's file takes them away.
+        // The main file's own endpoints come first, so no team's file can displace them.
         main.has_default_endpoint = !main.own_endpoints && !main.config.upstreams.is_empty();
         if main.has_default_endpoint {
             main.config.endpoints =
@@ -302,9 +303,10 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Brings the servers of other programs to weir's form, and fills in all references. Messages
-    /// with places of the file go to the first report, those with places of the tree to the second.
-    /// Returns the places that differ, and the files of variables.
+    /// Converts the servers of other programs' configs to weir's form, and fills in all references.
+    /// The first report gets messages with places in the file, the second those with places in the
+    /// tree. Returns the aliases between the two, and the variable files (`envFile`) that were
+    /// read.
     fn adopt(
         &mut self,
         tree: &mut Node,
@@ -339,7 +341,8 @@ impl<'a> Loader<'a> {
         (adopted.aliases, env_files)
     }
 
-    /// Adds every team's file; one that is bad adds its last good version, or nothing.
+    /// Adds every team's file. A file with errors contributes its last good version, if there is
+    /// one.
     fn teams(
         &mut self,
         files: Vec<PathBuf>,
@@ -376,8 +379,8 @@ impl<'a> Loader<'a> {
                     Err(Texts::new())
                 }
             };
-            // The files with its rules matter also where they are what is wrong: that one is mended
-            // is news.
+            // A policy file is watched even if it is the file with errors, so that its repair
+            // triggers a reload.
             let named = read
                 .as_ref()
                 .map_or_else(Clone::clone, |part| part.files.clone());
@@ -427,14 +430,15 @@ impl<'a> Loader<'a> {
             main.rulings.extend(part.rulings);
             main.config.waivers.extend(part.waivers);
             for (file, text) in named.into_iter().chain(part.files) {
-                // What another team has read first counts: where it says something else by now,
-                // that is news.
+                // The text that an earlier team read is the one to compare with: if the file has
+                // changed since, the config is stale.
                 main.files.entry(file).or_insert(text);
             }
         }
     }
 
-    /// The last good version of a team's file that has errors; nothing, where there is none.
+    /// Returns the last good version of a team's file that has errors, or an empty part without
+    /// one.
     fn keep(before: Option<Part>, now: &TeamText<'_>, main: &mut Main, own: &mut Report) -> Part {
         let TeamText { file, text, grant } = now;
         let serves = if before.is_some() {
@@ -462,8 +466,8 @@ impl<'a> Loader<'a> {
         before.unwrap_or_default()
     }
 
-    /// Whether a team's file is kept back, because it lost protections that its last good version
-    /// has.
+    /// Reports and records the protections that a team's file lost against its last good version.
+    /// Returns true if the file is held back for that.
     fn holds(&mut self, before: Option<&Part>, now: &Part, own: &mut Report) -> bool {
         let lost = before
             .filter(|_| !self.allows_weaker)
@@ -479,10 +483,10 @@ impl<'a> Loader<'a> {
         is_held
     }
 
-    /// A team's part.
+    /// Checks a team's file.
     ///
     /// # Errors
-    /// Its file has errors; these are the files with rules that it names.
+    /// The file has errors. The error holds the policy files that it names.
     fn team(
         &self,
         file: TeamText<'_>,
@@ -498,7 +502,7 @@ impl<'a> Loader<'a> {
                 return Err(Texts::new());
             }
         };
-        // A variable without a grant looks unset.
+        // A variable that the team has no grant for looks unset.
         let environment = |name: &str| {
             grant
                 .has_variable(name)
@@ -514,7 +518,7 @@ impl<'a> Loader<'a> {
         fill_in_granted(&mut tree, grant, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
         let part = check::team(raw, grant, &main.defaults, standing, report);
-        // Lines are known here; the file's name is the caller's to add.
+        // Lines are known here. The caller adds the file's name.
         report.place(|path| tree.line_of(path));
         if report.has_errors() {
             Err(part.files)
@@ -524,7 +528,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// What a team's file says, and what it may say.
+/// A team's file: its text and its grants.
 struct TeamText<'a> {
     file: &'a std::path::Path,
     text: &'a str,

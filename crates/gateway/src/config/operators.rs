@@ -1,5 +1,5 @@
-//! Where the operators' listener is, read from a config that may be bad otherwise: what asks a
-//! running weir how it is must not fail because somebody edits its file.
+//! Finds the address of the operators' listener in a config that may have errors elsewhere: a
+//! command that queries a running weir must not fail because its file is being edited.
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
@@ -12,10 +12,10 @@ use super::files::read;
 use super::raw;
 use super::report::Report;
 
-/// The address of `admin.listen` in this file, or its default; `None` where it is switched off.
+/// Returns the address of `admin.listen` in this file, or its default; `None` if it is `off`.
 ///
 /// # Errors
-/// The file cannot be read, is no YAML, or says something there that is no address.
+/// The file cannot be read, is not YAML, or `admin.listen` is not an address.
 pub(crate) fn operators(
     file: &FilePath,
     environment: Environment<'_>,

@@ -1,5 +1,5 @@
-//! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made
-//! from these types.
+//! The config as written in the file: every key is optional, and no value is checked yet. The JSON
+//! Schema is generated from these types.
 
 mod admin;
 mod audit;
@@ -42,98 +42,99 @@ pub(crate) use upstream::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// weir's config. Everything but the upstreams has a default.
+/// weir's config. All keys but the upstreams have a default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "weir.yaml")]
 pub(crate) struct Raw {
-    /// Where clients connect: `address:port`. Default `127.0.0.1:8080`.
+    /// The `address:port` that clients connect to. Default `127.0.0.1:8080`.
     pub(crate) listen: Option<String>,
-    /// The `scheme://host[:port]` under which clients reach weir. Default: `http(s)://` and what
-    /// `listen` says.
+    /// The `scheme://host[:port]` that clients use to reach weir. Default: `http(s)://` and the
+    /// address of `listen`.
     pub(crate) public_url: Option<String>,
     /// The listener for operators: health, metrics, the status page and the admin API.
     pub(crate) admin: Option<RawAdmin>,
-    /// Where sessions are kept. Only `memory` (the default) is there in this version.
+    /// The store of sessions. This version supports `memory` (the default) only.
     pub(crate) store: Option<String>,
-    /// Sealing keys, newest first: the first seals, all open. Absent: a random one at every start.
+    /// Sealing keys, newest first: the first seals, all open. Absent: a random key at every start.
     pub(crate) keys: Option<Vec<RawKey>>,
-    /// Serve TLS with these files; they are read again when they change. A reload takes TLS away
-    /// only where the file says `off`.
+    /// Serves TLS with these files. They are read again when they change. A reload removes TLS
+    /// only if the file has the word `off`.
     pub(crate) tls: Option<OrOff<RawTls>>,
-    /// How weir logs.
+    /// The format and level of the log.
     pub(crate) log: Option<RawLog>,
-    /// How long running calls may take to end when weir stops. Default `25s`.
+    /// The time that running calls have to end when weir stops. Default `25s`.
     pub(crate) drain: Option<Time>,
-    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints`
-    /// of its own. Each has the rights that `teams` gives it, and no others.
+    /// A folder with further files, one per team, each with `upstreams`, `mcpServers` and
+    /// `endpoints` of its own. Each file has the rights that `teams` grants it, and no others.
     pub(crate) include: Option<String>,
-    /// The rights of the files in `include`, by their names without the extension. A file that is
-    /// not here has none.
+    /// The rights of the files in `include`, by file name without the extension. A file without an
+    /// entry here has no rights.
     pub(crate) teams: Option<Ordered<RawTeam>>,
-    /// What a start does where a file in `include` has errors. Default `leave_out`. A reload keeps
-    /// the file's last good version either way.
+    /// The behaviour at a start if a file in `include` has errors. Default `leave_out`. A reload
+    /// keeps the file's last good version in both cases.
     pub(crate) include_errors: Option<RawIncludeErrors>,
-    /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most
-    /// 24.
+    /// The upstreams, by id: a lower-case letter, then letters, digits and `-`, at most 24.
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
-    /// The same as MCP clients write it (docs/migrating.md). Keys that are no ids are changed into
-    /// some; unknown keys are ignored.
+    /// The upstreams in the format of MCP clients (docs/migrating.md). Keys that are not valid ids
+    /// are changed into valid ones. Unknown keys are ignored.
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
-    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone;
-    /// those of a team's file are there as far as `teams` grants these paths.
+    /// The paths that clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each
+    /// upstream alone. Upstreams of a team's file get these paths as far as `teams` grants them.
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
-    /// Who may connect.
+    /// The authentication of clients.
     pub(crate) auth: Option<RawAuth>,
-    /// Rules about who may see and call what. Absent or `off`: everybody who is let in sees and
-    /// calls everything. A reload takes rules away only where the file says `off`.
+    /// The rules that decide which callers may see and call which tools. Absent or `off`: every
+    /// admitted caller sees and calls all tools. A reload removes rules only if the file has the
+    /// word `off`.
     pub(crate) policy: Option<OrOff<RawPolicy>>,
-    /// Browser access from other origins.
+    /// Browser access from other origins (CORS).
     pub(crate) cors: Option<RawCors>,
-    /// Further names clients may use in `Host`: `name` or `name:port`.
+    /// Further names that clients may use in `Host`: `name` or `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
-    /// Addresses or networks whose `X-Forwarded-For` is believed.
+    /// Addresses or networks of proxies whose `X-Forwarded-For` is trusted.
     pub(crate) trusted_proxies: Option<Vec<String>>,
-    /// Whether clients of the older revisions must open a session. Default `required`.
+    /// Requires or waives a session for clients of the legacy revisions. Default `required`.
     pub(crate) legacy_sessions: Option<RawLegacySessions>,
-    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint, at
-    /// `<path>/sse`. Default true.
+    /// Serves HTTP+SSE, the transport of 2024-11-05, beside each endpoint, at `<path>/sse`. Default
+    /// true.
     pub(crate) http_sse: Option<bool>,
-    /// What weir calls itself to clients.
+    /// The name and title that weir reports to clients.
     pub(crate) server: Option<RawServer>,
-    /// How long the first list after a start waits for upstreams that have not answered yet.
+    /// The time that the first list after a start waits for upstreams without an answer so far.
     /// Default `2s`.
     pub(crate) first_list_wait: Option<Time>,
     /// The shortest time between two change notifications to one client. Default `500ms`.
     pub(crate) change_window: Option<Time>,
-    /// Time limits of tool calls and of what weir asks for itself, for all upstreams.
+    /// Time limits of tool calls and of weir's own requests, for all upstreams.
     pub(crate) deadlines: Option<RawUpstreamDeadlines>,
-    /// How lists are cut into pages, on all endpoints.
+    /// The size of list pages, on all endpoints.
     pub(crate) page: Option<RawPage>,
-    /// How tools are named, on all endpoints with several upstreams.
+    /// The naming of tools, on all endpoints with several upstreams.
     pub(crate) naming: Option<RawNaming>,
     /// Schema validation, for all upstreams.
     pub(crate) validation: Option<RawValidation>,
-    /// What clients may cost.
+    /// Limits on the resources that clients may use.
     pub(crate) limits: Option<RawLimits>,
-    /// How often clients may come. A reload takes all limits away only where the file says `off`.
+    /// Rate limits and quotas of clients. A reload removes all of them only if the file has the
+    /// word `off`.
     pub(crate) rates: Option<OrOff<RawRates>>,
-    /// The record of who did what. A reload takes it away only where the file says `off`.
+    /// The audit log. A reload removes it only if the file has the word `off`.
     pub(crate) audit: Option<OrOff<RawAudit>>,
-    /// What is measured and told, and to whom.
+    /// Metrics and traces, and the collector that they are sent to.
     pub(crate) telemetry: Option<RawTelemetry>,
-    /// Protections that an earlier config has and this one gives up, by the places that a refused
-    /// reload names: `rates.principal`. A section's place stands for all in it. Protections with a
-    /// word of their own (`policy: off`) are given up by that word alone.
+    /// Protections that the running config has and this one gives up, by the paths that a refused
+    /// reload names: `rates.principal`. The path of a section covers all keys in it. A protection
+    /// with an `off` of its own (`policy: off`) is given up by that word alone.
     pub(crate) allow_weaker: Option<Vec<String>>,
 }
 
-/// What a start does where a file in `include` has errors.
+/// The behaviour at a start if a file in `include` has errors.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RawIncludeErrors {
-    /// weir serves all other files; the paths of this one answer 503.
+    /// weir serves all other files. The paths of this file answer 503.
     LeaveOut,
     /// weir does not start.
     RefuseStart,
@@ -154,13 +155,13 @@ pub(crate) struct RawTeamFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawKey {
-    /// A number from 1 to 255 that names the key in what it sealed.
+    /// A number from 1 to 255 that identifies the key in sealed data.
     pub(crate) id: Option<u8>,
-    /// 32 bytes in URL-safe base64. Keep it out of the file: `${WEIR_KEY}`.
+    /// 32 bytes in URL-safe base64. Keep the secret out of the file: `${WEIR_KEY}`.
     pub(crate) secret: Option<super::Secret>,
 }
 
-/// TLS files, PEM.
+/// TLS files, in PEM.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTls {
@@ -168,47 +169,47 @@ pub(crate) struct RawTls {
     pub(crate) cert: Option<String>,
     /// The private key.
     pub(crate) key: Option<String>,
-    /// The authorities whose client certificates are taken, PEM.
+    /// The certificate authorities that may sign client certificates, in PEM.
     pub(crate) client_ca: Option<String>,
-    /// Whether clients must show a certificate. Default `optional`: those without one need other
-    /// credentials.
+    /// Requires a client certificate, or makes it optional. Default `optional`: clients without a
+    /// certificate need other credentials.
     pub(crate) client_auth: Option<RawClientAuth>,
 }
 
-/// Whether clients must show a certificate.
+/// The need for a client certificate.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawClientAuth {
-    /// Those without one need other credentials.
+    /// Clients without a certificate need other credentials.
     Optional,
-    /// A connection without one is refused.
+    /// A connection without a certificate is refused.
     Required,
 }
 
-/// How weir logs.
+/// The format and level of the log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawLog {
-    /// Default `auto`: for people on a terminal, JSON otherwise.
+    /// The format of log lines. Default `auto`: human-readable on a terminal, JSON otherwise.
     pub(crate) format: Option<RawLogFormat>,
     /// A level (`info`, the default) or a filter such as `info,weir_upstream=debug`. `RUST_LOG` and
-    /// `--log` win.
+    /// `--log` take precedence.
     pub(crate) level: Option<String>,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawLogFormat {
-    /// For people on a terminal, JSON otherwise.
+    /// Human-readable on a terminal, JSON otherwise.
     Auto,
-    /// For people.
+    /// Human-readable.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Browser access from other origins.
+/// Browser access from other origins (CORS).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawCors {
@@ -216,22 +217,22 @@ pub(crate) struct RawCors {
     pub(crate) origins: Option<Vec<String>>,
 }
 
-/// Whether clients of the older revisions must open a session.
+/// The need for a session of clients of the legacy revisions.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawLegacySessions {
     /// A request without a session is refused.
     Required,
-    /// It is served for itself.
+    /// A request without a session is served on its own.
     Optional,
 }
 
-/// What weir calls itself to clients.
+/// The name and title that weir reports to clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawServer {
-    /// Default `weir`.
+    /// The name of the server. Default `weir`.
     pub(crate) name: Option<String>,
-    /// A name for people.
+    /// The display name of the server.
     pub(crate) title: Option<String>,
 }

@@ -1,11 +1,10 @@
-//! What is wrong with a config, in words for the person who wrote it: where, what, and what to
-//! write instead.
+//! Problems of a config: the file, line and path of each, a message for its author, and a hint.
 
 use std::fmt;
 
 use crate::terminal::plain;
 
-/// The way to a value: keys and list positions from the root.
+/// The path of a value: keys and list positions from the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
 
@@ -26,7 +25,7 @@ impl Path {
         Self(dotted.split('.').map(str::to_owned).collect())
     }
 
-    /// One step further.
+    /// Returns the path with one more segment.
     #[must_use]
     pub(crate) fn key(&self, segment: impl fmt::Display) -> Self {
         let mut path = self.clone();
@@ -34,7 +33,7 @@ impl Path {
         path
     }
 
-    /// The first `n` steps.
+    /// Returns the first `n` segments.
     pub(crate) fn first(&self, n: usize) -> Self {
         Self(self.0[..n].to_vec())
     }
@@ -69,31 +68,31 @@ impl fmt::Display for Path {
     }
 }
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The config cannot be used.
     Error,
-    /// It can, but probably does not do what its writer wants.
+    /// The config is usable, but probably not as its author wants.
     Warning,
-    /// It can, and does what its writer may not expect.
+    /// The config is usable, with an effect that its author may not expect.
     Note,
 }
 
-/// One thing to say about a config.
+/// One problem of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The file it is in, as it was named; empty for a text that came from no file.
+    /// The file, as it was named. Empty for a text that did not come from a file.
     pub file: String,
-    /// The line in it, from 1; `None` where it concerns the file as a whole.
+    /// The line in the file, from 1. Absent if the problem concerns the whole file.
     pub line: Option<u32>,
-    /// Which value.
+    /// The path of the value.
     pub path: Path,
-    /// What is wrong.
+    /// The error, warning or note.
     pub message: String,
-    /// What to do about it.
+    /// The suggested remedy.
     pub hint: Option<String>,
 }
 
@@ -126,7 +125,7 @@ impl Problem {
         }
     }
 
-    /// Says what to do about it.
+    /// Adds the suggested remedy.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -135,7 +134,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// What the file's writer chose steers no terminal.
+    /// Control characters of the file's text are escaped, so that it cannot steer a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Error => "error",
@@ -164,14 +163,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything there is to say about a config, in the order of its files and lines.
+/// All problems of a config, in the order of its files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     problems: Vec<Problem>,
 }
 
 impl Report {
-    /// All of it.
+    /// Returns all problems.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -185,8 +184,8 @@ impl Report {
             .any(|problem| problem.severity == Severity::Error)
     }
 
-    /// True if something at or below `path` was already found wrong, so that "it is missing" would
-    /// be no news.
+    /// Reports if there is an error at or below `path`, so that "it is missing" would add no
+    /// information.
     pub(crate) fn blames(&self, path: &Path) -> bool {
         self.problems
             .iter()
@@ -197,12 +196,12 @@ impl Report {
         self.problems.push(problem);
     }
 
-    /// Takes over what was said about one file.
+    /// Appends the problems of another report.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.problems.append(&mut other.problems);
     }
 
-    /// Gives every problem of no file yet the line its path leads to.
+    /// Sets the line of every problem that has no file yet, from its path.
     pub(crate) fn place(&mut self, line_of: impl Fn(&Path) -> u32) {
         for problem in &mut self.problems {
             if problem.file.is_empty() && problem.path.len() > 0 && problem.line.is_none() {
@@ -211,8 +210,7 @@ impl Report {
         }
     }
 
-    /// Says places as the file has them, where the tree has them elsewhere: the longest alias of a
-    /// path counts.
+    /// Replaces paths in the tree by paths in the file. The longest alias of a path counts.
     pub(crate) fn rename(&mut self, aliases: &[(Path, Path)]) {
         for problem in &mut self.problems {
             let fitting = aliases
@@ -232,7 +230,7 @@ impl Report {
         }
     }
 
-    /// The same, and the file; then sorts by file and line.
+    /// Sets line and file of every problem that has no file yet. Then sorts by file and line.
     pub(crate) fn locate(&mut self, file: &str, line_of: impl Fn(&Path) -> u32) {
         self.place(line_of);
         for problem in self

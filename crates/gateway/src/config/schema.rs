@@ -5,20 +5,20 @@ use serde_json::Value;
 
 use super::raw::Raw;
 
-/// The schema as JSON text, ending in a newline: what stands in `docs/config.schema.json`.
+/// Returns the schema as JSON text, ending in a newline: the content of `docs/config.schema.json`.
 #[must_use]
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
         .into_root_schema_for::<Raw>();
-    // A schema is JSON by construction: the fallbacks keep this total.
+    // A schema is always valid JSON: the fallbacks only avoid a panic.
     let mut schema = serde_json::to_value(&schema).unwrap_or_default();
     forbid_null(&mut schema);
     let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text + "\n"
 }
 
-/// The keys at the top of a config.
+/// Returns the keys at the top of a config.
 pub(super) fn keys() -> Vec<String> {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
@@ -29,7 +29,7 @@ pub(super) fn keys() -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Takes `null` out of what values may be: a key may be absent, but not without a value.
+/// Removes `null` from the permitted values: a key may be absent, but not without a value.
 fn forbid_null(schema: &mut Value) {
     if let Value::Object(members) = schema {
         if members.get("default").is_some_and(Value::is_null) {
@@ -71,7 +71,7 @@ mod tests {
         assert!(!super::schema().contains("null"), "{}", super::schema());
     }
 
-    /// Run with `UPDATE=1` to write the file anew.
+    /// Run with `UPDATE=1` to rewrite the file.
     #[test]
     fn the_checked_in_schema_is_current() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");

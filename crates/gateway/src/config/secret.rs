@@ -1,4 +1,4 @@
-//! A text that cannot be printed.
+//! A text that is never printed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 pub struct Secret(String);
 
 impl Secret {
-    /// The text, for the one place that uses it.
+    /// Returns the text, for the one place that uses it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

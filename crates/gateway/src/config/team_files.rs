@@ -1,4 +1,5 @@
-//! The files of `include`: what of each is served, and the paths of those that are left out.
+//! The files of `include`: the version of each that is served, and the paths of those that are left
+//! out.
 
 use std::path::Path as FilePath;
 
@@ -8,30 +9,30 @@ use super::check::{EVERYTHING, TeamGrant, slug};
 use super::report::{Path, Report, Severity};
 use super::tree::Node;
 
-/// Errors of one file that operators are shown; the log has all of them.
+/// The most errors of one file that operators are shown. The log has all of them.
 const MOST_ERRORS: usize = 10;
 
-/// A team's file, and what of it is served.
+/// A team's file, and the version of it that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamFile {
     /// Its name in the folder, such as `red.yaml`.
     pub name: String,
     /// The version of it that is served.
     pub serves: TeamFileVersion,
-    /// Its errors, with file, line and hint; none where the file as it stands is served.
+    /// Its errors, with file, line and hint. Empty if the current version is served.
     pub errors: Vec<String>,
-    /// The paths that answer 503, since no version of it is served.
+    /// The paths that answer 503, because no version of the file is served.
     pub unserved: Vec<Pattern>,
 }
 
 /// The version of a team's file that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeamFileVersion {
-    /// The file as it stands.
+    /// The current version.
     Current,
-    /// The last one without errors, which this process read before.
+    /// The last version without errors that this process read.
     LastGood,
-    /// None: this process never read one without errors.
+    /// No version: this process never read one without errors.
     Nothing,
 }
 
@@ -39,7 +40,7 @@ impl TeamFileVersion {
     /// The versions of a file with errors.
     pub const FAULTY: [Self; 2] = [Self::LastGood, Self::Nothing];
 
-    /// As metrics and the admin API name it.
+    /// Returns the name in metrics and the admin API.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl TeamFileVersion {
 }
 
 impl TeamFile {
-    /// A file that was read.
+    /// Creates the state of a file that was read.
     pub(super) fn new(file: &FilePath, serves: TeamFileVersion, report: &Report) -> Self {
         let name = file
             .file_name()
@@ -75,15 +76,15 @@ impl TeamFile {
         }
     }
 
-    /// Whether it has errors.
+    /// Reports if the file has errors.
     #[must_use]
     pub fn is_faulty(&self) -> bool {
         self.serves != TeamFileVersion::Current
     }
 }
 
-/// The paths of a file that cannot be used: those that it names and its team may have. Of a file
-/// that cannot be parsed they are all that its team may have.
+/// Returns the paths of a file that cannot be used: those that it names and its team may have. For
+/// a file that cannot be parsed, they are all that its team may have.
 pub(super) fn unserved_paths(
     tree: Option<&Node>,
     grant: &TeamGrant,

@@ -1,4 +1,4 @@
-//! What the config says of telemetry.
+//! The settings of metrics and traces.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use weir_core::telemetry::NAMES;
 use weir_core::trace::Sampling;
 use weir_upstream::HttpSettings;
 
-/// What is measured and told.
+/// The settings of metrics and traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetryPlan {
-    /// False where nothing is measured at all.
+    /// False if all measurement is off.
     pub measured: bool,
-    /// How many names have series of their own.
+    /// The number of names with series of their own.
     pub names: usize,
-    /// Which requests are told of.
+    /// The selection of requests that are traced.
     pub sampling: Sampling,
     /// The collector.
     pub otlp: Option<OtlpPlan>,
@@ -23,23 +23,24 @@ pub struct TelemetryPlan {
 /// A collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpPlan {
-    /// Where metrics go.
+    /// The endpoint for metrics.
     pub metrics: HttpSettings,
-    /// Where spans go.
+    /// The endpoint for spans.
     pub traces: HttpSettings,
-    /// Whether by gRPC.
+    /// True for gRPC.
     pub grpc: bool,
-    /// Between two pushes of metrics.
+    /// The time between two pushes of metrics.
     pub interval: Duration,
-    /// How long one request may take.
+    /// The timeout of one request.
     pub timeout: Duration,
 }
 
-/// Enough to have one of every second's calls of a busy service, and too little to cost anything.
+/// The default share of traced requests. A busy service gets about one trace a second, at
+/// negligible cost.
 const SAMPLE: f64 = 0.01;
 
 impl TelemetryPlan {
-    /// The requests that are told of where the config does not say.
+    /// The default selection of requests that are traced.
     pub(crate) const SAMPLING: Sampling = Sampling {
         ratio: SAMPLE,
         by_clients: false,
@@ -58,7 +59,7 @@ impl Default for TelemetryPlan {
 }
 
 impl OtlpPlan {
-    /// What its documents are.
+    /// Returns the encoding of its documents.
     pub(crate) fn form(&self) -> Form {
         if self.grpc {
             Form::Grpc

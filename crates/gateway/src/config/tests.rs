@@ -35,14 +35,14 @@ pub(super) fn load(text: &str) -> Outcome {
     Loader::new(source, &environment).load()
 }
 
-/// The config of a text that has to be good.
+/// Returns the config of a text that must be valid.
 fn good(text: &str) -> Config {
     let outcome = load(text);
     assert!(!outcome.report.has_errors(), "{}", outcome.report);
     outcome.config.unwrap()
 }
 
-/// A fresh folder, gone with the value.
+/// A fresh folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! TOML, as Codex writes its settings.
+//! Parses TOML, as Codex writes its settings.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -7,10 +7,10 @@ use super::document::LineIndex;
 use super::report::{Path, Problem};
 use super::tree::{LONGEST, Node, Text, Value};
 
-/// The tree of a TOML text.
+/// Parses a TOML text into a tree.
 ///
 /// # Errors
-/// The text is no TOML, or larger than a config may be.
+/// The text is not TOML, or larger than a config may be.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     if text.len() > LONGEST {
         let message = format!(
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 fn table(entries: DeTable<'_>, lines: &LineIndex) -> Value {
     let entries = entries.into_iter().map(|(key, value)| {
         let line = lines.line(key.span().start);
-        // A value is where its key is.
+        // The line of a value is that of its key.
         (
             key.into_inner().into_owned(),
             Node {

@@ -1,8 +1,8 @@
-//! A config file as a tree of values that know their place in the file.
+//! A config file as a tree of values with their lines.
 //!
-//! Everything later speaks of values by path (`upstreams.files.url`); only here are lines known.
-//! YAML is parsed once, with budgets that an alias bomb or a giant file runs into before it costs
-//! anything; JSON is read as the YAML it is.
+//! All later code names values by path (`upstreams.files.url`). Only the tree knows lines. YAML is
+//! parsed once, with budgets that stop an alias bomb or a giant file early. JSON with comments and
+//! TOML have readers of their own.
 
 use std::fmt;
 
@@ -12,13 +12,14 @@ use serde_saphyr::Spanned;
 
 use super::report::{Path, Problem};
 
-/// A config is written by people; 500 upstreams with every key spelled out stay far below this.
+/// The largest config in bytes. Configs are written by people: 500 upstreams with every key spelled
+/// out stay far below it.
 pub(crate) const LONGEST: usize = 4 << 20;
 const NODES: usize = 50_000;
 const DEPTH: usize = 32;
 const ALIASES: usize = 1000;
 
-/// A value and the line it stands on.
+/// A value and its line.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) line: u32,
@@ -30,7 +31,7 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     /// A key without a value, `~` or `null`.
     Null,
-    /// A text whose environment variable cannot be filled in; that has been reported.
+    /// A text whose reference has no value. The error is already reported.
     Unset,
     Bool(bool),
     Integer(i64),
@@ -40,8 +41,7 @@ pub(crate) enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// A text, and whether an environment variable went into it: then it is never repeated in a
-/// message.
+/// A text. The flag is true if it has a value from the environment; messages then never repeat it.
 #[derive(Clone, Debug)]
 pub(crate) struct Text {
     pub(crate) text: String,
@@ -49,7 +49,7 @@ pub(crate) struct Text {
 }
 
 impl Node {
-    /// A text that stands on a line.
+    /// Creates a text on a line.
     pub(crate) fn text(line: u32, text: impl Into<String>) -> Self {
         Self {
             line,
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// The text of this value, where it is one.
+    /// Returns the text of this value, if it is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(&text.text),
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// The entries of this value, where it is a map.
+    /// Returns the entries of this value, or an empty slice if it is not a map.
     pub(crate) fn entries(&self) -> &[(String, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -76,10 +76,10 @@ impl Node {
         }
     }
 
-    /// The tree of a document. An empty one is an empty map.
+    /// Parses a YAML document. An empty one becomes an empty map.
     ///
     /// # Errors
-    /// The text is too long, no YAML, more than one document, or beyond a budget.
+    /// The text is too long, not YAML, more than one document, or beyond a budget.
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         if text.len() > LONGEST {
             let message = format!(
@@ -100,7 +100,7 @@ impl Node {
                 max_recorded_anchor_events: NODES,
                 max_recorded_anchor_bytes: LONGEST,
             },
-            // `off`, `y` and `no` are words here, as they read.
+            // Without this, YAML 1.1 booleans such as `off`, `y` and `no` would not stay words.
             strict_booleans: true,
             with_snippet: false,
         };
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// The value under a path.
+    /// Returns the value under a path.
     pub(crate) fn find(&self, path: &Path) -> Option<&Self> {
         path.segments()
             .try_fold(self, |node, segment| match &node.value {
@@ -130,7 +130,7 @@ impl Node {
             })
     }
 
-    /// The line of the nearest value that exists on the way to a path.
+    /// Returns the line of the nearest existing value on a path.
     pub(crate) fn line_of(&self, path: &Path) -> u32 {
         (0..=path.len())
             .rev()
@@ -138,8 +138,9 @@ impl Node {
             .map_or(self.line, |node| node.line)
     }
 
-    /// Takes a value out of its map; where it is in a list, the whole list goes, so that the places
-    /// of its other items keep their meaning. Says whether there was anything to take.
+    /// Removes a value from its map. If the value is inside a list, the whole list is removed, so
+    /// that the indexes of its other items keep their meaning. Returns false if there is no such
+    /// value.
     pub(crate) fn remove(&mut self, path: &Path) -> bool {
         let mut node = self;
         for (n, segment) in path.segments().enumerate() {
@@ -159,7 +160,7 @@ impl Node {
         false
     }
 
-    /// What kind of value this is, in a reader's words.
+    /// Returns the kind of value, in words for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
             Value::Null | Value::Unset => "nothing",
@@ -185,7 +186,7 @@ fn syntax(error: &serde_saphyr::Error) -> Problem {
     let line = error.location().map_or(0, |location| location.line());
     let options = serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off };
     let text = error.without_snippet().render_with_options(options);
-    // The place is said in weir's own way, in front.
+    // The line is reported in weir's own format, so it is cut from the message.
     let text = text
         .split(" at line ")
         .next()
@@ -243,7 +244,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        // No setting goes that far; as a float it is refused like any number that is too large.
+        // No setting has values in that range. As a float, the number is refused like any other
+        // that is too large.
         Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Integer))
     }
 
@@ -278,7 +280,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
             }
             let mut node = Node::from(map.next_value::<Spanned<Value>>()?);
             if matches!(node.value, Value::Map(_) | Value::List(_)) {
-                // A block begins on the line of its first entry: people look for its key.
+                // A block begins on the line of its first entry, but the line of its key is more
+                // useful in messages.
                 node.line = line;
             }
             entries.push((key, node));

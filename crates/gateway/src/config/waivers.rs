@@ -1,5 +1,5 @@
-//! The protections that a config gives up by name, such as `policy: off`. What it merely does not
-//! mention is not given up.
+//! The protections that a config gives up explicitly, such as `policy: off`. A missing key does not
+//! give up a protection.
 
 use std::collections::BTreeSet;
 
@@ -9,38 +9,37 @@ use super::raw::{
 };
 use super::report::{Path, Problem, Report};
 
-/// The places where a config's files give up a protection by name.
+/// The paths at which a config's files give up a protection explicitly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waivers {
-    /// The places that say so with a word of their own.
+    /// The paths with a value that gives up the protection, such as `off`.
     given_up: BTreeSet<Path>,
-    /// The places that `allow_weaker` lists, as refusals write them.
+    /// The paths that `allow_weaker` lists, as written in refusals.
     allowed: BTreeSet<String>,
-    /// The places of checks and questions that are written, whatever is written there.
+    /// The paths of `validation` and `asks` keys that are present, with any value.
     written: BTreeSet<Path>,
 }
 
 impl Waivers {
-    /// True where the files give up the protection of this place by name, or a section that it is
-    /// in.
+    /// Reports if the files give up the protection at this path, or at a section that contains it.
     #[must_use]
     pub fn gives_up(&self, place: &Path) -> bool {
         (1..=place.len()).any(|n| self.given_up.contains(&place.first(n)))
     }
 
-    /// True where `allow_weaker` lists this place, or a section that it is in.
+    /// Reports if `allow_weaker` lists this path, or a section that contains it.
     #[must_use]
     pub fn allows(&self, place: &Path) -> bool {
         !self.allowed.is_empty()
             && (1..=place.len()).any(|n| self.allowed.contains(&place.first(n).to_string()))
     }
 
-    /// True where a file says something there.
+    /// Reports if a file has the key at this path.
     pub(super) fn writes(&self, place: &Path) -> bool {
         self.written.contains(place)
     }
 
-    /// Those of the main file.
+    /// Collects the waivers of the main file.
     pub(super) fn of(raw: &Raw, report: &mut Report) -> Self {
         let mut all = Self::default();
         raw.auth.iter().for_each(|auth| all.note_auth(auth));
@@ -71,7 +70,7 @@ impl Waivers {
         all
     }
 
-    /// Those of a team's file.
+    /// Collects the waivers of a team's file.
     pub(super) fn of_team(raw: &RawTeamFile, report: &mut Report) -> Self {
         let mut all = Self::default();
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
@@ -89,7 +88,7 @@ impl Waivers {
             .chain(endpoints)
             .map(|place| place.to_string())
             .collect();
-        // What other files say is not a team's to give up.
+        // A team may give up only the protections of its own upstreams and endpoints.
         let is_own = |place: &str| {
             let rests = own
                 .iter()
@@ -102,7 +101,7 @@ impl Waivers {
         all
     }
 
-    /// Adds those of another file.
+    /// Adds the waivers of another file.
     pub(super) fn extend(&mut self, other: Self) {
         self.given_up.extend(other.given_up);
         self.allowed.extend(other.allowed);

@@ -1,10 +1,10 @@
-//! The comparison of two checked configs: the protections that the old one has, and that the new
-//! one neither has nor gives up by name. A file that lost its end, or a section, reads as a config
-//! that never had it; the comparison tells them apart.
+//! The comparison of two checked configs: it finds the protections that the old one has, and that
+//! the new one neither has nor gives up explicitly. A file that was truncated, or lost a section,
+//! parses like a config that never had it. The comparison detects the loss.
 //!
-//! It is pure: a reload and `weir check --against` use the same one. All protections stand in one
-//! table, [`PROTECTIONS`]; a test holds the config's schema against it, so that a new key is either
-//! in the table or known to protect nothing.
+//! It has no side effects, and both a reload and `weir check --against` use it. All protections are
+//! in one table, [`PROTECTIONS`]. A test compares the table with the config's schema, so that a new
+//! key is either in the table or listed as no protection.
 
 mod access;
 mod audit;
@@ -30,7 +30,7 @@ pub enum Protection {
     Operators,
     /// Encrypted connections of clients, and certificates of clients.
     Tls,
-    /// The choice of endpoints, where these have rules, scopes or a selection of tools.
+    /// The list of endpoints, if these have rules, scopes or a selection of tools.
     Endpoints,
     /// The selection of tools of an endpoint.
     Selection,
@@ -38,20 +38,20 @@ pub enum Protection {
     Policy,
     /// Scopes.
     Scopes,
-    /// Limits of rates and quotas.
+    /// Rate limits and quotas.
     Rates,
     /// Schema validation that refuses.
     Validation,
-    /// The choice of what an upstream may ask of clients.
+    /// The list of requests that an upstream may send to clients.
     Questions,
     /// The search for secrets in calls.
     Secrets,
-    /// The audit.
+    /// The audit log.
     Audit,
 }
 
 impl Protection {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 12] = [
         Self::Credentials,
         Self::Operators,
@@ -67,7 +67,7 @@ impl Protection {
         Self::Audit,
     ];
 
-    /// The key of the config that it is about, as metrics name it.
+    /// Returns the key of the config that it concerns, as used in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -90,13 +90,13 @@ impl Protection {
 /// A protection that the new config lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weakening {
-    /// Which kind.
+    /// The kind of protection.
     pub protection: Protection,
-    /// Where the config had it.
+    /// The path at which the old config had it.
     pub path: Path,
-    /// What is lost.
+    /// A description of the loss.
     pub message: String,
-    /// How a file says that this is wanted.
+    /// The change of the file that confirms the loss.
     pub hint: String,
 }
 
@@ -106,12 +106,12 @@ impl fmt::Display for Weakening {
     }
 }
 
-/// A loss that one row of the table found.
+/// A loss found by one row of the table.
 struct Loss {
     path: Path,
     message: String,
-    /// The words of the config that give it up; `None`: it has none of its own, and its place goes
-    /// into `allow_weaker`.
+    /// The hint with the key that gives it up. `None` if it has no key of its own, and
+    /// `allow_weaker` must list its path.
     words: Option<&'static str>,
 }
 
@@ -124,7 +124,7 @@ impl Loss {
         }
     }
 
-    /// One that only `allow_weaker` gives up.
+    /// Creates a loss that only `allow_weaker` gives up.
     fn unnamed(path: Path, message: impl Into<String>) -> Self {
         Self {
             path,
@@ -133,7 +133,7 @@ impl Loss {
         }
     }
 
-    /// Into what is said of it.
+    /// Converts it to the reported form.
     fn weakening(self, protection: Protection) -> Weakening {
         let Self {
             path,
@@ -153,18 +153,18 @@ impl Loss {
     }
 }
 
-/// How a row compares an old and a new config.
+/// The comparison of a row.
 enum Comparison {
-    /// By what only the main file says.
+    /// Compares settings that only the main file has.
     Whole(fn(&Config, &Config) -> Vec<Loss>),
-    /// By upstreams and endpoints, which a team's file has, too.
+    /// Compares upstreams and endpoints, which teams' files have, too.
     Served(fn(&Served<'_>, &Served<'_>) -> Vec<Loss>),
 }
 
 /// A row of the table of protections.
 struct Row {
     protection: Protection,
-    /// The keys of the config whose absence it looks at: `*` stands for any name, `[]` for any
+    /// The keys of the config whose absence it compares: `*` stands for any name, `[]` for any
     /// item.
     #[cfg_attr(
         not(test),
@@ -351,7 +351,7 @@ const PROTECTIONS: &[Row] = &[
     },
 ];
 
-/// The protections that `old` has and `new` neither has nor gives up by name.
+/// Returns the protections that `old` has and `new` neither has nor gives up explicitly.
 #[must_use]
 pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
     let (was, now) = (Served::by(old), Served::by(new));
@@ -366,7 +366,7 @@ pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
     all
 }
 
-/// The same for two versions of a team's file.
+/// Returns the protections that the new version of a team's file lost against the old one.
 pub(super) fn team_weakenings(old: &Part, new: &Part) -> Vec<Weakening> {
     let [before, after] = [old, new].map(|part| Book::new(Vec::new(), part.rulings.clone()));
     let (was, now) = (Served::of(old, &before), Served::of(new, &after));
@@ -379,7 +379,7 @@ pub(super) fn team_weakenings(old: &Part, new: &Part) -> Vec<Weakening> {
     all
 }
 
-/// The losses that the new config does not give up by name, in the order of their places.
+/// Returns the losses that the new config does not give up, sorted by path.
 fn kept_up(row: &Row, mut lost: Vec<Loss>, new: &Served<'_>) -> impl Iterator<Item = Weakening> {
     lost.retain(|loss| match loss.words {
         Some(_) => !new.waivers.gives_up(&loss.path),

@@ -1,5 +1,5 @@
-//! The configuration reference, made from the config's JSON Schema: one table for each group of
-//! keys, in the order in which a reader comes to them.
+//! The configuration reference, generated from the config's JSON Schema: one table for each group
+//! of keys, in the order in which a reader meets them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ stands for an environment variable, `${NAME:-text}` for the same with a default,
 Files of MCP clients are taken as they are: see `docs/migrating.md`.
 ";
 
-/// `docs/configuration.md`, from the schema's text.
+/// Returns `docs/configuration.md`, from the schema's text.
 ///
 /// # Panics
 /// If the text is no JSON: it is made by this program.
@@ -28,12 +28,12 @@ pub(crate) fn configuration(schema: &str) -> String {
     .write(&schema)
 }
 
-/// The page as far as it is written.
+/// The page while it is written.
 struct Reference<'s> {
     definitions: &'s Value,
     /// Definitions that have a section, or will have one.
     known: BTreeSet<&'s str>,
-    /// Those that will, and where the reader first meets them.
+    /// The definitions still to be written, with the key under which a reader first meets them.
     open: VecDeque<(&'s str, String)>,
 }
 
@@ -69,7 +69,7 @@ impl<'s> Reference<'s> {
         }
     }
 
-    /// What a value may be, in a few words; where it has keys of its own, a link to them.
+    /// Describes a value in a few words, or links to the section of its keys.
     fn value(&mut self, schema: &'s Value, place: &str) -> String {
         if let Some(name) = schema["$ref"]
             .as_str()
@@ -133,7 +133,7 @@ impl<'s> Reference<'s> {
     }
 }
 
-/// `write a number and ms, such as 500ms` is a number and ms.
+/// Shortens `write a number and ms, such as 500ms` to `a number and ms`.
 fn short(about: &str) -> String {
     let rest = about.strip_prefix("write ").unwrap_or(about);
     rest.split(", such as").next().unwrap_or(rest).to_owned()
@@ -147,7 +147,7 @@ fn about(schema: &Value) -> String {
         .replace('|', "\\|")
 }
 
-/// `RawToolset` is `toolset`.
+/// Turns `RawToolset` into `toolset`.
 fn anchor(definition: &str) -> String {
     definition
         .strip_prefix("Raw")

@@ -1,4 +1,4 @@
-//! Checks of certificates: weir's own with its key, and the times of any.
+//! Checks of certificates: weir's own with its key, and the validity of any.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use super::{Grade, MachineFinding, finding};
 /// it earlier.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// Checks the certificate that weir shows to clients: its times, and that the key is its own.
+/// Checks the certificate of the clients' listener: its validity, and that the key belongs to it.
 pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> {
     let (what, path) = (
         format!("the certificate {}", files.cert.display()),
@@ -42,7 +42,7 @@ fn certificates(
     }
 }
 
-/// A key that cannot be used with the certificate.
+/// Returns a finding if the key cannot be used with the certificate.
 fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
     let (cert, path) = (files.cert.display(), files.key.display());
     let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
@@ -67,7 +67,7 @@ fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineF
     Some(finding(Grade::Error, text))
 }
 
-/// Judges the times of a certificate.
+/// Checks the validity of a certificate.
 pub(super) fn times(
     what: &str,
     certificate: &CertificateDer<'_>,
@@ -99,7 +99,7 @@ pub(super) fn times(
     }
 }
 
-/// The day of a time, in UTC.
+/// Returns the day of a time, in UTC.
 fn date(time: SystemTime) -> String {
     weir_core::instant::rfc3339(time)
         .split('T')

@@ -171,7 +171,7 @@ fn writable_folder(what: &str, path: &Path) -> MachineFinding {
     }
 }
 
-/// The versions of the programs that run the config's servers.
+/// Checks the versions of the programs that run the config's servers.
 async fn runtimes(config: &Config) -> Vec<MachineFinding> {
     let commands: BTreeSet<&str> = config
         .upstreams
@@ -227,7 +227,7 @@ async fn version(runtime: &Runtime) -> MachineFinding {
     }
 }
 
-/// Major and minor number of the first word that has them, such as `v22.1.0`.
+/// Returns major and minor number of the first word that has them, such as `v22.1.0`.
 fn parsed(text: &str) -> Option<(u32, u32)> {
     text.split_whitespace().find_map(|word| {
         let mut numbers = word.trim_start_matches('v').split('.');

@@ -1,6 +1,6 @@
-//! Checks of the servers that the config names by URL, over one connection to each: their clocks
-//! against this machine's, and the times of their certificates. A server that cannot be reached is
-//! none of this module's: what needs it says so.
+//! Checks of the servers that the config names by URL, over one connection to each: the difference
+//! of their clocks, and the validity of their certificates. Unreachable servers are skipped here;
+//! the checks of the upstreams report them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use super::{Grade, MachineFinding, certificate, finding};
 use crate::config::Config;
 use crate::terminal::count;
 
-/// The longest look at one server.
+/// The time limit for one server.
 const LOOK_TIME: Duration = Duration::from_secs(5);
-/// Clocks further apart make tokens fail: this is the tolerance that verifiers usually have.
+/// The largest clock difference that verifiers of tokens usually tolerate.
 const MOST_APART: Duration = Duration::from_secs(60);
 
 /// A server, by its origin.
@@ -29,7 +29,7 @@ struct NamedServer {
     ca_file: Option<PathBuf>,
 }
 
-/// What an answer of a server told.
+/// The observations of one server.
 struct ServerSeen {
     origin: String,
     /// Its clock, and this machine's at the same time.
@@ -37,7 +37,7 @@ struct ServerSeen {
     certificate: Option<MachineFinding>,
 }
 
-/// Looks at all servers at the same time.
+/// Examines all servers concurrently.
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let servers = named(config);
     let looks = servers
@@ -50,13 +50,13 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
         .collect();
     let mut found = clocks(&seen);
     let certificates = seen.into_iter().filter_map(|seen| seen.certificate);
-    // One that is good for long is no news; there may be many.
+    // Certificates with a long validity are left out; there may be many.
     found.extend(certificates.filter(|found| found.grade != Grade::Good));
     found
 }
 
-/// The upstreams, the issuers of tokens, and the authorization servers of upstreams, each origin
-/// once.
+/// Returns the upstreams, the issuers of tokens, and the authorization servers of upstreams, each
+/// origin once.
 fn named(config: &Config) -> Vec<NamedServer> {
     let mut all: BTreeMap<String, NamedServer> = BTreeMap::new();
     let mut add = |url: &str, ca_file: Option<&PathBuf>| {
@@ -96,7 +96,7 @@ fn origin(url: &Uri) -> Option<Uri> {
         .ok()
 }
 
-/// Asks a server for the head of its root page. Nothing of weir's is sent along.
+/// Requests the head of a server's root page, without credentials.
 async fn look(server: &NamedServer) -> Option<ServerSeen> {
     let NamedServer { origin, ca_file } = server;
     let tls = weir_upstream::client_tls(ca_file.as_deref()).ok()?;
@@ -127,7 +127,7 @@ async fn look(server: &NamedServer) -> Option<ServerSeen> {
         let answer = sender.send_request(request.ok()?).await.ok()?;
         httpdate::parse_http_date(answer.headers().get(header::DATE)?.to_str().ok()?).ok()
     };
-    // The connection ends with its sender, or before: an answer may come with its end.
+    // The connection ends with its sender, or before: a response may come with its end.
     let (date, _ended) = tokio::join!(asked, connection);
     let clocks = date.map(|theirs| (theirs, SystemTime::now()));
     Some(ServerSeen {
@@ -137,7 +137,7 @@ async fn look(server: &NamedServer) -> Option<ServerSeen> {
     })
 }
 
-/// Compares this machine's clock with those of the servers that told theirs.
+/// Compares this machine's clock with those of the servers that sent a `Date`.
 fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
     let mut found: Vec<MachineFinding> = Vec::new();
     let mut agreeing = 0;

@@ -1,4 +1,5 @@
-//! Who decides: rules and scopes, limits, the tool's schema, and the server's own door.
+//! The deciding steps: rules and scopes, limits, the tool's schema, and the credential at the
+//! upstream.
 
 use weir_core::catalog::Traced;
 use weir_core::names::UpstreamId;
@@ -11,7 +12,7 @@ use super::Effect;
 use super::walk::{Walk, list};
 
 impl Walk<'_> {
-    /// Scopes and rules.
+    /// Explains scopes and rules.
     pub(super) fn rules(&mut self, endpoint: &Endpoint, principal: &Principal, tool: &Traced) {
         let target = Target {
             kind: ListKind::Tools,
@@ -43,7 +44,7 @@ impl Walk<'_> {
                 ),
             );
         }
-        // A call needs both; where `see` says no, `call` is not asked.
+        // A call needs both `see` and `call`. If `see` is denied, `call` is not evaluated.
         if let (Some(Outcome::Permitted(_)), Some(outcome)) = (&opinion.see, &opinion.call) {
             self.outcome(outcome, "call", Effect::Refuses);
             if arguments.is_none() && !matches!(outcome, Outcome::Permitted(_)) {
@@ -132,7 +133,7 @@ impl Walk<'_> {
         }
     }
 
-    /// How weir proves itself to the server.
+    /// Explains weir's credential at the upstream.
     pub(super) fn credential(&mut self, principal: &Principal, id: &UpstreamId) {
         let Some(plan) = self
             .config

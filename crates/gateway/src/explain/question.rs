@@ -1,17 +1,17 @@
-//! What is asked, as a query of a URL has it.
+//! The question, in the form of a URL's query.
 
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 use weir_core::names::EndpointId;
 
-/// The endpoint that is meant where none is named.
+/// The default endpoint of a question.
 pub(crate) const ENDPOINT: &str = "/mcp";
 
-/// May a sender with these claims call this tool.
+/// The question if a sender with these claims may call this tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    /// The claims of the sender's token, or `{"api_key": ID}`, or `{"certificate": NAME}`. Nothing
-    /// of it is a secret.
+    /// The claims of the sender's token, or `{"api_key": ID}`, or `{"certificate": NAME}`. They
+    /// hold no secret.
     pub(crate) claims: Map<String, Value>,
     pub(crate) endpoint: EndpointId,
     pub(crate) tool: String,
@@ -20,10 +20,10 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Checks what a person typed.
+    /// Checks the text that a person typed.
     ///
     /// # Errors
-    /// For people: which part is no JSON object.
+    /// A message for people: the part that is not a JSON object.
     pub(crate) fn new(
         claims: &str,
         endpoint: &str,
@@ -41,10 +41,10 @@ impl Question {
         })
     }
 
-    /// Reads a query: `tool`, and where given `as`, `endpoint` and `arguments`.
+    /// Reads a query: `tool`, and optionally `as`, `endpoint` and `arguments`.
     ///
     /// # Errors
-    /// For people.
+    /// A message for people.
     pub(crate) fn read(query: &str) -> Result<Self, String> {
         let (mut claims, mut endpoint, mut tool, mut arguments) = (None, None, None, None);
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -74,7 +74,7 @@ impl Question {
         )
     }
 
-    /// The query that [`Self::read`] reads.
+    /// Returns the query that [`Self::read`] reads.
     pub(crate) fn query(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("as", &Value::Object(self.claims.clone()).to_string());

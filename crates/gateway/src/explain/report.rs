@@ -1,40 +1,39 @@
-//! The answer: a step for each thing on the way, in the order in which a call meets them.
+//! The answer: its steps in the order of a call's path.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What an operator asked, answered.
+/// The answer to an operator's question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Explanation {
     pub(crate) endpoint: String,
-    /// As it was asked for.
+    /// The tool as named in the question.
     pub(crate) tool: String,
-    /// Who it would be, where that can be said.
+    /// The principal of the sender, if it can be determined.
     pub(crate) principal: Option<String>,
-    /// Whether the tool is in the sender's list.
+    /// True if the tool is in the sender's list.
     pub(crate) listed: bool,
-    /// Whether a call would be made now.
+    /// True if a call would be made now.
     pub(crate) callable: bool,
-    /// False: nothing was asked of a running weir; upstreams and limits are taken to be at their
-    /// best.
+    /// False if no running weir was queried. Upstreams are then assumed to be up, and limits
+    /// unused.
     pub(crate) live: bool,
-    /// Causes first, in the order of the way; then what is to be known; then what is as it should
-    /// be.
+    /// The steps: causes first, in the order of the path; then notes; then steps that pass.
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing on the way.
+/// One step of a call's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// Which: one of a small, fixed set of words.
+    /// The name of the step, from a small, fixed set.
     pub(crate) stage: String,
     pub(crate) effect: Effect,
-    /// In plain words.
+    /// The explanation in plain words.
     pub(crate) text: String,
 }
 
-/// What a step makes of a call.
+/// The effect of a step on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Effect {
@@ -42,14 +41,14 @@ pub(crate) enum Effect {
     Hides,
     /// It is in the list, but a call is refused.
     Refuses,
-    /// Nothing of both, but worth knowing.
+    /// Neither, but worth a note.
     Notes,
-    /// Nothing.
+    /// The call passes.
     Passes,
 }
 
 impl Effect {
-    /// Whether no call gets past it.
+    /// Reports if no call gets past it.
     pub(crate) fn stops(self) -> bool {
         matches!(self, Self::Hides | Self::Refuses)
     }

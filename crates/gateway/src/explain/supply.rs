@@ -1,4 +1,4 @@
-//! What there is to call: the server, its list, and the tool's name on the endpoint.
+//! The steps that find the tool: the upstream, its list, and the tool's name on the endpoint.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::Effect;
 use super::walk::{Walk, list};
 use crate::terminal::count;
 
-/// Names that are told to somebody who may have mistyped one.
+/// The most similar names that an answer lists for a possible typing mistake.
 const MOST_SIMILAR: usize = 5;
 
 impl Walk<'_> {
@@ -31,7 +31,7 @@ impl Walk<'_> {
         }
     }
 
-    /// No upstream has such a tool, as far as is known.
+    /// Explains that no upstream is known to have such a tool.
     pub(super) fn absent(&mut self, endpoint: &Endpoint) {
         let members = match &endpoint.mode {
             Mode::Aggregate { upstreams, .. } => upstreams.as_slice(),
@@ -91,7 +91,7 @@ impl Walk<'_> {
         self.say("name", Effect::Hides, why);
     }
 
-    /// Names on the endpoint that have what was asked for in them, or are in it.
+    /// Returns names on the endpoint that contain the name in question, or are contained in it.
     fn similar(&self, endpoint: &Endpoint) -> Vec<Arc<str>> {
         let view =
             self.explainer.catalog.as_ref().and_then(|catalog| {
@@ -121,7 +121,7 @@ impl Walk<'_> {
             .find(|status| status.id == *id)
     }
 
-    /// How the server is doing.
+    /// Explains the state of the upstream.
     pub(super) fn upstream(&mut self, id: &UpstreamId) {
         let Some(status) = self.status(id) else {
             return;
@@ -163,7 +163,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What the server says of the tool.
+    /// Explains problems of the tool's definition.
     pub(super) fn definition(&mut self, tool: &Traced) {
         if let Some(why) = tool.unchecked {
             self.say(
@@ -174,7 +174,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Under which name it is there, if it is.
+    /// Explains the name of the tool on the endpoint, if it has one.
     pub(super) fn name(&mut self, endpoint: &Endpoint, tool: &Traced) {
         let home = format!("{}/{}", tool.upstream, tool.native);
         match tool.place {
@@ -212,7 +212,8 @@ impl Walk<'_> {
                 );
                 self.say("name", Effect::Notes, why);
             }
-            // What was asked for is no name that clients have: the answers are for the one they do.
+            // The question names the tool as upstream/tool, which clients cannot use. The answers
+            // are for the name that clients see.
             false if home == self.question.tool => self.say(
                 "name",
                 Effect::Notes,

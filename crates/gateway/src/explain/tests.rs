@@ -69,7 +69,7 @@ async fn ask(
     explainer().answer(&question).await
 }
 
-/// What stops a call, in order, by stage.
+/// Returns the stages that stop a call, in order.
 fn causes(explanation: &Explanation) -> Vec<&str> {
     let stops = explanation.steps.iter().filter(|step| step.effect.stops());
     stops.map(|step| step.stage.as_str()).collect()

@@ -1,4 +1,4 @@
-//! The way of a call, thing by thing.
+//! Follows the path of a call step by step.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -43,7 +43,7 @@ impl<'a> Walk<'a> {
             question,
             ..
         } = self;
-        // A cause that comes first on the way comes first of the causes, whatever it does.
+        // All causes count as equal here, so the first cause on the path stays first.
         steps.sort_by_key(|step| {
             if step.effect.stops() {
                 Effect::Hides
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
         self.credential(&principal, &tool.upstream);
     }
 
-    /// What the door would say.
+    /// Explains the authentication of the sender.
     async fn sender(&mut self, endpoint: &Endpoint) -> Option<Principal> {
         let claims = self.question.claims.clone();
         let now = self.explainer.clock.wall();
@@ -126,7 +126,7 @@ impl<'a> Walk<'a> {
             }
         };
         let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint.id);
-        // Never fails: the claims are taken for true.
+        // Never fails: the claims are accepted as true.
         let principal = authenticate(&claimed, &evidence, ())
             .await
             .ok()?
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
             None => self.say("sender", Effect::Passes, description),
             Some(why) => {
                 self.say("sender", Effect::Hides, format!("answered with 401: {why}"));
-                // Nobody is not who would come with credentials.
+                // An anonymous sender cannot stand for one with credentials, so the walk ends.
                 if principal.is_anonymous() {
                     return None;
                 }
@@ -153,7 +153,7 @@ impl<'a> Walk<'a> {
         Some(principal)
     }
 
-    /// What an operator did to the sender.
+    /// Explains an operator's override of the sender.
     fn kept_out(&mut self, principal: &Principal) {
         let word = principal
             .subject()
@@ -167,7 +167,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What an operator did to the upstream; true: nothing of it has a name for clients.
+    /// Explains an operator's override of the upstream. Returns true if its tools are hidden from
+    /// clients.
     pub(super) fn taken_out(&mut self, id: &UpstreamId) -> bool {
         let word = self.explainer.book.of_upstream(id);
         let is_out = word.is_some();
@@ -224,13 +225,14 @@ fn describe(principal: &Principal) -> String {
     text
 }
 
-/// With commas.
+/// Joins values with commas.
 pub(super) fn list(values: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
     let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
     values.join(", ")
 }
 
-/// Names and errors come from upstreams: on a terminal they must not do more than stand there.
+/// Replaces control characters: names and errors come from upstreams, and must not steer a
+/// terminal.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -1,17 +1,16 @@
-//! What two processes say to each other while one takes the other's place: lines of text, a few and
-//! short.
+//! The text protocol between two processes while one takes over from the other: a few short lines.
 //!
-//! | who | says | when |
+//! | sender | line | when |
 //! |---|---|---|
 //! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
 //! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`Message`](super::message::Message) a line |
 //!
-//! A predecessor whose will does not say that sessions move, and a successor that takes none, are
+//! A predecessor whose [`Will`] lacks `sessions_move`, and a successor that takes no sessions, are
 //! of an older release:
 //!
-//! | who | says | when |
+//! | sender | line | when |
 //! |---|---|---|
 //! | successor | `serving` | it accepts; the predecessor drains |
 //! | predecessor | `ended SEQ:HASH SEQ:HASH` | it has kept its last audit records, of calls and of refusals (`-`: not), and goes |
@@ -30,7 +29,8 @@ use super::moving::{SessionState, receive_state};
 use crate::admin::Noted;
 use crate::audit::Heads;
 
-/// The version of what is said here. Two that differ do not follow one another.
+/// The greeting with the version of this protocol. Different versions cannot take over from one
+/// another.
 pub(super) const GREETING: &str = "weir 2";
 pub(super) const PREPARED: &str = "prepared";
 pub(super) const GO: &str = "go ";
@@ -38,26 +38,26 @@ pub(super) const SERVING: &str = "serving";
 pub(super) const SERVING_SESSIONS: &str = "serving sessions";
 pub(super) const ENDED: &str = "ended ";
 
-/// How long one waits for the other's next word.
+/// The timeout of each message from the other process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is known only when the successor may begin.
+/// The state that is final only when the successor may begin.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Will {
-    /// The last audit record, after which the chain goes on; as [`Head`] is written.
+    /// The last audit record, after which the chain continues; as [`Head`] is written.
     pub(crate) audit: Option<String>,
-    /// The same of the chain of refusals.
+    /// The last record of the chain of refusals.
     #[serde(default)]
     pub(crate) refusals: Option<String>,
-    /// What operators changed and is in force.
+    /// The operators' changes in force.
     pub(crate) changes: Vec<Noted>,
-    /// Whether sessions move to a successor that says `serving sessions`.
+    /// True if sessions move to a successor that sends `serving sessions`.
     #[serde(default)]
     pub(crate) sessions_move: bool,
 }
 
 impl Will {
-    /// The last audit records, where there are some.
+    /// Returns the last audit records, if there are any.
     pub(crate) fn left(&self) -> Heads {
         let read = |head: &Option<String>| head.as_deref().and_then(Head::read);
         Heads {
@@ -67,18 +67,19 @@ impl Will {
     }
 }
 
-/// The process before, while it drains.
+/// The previous process, while it drains.
 #[derive(Debug)]
 pub(crate) struct Parting(JoinHandle<Heads>);
 
 impl Parting {
-    /// Waits for its end: the last audit records, where it says so. Cancel safe.
+    /// Waits for the end of the previous process and returns its last audit records, if it sent
+    /// them. Cancel safe.
     pub(crate) async fn heard(&mut self) -> Heads {
         (&mut self.0).await.unwrap_or_default()
     }
 }
 
-/// Hears the end of a process that moves no sessions.
+/// Reads the last line of a process that moves no sessions.
 async fn hear_end(line: tokio::net::UnixStream) -> Heads {
     let said = Reader::new(line)
         .lines()
@@ -98,16 +99,17 @@ async fn hear_end(line: tokio::net::UnixStream) -> Heads {
     }
 }
 
-/// The process before, seen from its successor. Dropping it without [`Predecessor::serving`] tells
-/// that nothing came of it.
+/// The previous process, as its successor sees it. Dropping it without [`Predecessor::serving`]
+/// signals that the hand-over failed.
 #[derive(Debug)]
 pub(crate) struct Predecessor(BufReader<UnixStream>);
 
 impl Predecessor {
-    /// Hears what it leaves.
+    /// Reads the greeting with the sealing key.
     ///
     /// # Errors
-    /// It says something else, or nothing for a while.
+    ///
+    /// The greeting is another one, or does not come in time.
     pub(super) fn hear(line: UnixStream) -> io::Result<(Sealing, Self)> {
         line.set_read_timeout(Some(PATIENCE))?;
         let mut line = BufReader::new(line);
@@ -119,11 +121,12 @@ impl Predecessor {
         Ok((sealing, Self(line)))
     }
 
-    /// Says that this process is about to open its files, and waits until it may: with what the
-    /// process before leaves.
+    /// Reports that this process is about to open its files, and waits for permission. Returns the
+    /// previous process's last state.
     ///
     /// # Errors
-    /// The process before is gone, or has changed its mind.
+    ///
+    /// The previous process is gone, or aborted the hand-over.
     pub(crate) fn may_begin(&mut self) -> io::Result<Will> {
         say(self.0.get_ref(), PREPARED)?;
         let said = word(&mut self.0)?;
@@ -133,11 +136,12 @@ impl Predecessor {
         }
     }
 
-    /// Says that this process serves, and takes the sessions where the process before has some to
-    /// move (`state`). Must be called inside a tokio runtime.
+    /// Reports that this process serves, and receives the sessions if the previous process moves
+    /// them (`state`). Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The process before is gone.
+    ///
+    /// The previous process is gone.
     pub(crate) fn serving(self, state: Option<SessionState>) -> io::Result<Parting> {
         let line = self.0.into_inner();
         say(
@@ -157,12 +161,12 @@ impl Predecessor {
     }
 }
 
-/// Says one word.
+/// Writes one line.
 pub(super) fn say(mut line: &UnixStream, word: &str) -> io::Result<()> {
     line.write_all(format!("{word}\n").as_bytes())
 }
 
-/// Hears one word.
+/// Reads one line.
 fn word(line: &mut BufReader<UnixStream>) -> io::Result<String> {
     let mut said = String::new();
     line.read_line(&mut said)?;

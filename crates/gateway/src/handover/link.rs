@@ -14,11 +14,11 @@ use weir_store::BusLinkId;
 
 use super::message::{LogChange, Message, RecordReply, RecordRequest};
 
-/// Bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose messages, as
-/// they may.
+/// The most bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose
+/// messages, as they may.
 const MOST_WAITING: usize = 64 << 20;
 
-/// Names links in this process.
+/// The number of the next link in this process.
 static LINKS: AtomicU64 = AtomicU64::new(1);
 
 /// One end of a link. Messages that are sent after its end are lost.
@@ -39,7 +39,7 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     messages: VecDeque<Outgoing>,
-    /// Bytes of messages that may be lost.
+    /// The bytes of messages that may be lost.
     bytes: usize,
     is_closed: bool,
 }
@@ -61,7 +61,7 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// The next message or mark; `None` if the queue is empty.
+    /// Returns the next message or mark; `None` if the queue is empty.
     fn pop(&self) -> Option<Outgoing> {
         let mut waiting = self.waiting();
         let outgoing = waiting.messages.pop_front();
@@ -105,7 +105,7 @@ enum Outgoing {
 
 struct Requests {
     last: u64,
-    /// `None` once the link has ended.
+    /// `None` after the link has ended.
     open: Option<HashMap<u64, oneshot::Sender<RecordReply>>>,
 }
 
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Begins to send over `to`. The task ends once the link is dropped and everything is sent, or
+    /// Starts to send over `to`. The task ends once the link is dropped and the queue is sent, or
     /// the other process is gone.
     pub(super) fn start(to: OwnedWriteHalf) -> Arc<Self> {
         let queue = Arc::<Queue>::default();
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Takes the answer to a request.
+    /// Completes a request with its reply.
     pub(super) fn answered(&self, number: u64, reply: RecordReply) {
         let request = self
             .requests()
@@ -193,7 +193,7 @@ impl Link {
         let _gone = request.map(|request| request.send(reply));
     }
 
-    /// The other process is gone: requests fail from now on.
+    /// Fails all requests from now on, because the other process is gone.
     pub(super) fn end(&self) {
         self.requests().open = None;
     }
@@ -244,7 +244,7 @@ async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Res
     }
 }
 
-/// The next message; `None` once the other process is gone. Cancel safe.
+/// Reads the next message; `None` once the other process is gone. Cancel safe.
 pub(super) async fn next_message(
     lines: &mut Lines<BufReader<OwnedReadHalf>>,
 ) -> io::Result<Option<Message>> {

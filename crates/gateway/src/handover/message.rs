@@ -16,7 +16,7 @@ use weir_store::{MovedEvent, MovedLog, MovedRecord};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// A session of an older revision.
+    /// A legacy session.
     Record(WireRecord),
     /// The events that can be replayed in a session.
     Log(WireLog),
@@ -29,11 +29,11 @@ pub(super) enum Message {
         session: Encoded,
         has_descriptors: bool,
     },
-    /// All state was sent.
+    /// The end of the moved state.
     Complete,
-    /// A request to the records, which the successor has now.
+    /// A request to the records, after they have moved to the successor.
     Request { number: u64, request: RecordRequest },
-    /// The answer to it.
+    /// The reply to a request.
     Reply { number: u64, reply: RecordReply },
     /// A change of a replay log, in a call that runs on in the predecessor.
     LogChange(LogChange),
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for WireId {
 /// The full name of a session's record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct WireKey {
-    /// Issuer and subject; none for the anonymous principal.
+    /// Issuer and subject; absent for the anonymous principal.
     owner: Option<(String, String)>,
     id: WireId,
 }
@@ -137,7 +137,7 @@ pub(super) struct WireRecord {
     key: WireKey,
     value: Encoded,
     version: u64,
-    /// Milliseconds.
+    /// The time until it expires, in milliseconds.
     left: u64,
 }
 
@@ -175,7 +175,7 @@ pub(super) struct WireLog {
 struct WireEvent {
     stream: u64,
     seq: u64,
-    /// Milliseconds.
+    /// The event's age, in milliseconds.
     age: u64,
     text: Encoded,
 }
@@ -263,16 +263,17 @@ impl WireSession {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordRequest {
-    /// Reads one; `touch` in milliseconds.
+    /// Reads a record; `touch` in milliseconds.
     Load { key: WireKey, touch: Option<u64> },
-    /// Writes one, over this version or, without one, where none is; `ttl` in milliseconds.
+    /// Writes a record over this version; without a version, only if there is no record. `ttl` in
+    /// milliseconds.
     Store {
         key: WireKey,
         value: Encoded,
         ttl: u64,
         version: Option<u64>,
     },
-    /// Removes one.
+    /// Removes a record.
     Remove { key: WireKey },
 }
 
@@ -297,19 +298,19 @@ impl RecordRequest {
 pub(super) enum RecordReply {
     /// The record that was read.
     Loaded { value: Encoded, version: u64 },
-    /// No record is there.
+    /// There is no record.
     Absent,
-    /// It was written, as this version.
+    /// The record was written, as this version.
     Stored(u64),
-    /// Another one was there.
+    /// The record has another version.
     Conflict,
-    /// The owner has as many as it may.
+    /// The owner has its most records.
     OwnerFull,
-    /// There are as many as there may be.
+    /// The store has its most records.
     Full,
-    /// It was removed, if true.
+    /// True if a record was removed.
     Removed(bool),
-    /// It failed.
+    /// The request failed.
     Failed(String),
 }
 
@@ -359,7 +360,7 @@ impl LogChange {
         }
     }
 
-    /// The bytes that wait with it.
+    /// Returns the bytes of the event, for the bound of the queue.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Keep { event, .. } => event.0.len(),

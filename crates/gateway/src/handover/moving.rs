@@ -23,7 +23,7 @@ use super::message::{Encoded, LogChange, Message, WireSession};
 use super::stores::{MovableRecords, MovableReplays, answer};
 use crate::audit::Heads;
 
-/// How long requests wait for sessions that are on their way.
+/// The time that requests wait for sessions on their way.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
 /// The stores, sessions and upstreams that take part in a move.
@@ -95,7 +95,7 @@ pub(super) async fn move_state(
     Ok(LinkToSuccessor(link))
 }
 
-/// The byte that descriptors go with.
+/// The byte that descriptors are sent with.
 const CHILDREN: u8 = b'c';
 
 /// The link to the successor.
@@ -103,7 +103,7 @@ const CHILDREN: u8 = b'c';
 pub(crate) struct LinkToSuccessor(Arc<Link>);
 
 impl LinkToSuccessor {
-    /// Says that this process has ended, and with which audit records.
+    /// Reports the end of this process, with its last audit records.
     pub(super) async fn farewell(self, last: &Heads) {
         let text = |head: &Option<Head>| head.as_ref().map(ToString::to_string);
         self.0.send(Message::Ended {
@@ -132,7 +132,7 @@ impl SessionState {
     }
 }
 
-/// Goes on with what the predecessor sends. Gives its last audit records once it has ended.
+/// Processes the predecessor's messages. Returns its last audit records once it has ended.
 pub(super) async fn receive_state(state: SessionState, line: UnixStream) -> Heads {
     let records = state.records.clone();
     let receiving = async {
@@ -170,15 +170,15 @@ pub(super) async fn receive_state(state: SessionState, line: UnixStream) -> Head
 struct Receiving {
     state: SessionState,
     link: Arc<Link>,
-    /// The socket on which descriptors of child processes come.
+    /// The socket that receives descriptors of child processes.
     children: Option<UnixStream>,
     /// The streams that the other process still writes to.
     open: HashSet<StreamKey>,
 }
 
 impl Receiving {
-    /// Takes messages until the other process is gone. Gives its last audit records, where it said
-    /// them.
+    /// Processes messages until the other process is gone. Returns its last audit records, if it
+    /// sent them.
     async fn receive(mut self, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Heads {
         let mut last = Heads::default();
         loop {
@@ -202,7 +202,7 @@ impl Receiving {
         last
     }
 
-    /// Takes a message; gives the last audit records where the predecessor has ended.
+    /// Processes a message. Returns the last audit records if the predecessor has ended.
     async fn take(&mut self, message: Message) -> Option<Heads> {
         let Self { state, link, .. } = self;
         match message {

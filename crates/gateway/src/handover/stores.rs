@@ -1,5 +1,5 @@
-//! The stores of sessions, which move to the successor: a process uses its own until then, and the
-//! successor's afterwards, for the requests that still come over its old connections.
+//! The session stores, which move to the successor. A process uses its own until then. Afterwards
+//! it uses the successor's for requests that still come over its old connections.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct MovableRecords {
     arrival: HandoverArrival,
 }
 
-/// Where the records are.
+/// The location of the records.
 enum Location {
     /// In this process.
     Here,
@@ -38,7 +38,8 @@ enum Location {
 }
 
 impl MovableRecords {
-    /// Records of this process. Requests wait until those of the process before have arrived.
+    /// Returns the records of this process. Requests wait until the predecessor's records have
+    /// arrived.
     pub(crate) fn new(own: MemoryRecords, arrival: HandoverArrival) -> Self {
         let location = if arrival.is_complete() {
             Location::Here
@@ -57,7 +58,7 @@ impl MovableRecords {
         &self.own
     }
 
-    /// No more records come.
+    /// Marks the arrival as complete.
     pub(crate) fn complete(&self) {
         let mut location = self.change();
         if matches!(&*location, Location::Arriving) {
@@ -67,10 +68,10 @@ impl MovableRecords {
         self.arrival.complete();
     }
 
-    /// Sends all records over the link, and makes every further request there. Gives how many were
-    /// sent.
+    /// Sends all records over the link, and makes every further request there. Returns the number
+    /// of records sent.
     pub(super) fn move_to(&self, link: &Arc<Link>) -> usize {
-        // Requests are made under the same lock, so none comes in between.
+        // Requests take the same lock, so no request runs in between.
         let mut location = self.change();
         let all = self.own.take_all();
         let count = all.len();
@@ -196,7 +197,7 @@ fn unexpected(reply: &RecordReply) -> StoreError {
     StoreError(format!("an answer to another request: {reply:?}"))
 }
 
-/// Answers a request of the predecessor.
+/// Serves a request of the predecessor.
 pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> RecordReply {
     let failed = |error: StoreError| RecordReply::Failed(error.0);
     match request {
@@ -226,16 +227,16 @@ pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
 }
 
 /// The replay logs of sessions. They stay in a process whose calls still write to them, and the
-/// successor gets the same.
+/// successor gets a copy.
 pub(crate) struct MovableReplays {
     own: MemoryReplays,
     successor: ArcSwapOption<Link>,
-    /// Held for writing while the logs are copied: no change is in between.
+    /// Held for writing while the logs are copied: no change comes in between.
     copying: RwLock<()>,
 }
 
 impl MovableReplays {
-    /// Logs of this process.
+    /// Returns the logs of this process.
     pub(crate) fn new(own: MemoryReplays) -> Self {
         Self {
             own,

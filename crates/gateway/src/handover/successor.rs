@@ -1,4 +1,4 @@
-//! Starting the process that takes this one's place.
+//! The start of the process that takes over from this one.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,14 +23,16 @@ use crate::audit::Heads;
 use crate::keeper::KEEPER_COMMAND;
 use crate::weir::Weir;
 
-/// The first descriptor by systemd's protocol.
+/// The first descriptor in systemd's protocol.
 const FIRST: i32 = 3;
-/// For reading the config, and for opening listeners, files and keys: longer than a start takes.
+/// The time that the successor has to read the config and to open listeners, files and keys: longer
+/// than a start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one that gave up may take to write why: its log waits for at most a second itself.
+/// The time that a failed successor has to log the reason: its log waits for at most a second
+/// itself.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How this process was started.
+/// The command line of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -38,11 +40,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// This one. To be asked at the start: after an upgrade the path leads to the new program, and
-    /// the system would call the old one deleted.
+    /// Returns this process's program. Call it at the start: after an upgrade the path leads to the
+    /// new program, and the system would call the old one deleted.
     ///
     /// # Errors
-    /// The system does not say where the program is.
+    ///
+    /// The system does not give the program's path.
     pub(crate) fn own() -> io::Result<Self> {
         Ok(Self {
             path: std::env::current_exe()?,
@@ -50,8 +53,8 @@ impl Program {
         })
     }
 
-    /// This program as the keeper of child processes: the very file that runs, also where another
-    /// stands at its path by now.
+    /// Returns this program as the keeper of child processes: the running file itself, even if
+    /// another file is at its path by now.
     pub(crate) fn keeper(&self) -> KeeperProgram {
         let own = PathBuf::from("/proc/self/exe");
         let path = if own.exists() { own } else { self.path.clone() };
@@ -62,11 +65,12 @@ impl Program {
         }
     }
 
-    /// Starts it again beside `weir`, and returns once it serves. `weir` serves all the while, and
-    /// goes on where this fails.
+    /// Starts the program again beside `weir`, and returns once it serves. `weir` serves meanwhile,
+    /// and continues if this fails.
     ///
     /// # Errors
-    /// For people: why nothing came of it. The other process is gone then.
+    ///
+    /// For people: the reason. The other process is gone then.
     pub(crate) async fn succeed(&self, weir: &Weir) -> Result<Successor, String> {
         let estate = weir
             .estate()
@@ -94,8 +98,8 @@ impl Program {
             (_, None) => Err("the new process ended at once".to_owned()),
         };
         if outcome.is_err() {
-            // One that gave up has let go of the line before it has written why. One that hangs
-            // must not come to serve later.
+            // A successor that gave up closes the socket before it has logged the reason. One that
+            // hangs must not come to serve later.
             let gave_up =
                 !timed_out && tokio::time::timeout(LAST_WORDS, child.wait()).await.is_ok();
             if !gave_up {
@@ -105,7 +109,7 @@ impl Program {
         outcome
     }
 
-    /// The process itself, with the sockets, and this end of the line.
+    /// Spawns the process with the sockets. Returns this end of the hand-over socket.
     fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
         let Estate {
             clients,
@@ -133,8 +137,8 @@ impl Program {
             .args(&self.arguments)
             .env("LISTEN_FDS", sockets.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
-            // It cannot be known before the process is there, and without it the sockets are
-            // whoever's was started with them.
+            // The pid is unknown before the spawn. Without it the sockets belong to the process
+            // that was started with them.
             .env_remove("LISTEN_PID")
             .stdin(Stdio::null());
         let mappings = (FIRST..)
@@ -145,8 +149,8 @@ impl Program {
             })
             .collect();
         command.fd_mappings(mappings).map_err(io::Error::other)?;
-        // The command holds the other end of the line: with it gone, the line ends when that
-        // process does.
+        // The command holds the other end of the socket: once it is dropped, the socket closes when
+        // that process ends.
         let mut command = tokio::process::Command::from(command);
         Ok((own, command.spawn()?))
     }
@@ -166,18 +170,18 @@ pub(crate) struct Successor {
     line: ToSuccessor,
 }
 
-/// The way to the successor.
+/// The connection to the successor.
 #[derive(Debug)]
 enum ToSuccessor {
-    /// Of an older release, which takes no sessions.
+    /// The link to a successor of an older release, which takes no sessions.
     Text(OwnedWriteHalf),
-    /// With the sessions.
+    /// The link that moves the sessions.
     Link(LinkToSuccessor),
 }
 
 impl Successor {
-    /// Says that this process has ended, and with which audit records. Without this it hears that
-    /// the line has.
+    /// Sends the end of this process, with its last audit records. Without this the successor sees
+    /// the connection close.
     pub(crate) async fn farewell(self, last: &Heads) {
         match self.line {
             ToSuccessor::Link(link) => link.farewell(last).await,
@@ -185,7 +189,7 @@ impl Successor {
                 let text =
                     |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
                 let (calls, refusals) = (text(&last.calls), text(&last.refusals));
-                // It may be gone already.
+                // The successor may be gone already.
                 let _gone = line
                     .write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes())
                     .await;
@@ -194,7 +198,7 @@ impl Successor {
     }
 }
 
-/// The successor, as it is heard on the line.
+/// The protocol with a successor that starts.
 struct Told {
     line: OwnedWriteHalf,
     said: Lines<BufReader<OwnedReadHalf>>,

@@ -1,5 +1,5 @@
-//! From the servers of other clients to upstreams. Credentials become references to variables, and
-//! the variables are named.
+//! Converts the servers of MCP clients to upstreams. Credentials become references to variables,
+//! and the variables are listed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,17 +16,17 @@ use crate::config::{
 /// The longest id of an upstream.
 const LONGEST_ID: usize = 24;
 
-/// A server that became an upstream.
+/// A server that was converted to an upstream.
 pub(crate) struct ConvertedServer {
     pub(crate) id: String,
     /// The name in the other client's file.
     pub(crate) name: String,
     pub(crate) entry: UpstreamEntry,
-    /// The server as the file has it, for people.
+    /// The server as in the file, for display.
     pub(crate) shown: String,
     /// The file and line.
     pub(crate) origin: String,
-    /// The client whose file it is.
+    /// The client that the file belongs to.
     pub(crate) client: Option<&'static str>,
 }
 
@@ -37,20 +37,20 @@ pub(crate) struct SkippedServer {
     pub(crate) why: String,
 }
 
-/// Converts servers one after another, so that no two have one id or one variable for different
-/// things.
+/// Converts servers one after another, so that each id and each variable is used for one purpose
+/// only.
 #[derive(Default)]
 pub(crate) struct ServerConverter {
     pub(crate) converted: Vec<ConvertedServer>,
     pub(crate) left: Vec<SkippedServer>,
-    /// The variables that have to be set.
+    /// The variables that must be set.
     pub(crate) variables: Vec<RequiredVariable>,
-    /// The credentials by their variables; `None`: the file refers to the variable itself.
+    /// The credentials by variable. `None` if a file refers to the variable itself.
     values: HashMap<String, Option<String>>,
 }
 
 impl ServerConverter {
-    /// Keeps the names of variables that files refer to: no credential gets one of them.
+    /// Reserves the names of variables that files refer to, so that no credential gets one of them.
     pub(crate) fn reserve(&mut self, sources: &[ClientFile]) {
         for server in sources.iter().flat_map(|source| &source.found.servers) {
             for text in server.texts() {
@@ -104,23 +104,23 @@ impl ServerConverter {
     }
 }
 
-/// One server while it is converted.
+/// The conversion of one server.
 struct ServerConversion<'a> {
     converter: &'a mut ServerConverter,
     inputs: &'a [InputVariable],
     server: &'a FoundServer,
     id: String,
-    /// The name of the variable, header or option whose text is converted.
+    /// The name of the variable, header or option that holds the converted text.
     holder: String,
     origin: &'a str,
 }
 
 impl ServerConversion<'_> {
-    /// The id and the entry; `None`: another server is the same.
+    /// Returns the id and the entry, or `None` if an earlier server is the same.
     fn convert(&mut self, client: Option<&str>) -> Result<Option<(String, UpstreamEntry)>, String> {
         let wanted = slug(&self.server.name);
         self.id.clone_from(&wanted);
-        // A server that is left out, or is there already, needs no variables.
+        // A server that is left out or is a duplicate needs no variables.
         let (variables, values) = (
             self.converter.variables.clone(),
             self.converter.values.clone(),
@@ -148,8 +148,8 @@ impl ServerConversion<'_> {
         Ok(Some((self.free_id(&wanted, client), entry?)))
     }
 
-    /// An id that no other upstream has: the name, with the client's behind it where that is taken,
-    /// and else a number.
+    /// Returns an id that no other upstream has: the name; if taken, with the client's name as a
+    /// suffix; or else with a number.
     fn free_id(&self, wanted: &str, client: Option<&str>) -> String {
         let is_free = |id: &String| !self.converter.converted.iter().any(|other| other.id == *id);
         let with = |suffix: &str| {
@@ -198,7 +198,7 @@ impl ServerConversion<'_> {
         })
     }
 
-    /// The variables of the file that the server names.
+    /// Reads the variables of the server's `envFile`.
     fn env_file(&self) -> Result<Vec<(String, String)>, String> {
         let Some(named) = &self.server.env_file else {
             return Ok(Vec::new());
@@ -214,7 +214,7 @@ impl ServerConversion<'_> {
         read_env_file(&text).map_err(|(line, why)| format!("{}:{line}: {why}", file.display()))
     }
 
-    /// A path whose references are known without asking anybody.
+    /// Resolves a path with references that need no input from a person. Returns `None` for others.
     fn resolved(&self, text: &str) -> Option<String> {
         let resolve = |piece: TextPiece<'_>| match piece {
             TextPiece::Plain(text) => Some(text.to_owned()),
@@ -240,7 +240,7 @@ impl ServerConversion<'_> {
             .collect()
     }
 
-    /// A relative folder is relative to the file, and the config is elsewhere.
+    /// A relative folder is relative to the client's file, but the config is elsewhere.
     fn cwd(&mut self, cwd: &str) -> Result<String, String> {
         if cwd.starts_with(['/', '$']) {
             return self.text(cwd);
@@ -293,7 +293,7 @@ impl ServerConversion<'_> {
         Ok(written)
     }
 
-    /// The value of a variable or a header: references stay, and a credential becomes one.
+    /// Converts the value of a variable or a header: references stay, and a credential becomes one.
     fn value(&mut self, name: &str, variable: &str, value: &str) -> Result<String, String> {
         if pieces(value, ReferenceSyntax::Servers).is_ok_and(|pieces| {
             pieces
@@ -312,7 +312,7 @@ impl ServerConversion<'_> {
         Ok(self.literal(name, variable, value))
     }
 
-    /// The same for a value without references.
+    /// Converts a value without references.
     fn literal(&mut self, name: &str, variable: &str, value: &str) -> String {
         match split_credential(name, value) {
             Some((start, credential)) => format!(
@@ -324,7 +324,7 @@ impl ServerConversion<'_> {
         }
     }
 
-    /// The reference that takes the place of a credential.
+    /// Returns the reference that replaces a credential.
     fn credential(&mut self, name: &str, variable: &str, credential: &str) -> String {
         let clean = |text: &str| -> String {
             let text: String = text
@@ -374,7 +374,7 @@ impl ServerConversion<'_> {
         format!("${{{chosen}}}")
     }
 
-    /// A text with weir's references in place of the other client's.
+    /// Converts the other client's references in a text to weir's.
     fn text(&mut self, text: &str) -> Result<String, String> {
         let mut written = String::new();
         for piece in pieces(text, ReferenceSyntax::Servers).map_err(|bad| said(&bad))? {
@@ -386,7 +386,7 @@ impl ServerConversion<'_> {
         Ok(written)
     }
 
-    /// Returns true for a default that is a credential, by the variable's name or by the holder's.
+    /// Reports if a default is a credential, by the variable's name or by the holder's.
     fn is_secret(&self, name: &str, default: &str) -> bool {
         [name, &self.holder]
             .iter()
@@ -444,14 +444,14 @@ impl ServerConversion<'_> {
     }
 }
 
-/// The message for a reference without a value.
+/// Returns the message for a reference without a value.
 fn said(bad: &ReferenceError) -> String {
     bad.clone()
         .into_problem(&crate::config::Path::default())
         .message
 }
 
-/// A text that weir takes as it is.
+/// Escapes a text, so that weir reads no reference in it.
 fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }

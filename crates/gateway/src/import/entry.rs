@@ -1,8 +1,8 @@
-//! An upstream as it is written into a config.
+//! An upstream entry, and its text for a config.
 
 use serde_json::{Map, Value};
 
-/// Words that YAML does not read as text, and a few that other readers do not.
+/// Words that YAML does not read as text, and a few that other parsers do not.
 const WORDS: [&str; 10] = [
     "true", "false", "null", "yes", "no", "on", "off", "y", "n", "~",
 ];
@@ -21,7 +21,8 @@ pub(crate) struct UpstreamEntry {
 }
 
 impl UpstreamEntry {
-    /// The entry as YAML, each line behind `indent`; one level more is indented by `step`.
+    /// Returns the entry as YAML. `indent` starts each line, and `step` is the indent of one more
+    /// level.
     pub(crate) fn block(&self, indent: &str, step: &str) -> String {
         let mut lines = Vec::new();
         let mut one = |key: &str, text: Option<&String>| {
@@ -51,7 +52,7 @@ impl UpstreamEntry {
     }
 }
 
-/// The entry as JSON, which is YAML in braces as well.
+/// Returns the entry as JSON, which is also YAML in braces.
 pub(crate) fn flow(entry: &UpstreamEntry) -> String {
     let mut keys = Map::new();
     let mut one = |key: &str, text: &Option<String>| {
@@ -78,7 +79,7 @@ pub(crate) fn flow(entry: &UpstreamEntry) -> String {
     spaced(&Value::Object(keys))
 }
 
-/// JSON with a space behind each comma and colon. YAML needs the one behind the colon.
+/// Returns JSON with a space after each comma and colon. YAML needs the one after the colon.
 fn spaced(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
@@ -95,7 +96,7 @@ fn spaced(value: &Value) -> String {
     }
 }
 
-/// A text as YAML: plain where it can be read as nothing but this text, else in quotes.
+/// Writes a text as YAML: plain if it cannot be read as another value, and in quotes otherwise.
 pub(crate) fn scalar(text: &str) -> String {
     let begins = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'/')
         // `-y` is a text; `-1` and `-` are not.
@@ -113,7 +114,7 @@ pub(crate) fn scalar(text: &str) -> String {
     if is_url || begins && goes_on && !is_word && !is_number {
         text.to_owned()
     } else {
-        // A text in JSON is one in YAML.
+        // A JSON string is also a YAML string.
         Value::from(text).to_string()
     }
 }

@@ -1,10 +1,10 @@
-//! Credentials in the files of other programs: found by name and by look, masked for people, and
-//! replaced by variables.
+//! Finds credentials in the files of other programs by name and by form, masks them for display,
+//! and names the variables that replace them.
 
 use super::UpstreamEntry;
 
-/// Ends of the last part of a name that holds a credential: of a variable, a header, an option, or
-/// a member of a query.
+/// Endings of the last part of a name that holds a credential: of a variable, a header, an option,
+/// or a query parameter.
 const CREDENTIALS: [&str; 12] = [
     "authorization",
     "token",
@@ -19,7 +19,7 @@ const CREDENTIALS: [&str; 12] = [
     "pat",
     "dsn",
 ];
-/// Beginnings of the tokens of well-known services.
+/// Prefixes of the tokens of well-known services.
 const BEGINNINGS: [&str; 22] = [
     "sk-",
     "sk_",
@@ -44,12 +44,12 @@ const BEGINNINGS: [&str; 22] = [
     "lin_api_",
     "figd_",
 ];
-/// A random text that is shorter may be a word.
+/// The shortest text that is tested for randomness. A shorter one may be a word.
 const SHORTEST: usize = 20;
-/// Stands in the place of a credential.
+/// The text shown in place of a credential.
 pub(crate) const MASK: &str = "***";
 
-/// A variable that has to be set where weir starts.
+/// A variable that must be set in the environment that weir starts in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequiredVariable {
     pub(crate) name: String,
@@ -57,15 +57,15 @@ pub(crate) struct RequiredVariable {
     pub(crate) about: String,
 }
 
-/// Returns true for the name of a credential: of a variable, a header, an option or a member of a
-/// query.
+/// Reports if a name is that of a credential: of a variable, a header, an option or a query
+/// parameter.
 pub(crate) fn holds_credential(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     matches!(last, "key" | "auth" | "pass") || CREDENTIALS.iter().any(|end| last.ends_with(end))
 }
 
-/// Returns true for a text that looks like a credential, under any name.
+/// Reports if a text looks like a credential, under any name.
 pub(crate) fn looks_secret(text: &str) -> bool {
     BEGINNINGS
         .iter()
@@ -74,13 +74,12 @@ pub(crate) fn looks_secret(text: &str) -> bool {
         || is_random(text)
 }
 
-/// Returns true for the default of a variable (`${NAME:-default}`) that is a credential.
+/// Reports if the default of a variable (`${NAME:-default}`) is a credential.
 pub(crate) fn is_secret_default(name: &str, default: &str) -> bool {
     holds_credential(name) && !is_plain(default) || looks_secret(default)
 }
 
-/// The text with secret defaults of variables masked; in the place of a credential every default is
-/// one.
+/// Masks the secret defaults of variables in a text. With `is_credential` every default is masked.
 fn without_defaults(text: &str, is_credential: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -98,7 +97,7 @@ fn without_defaults(text: &str, is_credential: bool) -> String {
     shown + rest
 }
 
-/// The password in a URL such as `postgres://user:password@host`.
+/// Returns the password in a URL such as `postgres://user:password@host`.
 pub(crate) fn password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
@@ -107,7 +106,7 @@ pub(crate) fn password(text: &str) -> Option<&str> {
         .filter(|password| !password.is_empty())
 }
 
-/// Returns true for a text whose letters and digits change as often as in random texts alone.
+/// Reports if letters, cases and digits alternate as often as in a random text.
 fn is_random(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=.".contains(&byte);
     let kind = |byte: u8| {
@@ -129,7 +128,7 @@ pub(crate) fn split_credential<'a>(name: &str, value: &'a str) -> Option<(&'a st
     let value_of = |text: &'a str| if text.is_empty() { None } else { Some(text) };
     if !(holds_credential(name) && !is_plain(value) || looks_secret(value)) {
         return match value.split_once(' ') {
-            // `Bearer x` under a name that is none of a credential.
+            // `Bearer x` under a name that is not one of a credential.
             Some((scheme, rest)) if is_scheme(scheme) => {
                 Some((&value[..=scheme.len()], value_of(rest)?))
             }
@@ -150,7 +149,8 @@ fn is_scheme(word: &str) -> bool {
         .any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
-/// Returns true for a number, a switch or the path of a file: no credential under any name.
+/// Reports if a value is a number, a boolean or the path of a file, and so no credential under any
+/// name.
 fn is_plain(value: &str) -> bool {
     value.is_empty()
         || matches!(value, "true" | "false")
@@ -158,8 +158,8 @@ fn is_plain(value: &str) -> bool {
         || value.starts_with(['/', '~', '.'])
 }
 
-/// The credential in one argument of a command: the text before it, its name, and the credential
-/// itself.
+/// Finds the credential in one argument of a command. Returns the text before it, its name, and the
+/// credential.
 pub(crate) fn of_argument<'a>(
     before: Option<&str>,
     argument: &'a str,
@@ -199,7 +199,7 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-/// The credentials in the query and the path of a URL, each with its name.
+/// Returns the credentials in the query and the path of a URL, each with its name.
 pub(crate) fn of_url(url: &str) -> Vec<(String, &str)> {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let (query, _) = query.split_once('#').unwrap_or((query, ""));
@@ -219,7 +219,7 @@ pub(crate) fn of_url(url: &str) -> Vec<(String, &str)> {
         .collect()
 }
 
-/// A URL as it may be shown.
+/// Returns a URL with its credentials masked.
 pub(crate) fn masked_url(url: &str) -> String {
     let url = match password(url) {
         Some(password) => url.replacen(&format!(":{password}@"), &format!(":{MASK}@"), 1),
@@ -235,7 +235,7 @@ pub(crate) fn masked_url(url: &str) -> String {
     without_defaults(&url, false)
 }
 
-/// A command line as it may be shown: the arguments quoted where they need it, without credentials.
+/// Returns a command line with its credentials masked, and its arguments quoted if necessary.
 pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
     let mut shown = vec![quoted(command)];
     let mut before = None;
@@ -254,7 +254,7 @@ pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
     shown.join(" ")
 }
 
-/// Returns true for an entry with a credential that is no reference.
+/// Reports if an entry has a credential that is not a reference.
 pub(crate) fn has_credential(entry: &UpstreamEntry) -> bool {
     let found = |text: &str| !text.contains("${");
     let in_maps = entry.env.iter().chain(&entry.headers);

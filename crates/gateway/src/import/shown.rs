@@ -1,17 +1,17 @@
-//! Servers of other programs for people: one line each, without credentials.
+//! One-line descriptions of other programs' servers, without credentials.
 
 use super::secrets::{masked_command, masked_url};
 use crate::config::FoundServer;
 
 impl FoundServer {
-    /// All texts that may have references.
+    /// Returns all texts that may have references.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> {
         let maps = self.env.iter().chain(&self.headers).map(|(_, text)| text);
         let single = [&self.url, &self.command, &self.cwd].into_iter().flatten();
         single.chain(&self.args).chain(maps)
     }
 
-    /// The server in one line, for people: how it is reached, without credentials.
+    /// Returns the transport and address of the server in one line, without credentials.
     pub(super) fn shown(&self) -> String {
         match (&self.url, &self.command) {
             (Some(url), _) if self.is_sse => format!("sse    {}", masked_url(url)),

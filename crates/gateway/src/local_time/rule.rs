@@ -29,7 +29,7 @@ struct TransitionDay {
 }
 
 impl TimeZoneRule {
-    /// Reads a rule. Days by their number in the year, which no zone of today has, are not read.
+    /// Parses a rule. Days by their number in the year are not supported; no present zone has them.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (standard, rest) = offset(name(text)?)?;
         if rest.is_empty() {
@@ -58,7 +58,7 @@ impl TimeZoneRule {
         })
     }
 
-    /// Seconds east of UTC at a Unix time.
+    /// Returns the seconds east of UTC at a Unix time.
     pub(super) fn offset(&self, unix: i64) -> i32 {
         let Some(SummerTime {
             offset,
@@ -100,7 +100,8 @@ impl TransitionDay {
         })
     }
 
-    /// The Unix time of this day's moment in a year, where so many seconds east of UTC hold.
+    /// Returns the Unix time of the transition in a year, at an offset of so many seconds east of
+    /// UTC.
     fn instant(&self, year: i64, offset: i32) -> i64 {
         let first = days_before(year, self.month);
         // The first of January 1970 was a Thursday, the fourth day after Sunday.
@@ -114,7 +115,7 @@ impl TransitionDay {
     }
 }
 
-/// The text after a name such as `CET` or `<+0330>`.
+/// Returns the text after a name such as `CET` or `<+0330>`.
 fn name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return quoted.split_once('>').map(|(_, rest)| rest);
@@ -125,7 +126,7 @@ fn name(text: &str) -> Option<&str> {
     (end >= 3).then(|| &text[end..])
 }
 
-/// Hours, minutes and seconds as seconds, and the text after them.
+/// Parses hours, minutes and seconds into seconds. Returns the text after them too.
 fn offset(text: &str) -> Option<(i32, &str)> {
     let end = text
         .find(|c: char| !(c.is_ascii_digit() || "+-:".contains(c)))
@@ -146,8 +147,8 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// Days from the first of January 1970 to the first of a month; the thirteenth is January of the
-/// next year.
+/// Returns the days from the first of January 1970 to the first of a month; the thirteenth is
+/// January of the next year.
 fn days_before(year: i64, month: i64) -> i64 {
     let leaps = |year: i64| year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     let mut days = 365 * (year - 1970) + leaps(year - 1) - leaps(1969);
@@ -162,7 +163,7 @@ fn days_before(year: i64, month: i64) -> i64 {
     days
 }
 
-/// The year of a day since the first of January 1970.
+/// Returns the year of a day since the first of January 1970.
 fn year_of(day: i64) -> i64 {
     let mut year = 1970 + day.div_euclid(366);
     while days_before(year + 1, 1) <= day {

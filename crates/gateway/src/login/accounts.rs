@@ -1,7 +1,7 @@
-//! Where logins are kept: `$XDG_STATE_HOME/weir/tokens.json`, readable by its owner alone.
+//! The store of logins: `$XDG_STATE_HOME/weir/tokens.json`, readable by its owner alone.
 //!
-//! One file for all servers. It is replaced as a whole, by a rename, under a lock, so that two
-//! commands never see half of it and never refresh the same token twice.
+//! One file for all servers. It is replaced as a whole, by a rename, under a lock. So two commands
+//! never see half of it and never refresh the same token twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,48 +16,48 @@ use url::Url;
 
 use super::{LoginError, covers, grant, key, server_url};
 
-/// A token that ends sooner is refreshed before it is used.
+/// A token that expires sooner than this is refreshed before use.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// A login at one server.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Account {
-    /// What the tokens are for.
+    /// The resource that the tokens are for.
     pub(super) resource: String,
-    /// Who issued them. They are shown to nobody else.
+    /// The tokens' issuer. They are sent to no other authorization server.
     pub(super) issuer: String,
     pub(super) client_id: String,
     pub(super) token_endpoint: String,
     pub(super) revocation_endpoint: Option<String>,
     pub(super) access_token: String,
     pub(super) refresh_token: Option<String>,
-    /// Seconds since 1970.
+    /// The expiry, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
     pub(super) scope: Option<String>,
 }
 
 impl Account {
-    /// The token, for the one place that sends it.
+    /// Returns the token, for the one place that sends it.
     pub(crate) fn access_token(&self) -> &str {
         &self.access_token
     }
 
-    /// What it is for.
+    /// Returns the resource that the token is for.
     pub(crate) fn resource(&self) -> &str {
         &self.resource
     }
 
-    /// Who issued it.
+    /// Returns the token's issuer.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The scopes that it has, as far as the issuer said so.
+    /// Returns the token's scopes, if the issuer gave them.
     pub(crate) fn scope(&self) -> Option<&str> {
         self.scope.as_deref()
     }
 
-    /// How long the token is good from `now` on; `None` where its issuer did not say.
+    /// Returns the token's remaining lifetime at `now`; `None` if its issuer gave no expiry.
     pub(crate) fn lifetime(&self, now: SystemTime) -> Option<Duration> {
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(self.expires_at?);
         Some(end.duration_since(now).unwrap_or_default())
@@ -84,10 +84,11 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Those of the environment: `XDG_STATE_HOME`, or `.local/state` in the home folder.
+    /// Returns the logins of this user: in `XDG_STATE_HOME`, or `.local/state` in the home folder.
     ///
     /// # Errors
-    /// There is neither.
+    ///
+    /// Neither is set.
     pub(crate) fn of_this_user() -> Result<Self, LoginError> {
         let absolute = |name: &str| {
             std::env::var_os(name)
@@ -110,15 +111,16 @@ impl Accounts {
         }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// A token for `server` that is good for now; refreshed where it must be, or where `anew` says
-    /// that the server refused this one. `None`: nobody is logged in there, or not any more.
+    /// Returns a valid token for `server`. It is refreshed if it expires, or if the server refused
+    /// the token in `anew`. Returns `None` without a login there, or after its end.
     ///
     /// # Errors
+    ///
     /// The file cannot be read or written, or the authorization server not reached.
     pub(crate) async fn token(
         &self,
@@ -146,7 +148,7 @@ impl Accounts {
         Ok(Some(fresh))
     }
 
-    /// The scopes of the login for `server`, as far as its issuer said them.
+    /// Returns the scopes of the login for `server`, if its issuer gave them.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -154,7 +156,7 @@ impl Accounts {
         Ok(for_server(&self.read()?, server).and_then(|account| account.scope))
     }
 
-    /// Keeps a login, in place of an earlier one at the same resource.
+    /// Keeps a login, and replaces an earlier one at the same resource.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -171,11 +173,13 @@ impl Accounts {
         self.write(&all)
     }
 
-    /// Forgets the login for `server`, and tells its issuer. `None`: there was none.
+    /// Removes the login for `server`, and revokes it at its issuer. Returns `None` without such a
+    /// login.
     ///
     /// # Errors
-    /// The file cannot be read or written. That the issuer could not be told is in the second place
-    /// of what comes back.
+    ///
+    /// The file cannot be read or written. A failed revocation is in the second place of the
+    /// returned pair.
     pub(crate) async fn forget(
         &self,
         server: &Url,
@@ -194,7 +198,7 @@ impl Accounts {
         Ok(Some((account, told)))
     }
 
-    /// Waits until no other command is at the file. Given back by dropping it.
+    /// Waits for the lock that excludes other commands. Dropping the file releases it.
     fn lock(&self) -> Result<File, LoginError> {
         let name = self.file.with_extension("lock");
         let file = OpenOptions::new()
@@ -250,7 +254,7 @@ fn account_key(account: &Account) -> Result<String, LoginError> {
     server_url(&account.resource).map(|url| key(&url))
 }
 
-/// The account whose resource is closest above `server`.
+/// Returns the account whose resource is the closest prefix of `server`.
 fn for_server(all: &BTreeMap<String, Account>, server: &Url) -> Option<Account> {
     let fitting = all
         .iter()

@@ -1,4 +1,5 @@
-//! Where the browser brings the code: a listener on loopback (RFC 8252, 7.3), for one visit.
+//! The redirect endpoint of a login: a listener on loopback (RFC 8252, 7.3) that receives the code
+//! once.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,9 +18,9 @@ use url::form_urlencoded;
 use super::{LoginError, plain};
 
 const PATH: &str = "/callback";
-/// Browsers open connections on suspicion; a person has few tabs.
+/// The most open connections. Browsers open some in advance; a person has few tabs.
 const CONNECTIONS: usize = 16;
-/// A connection that says nothing for longer is given up.
+/// The time that a connection has to send its head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// The listener.
@@ -29,17 +30,17 @@ pub(super) struct Callback {
     port: u16,
 }
 
-/// What the browser brought.
+/// The authorization response that the browser brought.
 #[derive(Debug)]
 pub(super) struct Landed {
-    /// The authorization server that says it sent it (RFC 9207).
+    /// The authorization server that claims to have sent it (RFC 9207).
     pub(super) issuer: Option<String>,
-    /// The code, or why there is none. Not to be looked at before the issuer.
+    /// The code, or the error. Not to be used before the issuer is checked.
     pub(super) code: Result<String, String>,
 }
 
 impl Callback {
-    /// Listens on loopback, on this port or any.
+    /// Binds a loopback address, at this port or any.
     pub(super) async fn bind(port: Option<u16>) -> Result<Self, LoginError> {
         let local = |error| LoginError::Local {
             what: "cannot listen for the browser".to_owned(),
@@ -56,8 +57,7 @@ impl Callback {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    /// Waits for the visit that belongs to `state`. Visits that do not are refused, and the wait
-    /// goes on.
+    /// Waits for the request with this `state`. Others are refused, and the wait goes on.
     pub(super) async fn landing(self, state: &str) -> Result<Landed, LoginError> {
         let state: Arc<str> = state.into();
         let mut visits = JoinSet::new();
@@ -78,7 +78,7 @@ impl Callback {
     }
 }
 
-/// Serves one connection to its end, so that the page is there before anybody hears of it.
+/// Serves one connection to its end, so that the page is sent before the login goes on.
 async fn visit(stream: TcpStream, state: Arc<str>) -> Option<Landed> {
     let found = Mutex::new(None);
     let service = service_fn(|request: Request<Incoming>| {
@@ -136,7 +136,8 @@ fn answer<B>(request: &Request<B>, state: &str) -> (Response<Full<Bytes>>, Optio
     )
 }
 
-/// A page that loads nothing and tells nobody its own address, which has the code in it.
+/// Returns a page that loads no resources and sends no referrer, because its address has the code
+/// in it.
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let body = format!("<!doctype html><meta charset=\"utf-8\"><title>weir</title><p>{text}</p>\n");
     let mut response = Response::new(Full::new(Bytes::from(body)));

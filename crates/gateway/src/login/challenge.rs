@@ -1,18 +1,18 @@
-//! `WWW-Authenticate: Bearer`, as RFC 6750 and RFC 9728 use it.
+//! The challenge `WWW-Authenticate: Bearer`, as RFC 6750 and RFC 9728 use it.
 
-/// What a server says when it wants a token, or a better one.
+/// A server's challenge for a token, or for a better one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Challenge {
-    /// Where its metadata is (RFC 9728).
+    /// The URL of its metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
-    /// The scopes that the request takes.
+    /// The scopes that the request needs.
     pub(crate) scope: Option<String>,
-    /// What is wrong with the token that was shown.
+    /// The error code of the refused token.
     pub(crate) error: Option<String>,
 }
 
 impl Challenge {
-    /// Reads the header's values. What is not understood is left out.
+    /// Parses the header's values. Unknown parameters are ignored.
     pub(crate) fn read<'a>(headers: impl IntoIterator<Item = &'a str>) -> Self {
         let mut challenge = Self::default();
         for header in headers {
@@ -35,7 +35,7 @@ impl Challenge {
     }
 }
 
-/// The next `name=value` or `name="value"`, and what follows it.
+/// Returns the next `name=value` or `name="value"`, and the text after it.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let (name, rest) = text.trim_start_matches([' ', ',', '\t']).split_once('=')?;
     let Some(quoted) = rest.strip_prefix('"') else {

@@ -1,5 +1,5 @@
-//! From an MCP server's URL to the authorization server's endpoints: RFC 9728, then RFC 8414 or
-//! OpenID discovery.
+//! Discovery of the authorization server's endpoints from an MCP server's URL: RFC 9728, then RFC
+//! 8414 or OpenID discovery.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,12 +8,12 @@ use url::Url;
 use super::challenge::Challenge;
 use super::{LoginError, covers, plain, server_url, web};
 
-/// What a login takes, found and checked.
+/// The discovered and checked metadata that a login needs.
 #[derive(Debug)]
 pub(super) struct Discovery {
     /// The resource that tokens are for, as its own metadata writes it.
     pub(super) resource: String,
-    /// The scopes that the resource takes at least.
+    /// The scopes that the resource needs at least.
     pub(super) scope: Option<String>,
     pub(super) issuer: String,
     pub(super) authorization: Url,
@@ -51,7 +51,7 @@ struct Metadata {
 }
 
 impl Discovery {
-    /// Finds out where to log in for `server`.
+    /// Discovers the authorization server of `server`.
     pub(super) async fn of(server: &Url, challenge: &Challenge) -> Result<Self, LoginError> {
         let resource = resource(server, challenge).await?;
         let named = resource.authorization_servers.first();
@@ -87,13 +87,12 @@ impl Discovery {
         })
     }
 
-    /// Whether the authorization server offers the scope that brings refresh tokens.
+    /// Reports if the authorization server offers the scope for refresh tokens.
     pub(super) fn offline_access(&self) -> bool {
         self.scopes.iter().any(|scope| scope == "offline_access")
     }
 
-    /// Holds the `iss` of an authorization response against the issuer that was asked (RFC 9207):
-    /// text by text.
+    /// Compares the `iss` of an authorization response with the expected issuer as text (RFC 9207).
     pub(super) fn check_issuer(&self, told: Option<&str>) -> Result<(), LoginError> {
         match told {
             Some(told) if told == self.issuer => Ok(()),
@@ -103,7 +102,8 @@ impl Discovery {
     }
 }
 
-/// The server's own metadata: where its challenge says, else at the well-known places.
+/// Fetches the server's own metadata: from the URL in its challenge, else from the well-known
+/// places.
 async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, LoginError> {
     let places = match &challenge.resource_metadata {
         Some(named) => vec![same_server_or_safe(named, server)?],
@@ -130,7 +130,8 @@ async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, Login
     )))
 }
 
-/// The person chose the server and its scheme; anything else has to be safe by itself.
+/// Accepts any URL at the server's own origin, because the person chose it; other URLs must be safe
+/// by themselves.
 fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
     match Url::parse(named) {
         Ok(url) if url.origin() == server.origin() && url.username().is_empty() => Ok(url),
@@ -138,7 +139,7 @@ fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
     }
 }
 
-/// RFC 9728, 3.1: with the server's path, then at the root.
+/// Returns the well-known places of RFC 9728, 3.1: with the server's path, then at the root.
 fn well_known(server: &Url) -> Vec<Url> {
     let mut places = vec![at(
         server,
@@ -150,8 +151,8 @@ fn well_known(server: &Url) -> Vec<Url> {
     places
 }
 
-/// RFC 8414 with the path inserted, OpenID likewise, OpenID appended. Metadata of another issuer is
-/// refused.
+/// Fetches the metadata: RFC 8414 with the path inserted, OpenID likewise, OpenID appended.
+/// Metadata of another issuer is refused.
 async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
     let url = web::safe("the authorization server", issuer, server)?;
     let path = path(&url);

@@ -1,5 +1,5 @@
-//! Conversations with an authorization server: registering, asking, exchanging, refreshing,
-//! revoking.
+//! Requests to an authorization server: registration, authorization, token exchange, refresh and
+//! revocation.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use super::accounts::Account;
 use super::discovery::Discovery;
 use super::{LoginError, plain, web};
 
-/// Whom the authorization server knows this program as. A public client: it keeps no secret.
+/// This program's identity at the authorization server. It is a public client without a secret.
 #[derive(Debug)]
 pub(super) struct Client {
     id: String,
@@ -27,7 +27,7 @@ pub(super) struct Ask<'a> {
     pub(super) scope: Option<&'a str>,
 }
 
-/// A token answer (RFC 6749, 5.1).
+/// A token response (RFC 6749, 5.1).
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
@@ -38,7 +38,7 @@ struct Granted {
 }
 
 impl Ask<'_> {
-    /// The URL that the person opens.
+    /// Returns the URL that the person opens.
     pub(super) fn url(&self, found: &Discovery) -> Url {
         let mut url = found.authorization.clone();
         url.query_pairs_mut()
@@ -57,7 +57,7 @@ impl Ask<'_> {
 }
 
 impl Client {
-    /// One that was registered by hand.
+    /// Returns a client that was registered by hand.
     pub(super) fn known(id: &str) -> Self {
         Self { id: id.to_owned() }
     }
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// Makes the code a token.
+    /// Exchanges the code for a token.
     pub(super) async fn exchange(
         self,
         found: &Discovery,
@@ -117,8 +117,8 @@ impl Client {
     }
 }
 
-/// Gets an account a new token by its refresh token. `None`: it has none, or the authorization
-/// server takes it no more.
+/// Refreshes an account's token. Returns `None` if it has no refresh token, or the authorization
+/// server refuses it.
 pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginError> {
     let Some(refresh_token) = &account.refresh_token else {
         return Ok(None);
@@ -139,7 +139,7 @@ pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginE
     Ok(Some(Account {
         expires_at: expires_at(&granted),
         access_token: granted.access_token,
-        // A server that does not rotate refresh tokens sends none.
+        // A server that does not rotate refresh tokens omits it.
         refresh_token: granted
             .refresh_token
             .or_else(|| account.refresh_token.clone()),
@@ -148,8 +148,7 @@ pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginE
     }))
 }
 
-/// Tells the authorization server that an account's tokens are not needed any more (RFC 7009),
-/// where it can be told.
+/// Revokes an account's tokens (RFC 7009), if the authorization server has a revocation endpoint.
 pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
     let Some(endpoint) = account
         .revocation_endpoint
@@ -199,7 +198,7 @@ async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, Log
     }
 }
 
-/// The error of RFC 6749, 5.2, in words that cannot steer the terminal.
+/// Returns the error of RFC 6749, 5.2, without control characters.
 fn refusal(answer: &web::Answer) -> LoginError {
     let text = |member: &str| answer.body[member].as_str().map(plain);
     LoginError::Refused(match (text("error"), text("error_description")) {

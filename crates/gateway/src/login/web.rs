@@ -1,5 +1,5 @@
-//! Small JSON documents over HTTP: metadata, registrations, tokens. Bounded in bytes and time; no
-//! redirect is followed.
+//! Requests for small JSON documents: metadata, registrations, tokens. Bounded in bytes and time;
+//! no redirect is followed.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use url::{Host, Url, form_urlencoded};
 use super::{LoginError, plain};
 use crate::client::{explain_unreachable, pool};
 
-/// Metadata and token answers are a few kilobytes.
+/// The most bytes of a document; metadata and token responses have a few kilobytes.
 const LONGEST: usize = 256 << 10;
-/// A server that says nothing for longer is not there.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// `Null` where the body is no JSON.
+    /// The body; `Null` if it is not JSON.
     pub(super) body: Value,
 }
 
-/// Refuses an address that a server named and that would carry secrets over an open wire, or point
-/// into another machine's idea of `localhost`: https goes, and http on this machine where the MCP
-/// server itself is there.
+/// Refuses an address from a server's metadata if it would send secrets in clear text, or reach a
+/// local port for a remote server. https is accepted; http only on loopback, and only if the MCP
+/// server is there too.
 pub(super) fn safe(what: &'static str, text: &str, server: &Url) -> Result<Url, LoginError> {
     let wrong = || LoginError::Unsafe {
         what,

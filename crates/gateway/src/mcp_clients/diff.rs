@@ -1,6 +1,6 @@
-//! The lines in which two texts differ, for people.
+//! A line diff of two texts, for display.
 
-/// The most pairs of lines that are compared. Beyond them all lines between the first and the last
+/// The most pairs of lines that are compared. Beyond that, all lines between the first and the last
 /// difference count as changed.
 const MOST_PAIRS: usize = 1 << 22;
 
@@ -11,8 +11,8 @@ pub(crate) enum ChangedLine<'a> {
     Added(usize, &'a str),
 }
 
-/// The changed lines, in order. A comma at the end of a line is no change: an entry that was the
-/// last one gets one.
+/// Returns the changed lines, in order. A comma at the end of a line is no change: an entry gets
+/// one when another follows it.
 pub(crate) fn changed_lines<'a>(before: &'a str, after: &'a str) -> Vec<ChangedLine<'a>> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |(one, two): &(&&str, &&str)| bare(one) == bare(two);
@@ -42,7 +42,7 @@ pub(crate) fn changed_lines<'a>(before: &'a str, after: &'a str) -> Vec<ChangedL
     changed
 }
 
-/// The positions of a longest common subsequence of lines.
+/// Returns the positions of a longest common subsequence of lines.
 fn common(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     let width = new.len() + 1;
     let mut lengths = vec![0_u32; (old.len() + 1) * width];
@@ -69,7 +69,7 @@ fn common(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// A line without a comma at its end.
+/// Returns a line without a comma at its end.
 fn bare(line: &str) -> &str {
     let line = line.trim_end();
     line.strip_suffix(',').unwrap_or(line)

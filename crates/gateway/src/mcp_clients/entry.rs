@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::McpClient;
 
-/// The variable from which the commands of weir take a token.
+/// The environment variable that weir's commands read a token from.
 pub(crate) const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// The connection of a client to an endpoint.
@@ -21,14 +21,14 @@ pub(crate) struct Connection<'a> {
     pub(crate) credential: Credential,
 }
 
-/// The way in which a client gets its credential.
+/// The source of a client's credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Credential {
-    /// The client needs none, or logs in by OAuth: nothing is written.
+    /// The client needs no credential, or logs in by OAuth. The entry has no key for it.
     None,
-    /// From this environment variable, where the client has variables.
+    /// From this environment variable, if the client supports variables.
     Variable(String),
-    /// The credential stands in the file.
+    /// The credential is written to the file.
     Secret(String),
 }
 
@@ -50,7 +50,7 @@ impl EntryValue {
         Self::Object(keys.map(|(key, value)| (key.to_owned(), value)).to_vec())
     }
 
-    /// The value for the editor of JSON texts.
+    /// Converts the value for the editor of JSON texts.
     pub(super) fn to_cst(&self) -> CstInputValue {
         match self {
             Self::Flag(flag) => (*flag).into(),
@@ -64,7 +64,7 @@ impl EntryValue {
         }
     }
 
-    /// The value without the order of keys.
+    /// Converts the value to JSON, without the order of keys.
     pub(super) fn to_json(&self) -> Json {
         match self {
             Self::Flag(flag) => (*flag).into(),
@@ -77,11 +77,11 @@ impl EntryValue {
         }
     }
 
-    /// The value in one line of TOML.
+    /// Returns the value in one line of TOML.
     pub(super) fn to_toml(&self) -> String {
         match self {
             Self::Flag(flag) => flag.to_string(),
-            // A text of JSON is one of TOML.
+            // A JSON string is also a TOML string.
             Self::Text(text) => Json::from(text.as_str()).to_string(),
             Self::List(items) => format!(
                 "[{}]",
@@ -102,18 +102,18 @@ impl EntryValue {
 }
 
 impl McpClient {
-    /// Returns true if a file of this client can refer to an environment variable, or to an input
-    /// that the client asks for.
+    /// Reports if a file of this client can refer to an environment variable, or to an input that
+    /// the client asks for.
     pub(crate) fn has_variables(self) -> bool {
         !matches!(self, Self::ClaudeDesktop | Self::Zed)
     }
 
-    /// Returns true if the client starts a program and speaks to no URL in its file.
+    /// Reports if the client's file supports programs only, and no URLs.
     pub(crate) fn starts_programs_alone(self) -> bool {
         self == Self::ClaudeDesktop
     }
 
-    /// The entry of a connection.
+    /// Returns the entry of a connection.
     pub(super) fn entry(self, connection: &Connection<'_>) -> Vec<(String, EntryValue)> {
         let mut keys: Vec<(&str, EntryValue)> = Vec::new();
         let url = EntryValue::text(connection.url);
@@ -138,7 +138,7 @@ impl McpClient {
             .collect()
     }
 
-    /// The key of the entry that names the credential.
+    /// Returns the key and value of the credential in the entry.
     fn credential(self, connection: &Connection<'_>) -> Option<(&'static str, EntryValue)> {
         match (&connection.credential, self) {
             (Credential::None, _) => None,
@@ -160,7 +160,7 @@ impl McpClient {
         }
     }
 
-    /// A variable in the client's own syntax; `None` if it has none.
+    /// Returns a variable in the client's own syntax, or `None` if the client has no variables.
     fn reference(self, variable: &str, name: &str) -> Option<String> {
         match self {
             Self::ClaudeCode | Self::Gemini => Some(format!("${{{variable}}}")),
@@ -170,7 +170,7 @@ impl McpClient {
         }
     }
 
-    /// The input that the client asks a person for, where the entry refers to one.
+    /// Returns the input that the client prompts for, if the entry refers to one.
     pub(super) fn input(self, connection: &Connection<'_>) -> Option<Vec<(String, EntryValue)>> {
         let asks = self == Self::VsCode && matches!(connection.credential, Credential::Variable(_));
         let keys = [
@@ -185,8 +185,8 @@ impl McpClient {
         asks.then(|| keys.map(|(key, value)| (key.to_owned(), value)).to_vec())
     }
 
-    /// The client's own command that writes the entry; `None` if it has none, or if the command
-    /// line would show a credential.
+    /// Returns the client's own command that writes the entry. `None` if the client has no such
+    /// command, or if the command line would show a credential.
     pub(crate) fn command(self, connection: &Connection<'_>) -> Option<String> {
         let Connection { name, url, .. } = connection;
         let url = quoted(url);
@@ -225,7 +225,7 @@ impl McpClient {
 }
 
 impl EntryValue {
-    /// The value in one line of JSON, with its keys in order.
+    /// Returns the value in one line of JSON, with its keys in order.
     fn to_line(&self) -> String {
         match self {
             Self::Object(keys) => {
@@ -250,7 +250,7 @@ fn input_id(name: &str) -> String {
     format!("{name}-key")
 }
 
-/// A word of a shell's command line. Nothing in single quotes is filled in.
+/// Quotes a word for a shell. Inside single quotes the shell expands no variables.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && word

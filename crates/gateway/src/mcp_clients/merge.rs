@@ -1,5 +1,5 @@
-//! A server put into the text of a client's file. Comments, the order of entries and everything
-//! else in the file stay.
+//! Inserts a server into the text of a client's file. Comments, the order of entries and the rest
+//! of the file stay.
 
 use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::{Map, Value as Json};
@@ -8,10 +8,10 @@ use super::entry::{Connection, EntryValue};
 use super::{ClientFormat, McpClient};
 use crate::config::{json_options, json_tree};
 
-/// The text of a client's file with a server in it.
+/// The result of inserting a server into a client's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
-    /// The entry is there already, as it is wanted.
+    /// The file already has this entry.
     Unchanged,
     Changed(String),
 }
@@ -25,23 +25,23 @@ pub(crate) enum MergeError {
     /// The name is taken.
     #[error("has another server `{0}` already: choose another --name, or replace it with --force")]
     Taken(String),
-    /// The file is valid, and in a form that would not stay as it is.
+    /// The file is valid, but in a form that an edit would not preserve.
     #[error("is written in a way that weir does not edit; add the entry by hand")]
     Unedited,
 }
 
 impl McpClient {
-    /// The file of a client that has this one server.
+    /// Returns the text of a client's file with this one server.
     pub(crate) fn snippet(self, connection: &Connection<'_>) -> String {
         match self.merged("", connection, false) {
             Ok(Merged::Changed(text)) => text,
-            // An empty text takes every entry.
+            // An entry can always be added to an empty text.
             Ok(Merged::Unchanged) | Err(_) => String::new(),
         }
     }
 
-    /// The text of a file with the server. An entry of the same name is replaced with `force`
-    /// alone.
+    /// Returns the text of a file with the server. An entry of the same name is replaced only with
+    /// `force`.
     ///
     /// # Errors
     /// The text cannot be parsed, has another server of this name, or is written in a way that weir
@@ -81,7 +81,7 @@ impl McpClient {
             ClientFormat::Json => self.into_json(text, connection, &entry),
             ClientFormat::Toml => Some(self.into_toml(text, connection.name, &entry)),
         };
-        // Whatever the edit did: the file has to say the same as before, and the entry.
+        // The edit is verified: the result must equal the old content plus the entry.
         let is_right = |text: &String| tree(text).is_ok_and(|tree| tree == wanted);
         edited
             .filter(is_right)
@@ -89,15 +89,15 @@ impl McpClient {
             .ok_or(MergeError::Unedited)
     }
 
-    /// Returns true for a text without any value: nothing, or comments alone.
+    /// Reports if a text has no value: it is empty, or has comments only.
     fn is_empty(self, text: &str) -> bool {
         let is_bare =
             || CstRootNode::parse(text, &json_options()).is_ok_and(|root| root.value().is_none());
         text.trim().is_empty() || self.format() == ClientFormat::Json && is_bare()
     }
 
-    /// The content that has to come out; `None` where something else stands in the place of
-    /// servers.
+    /// Returns the content that the edited file must have. `None` if the container of servers is
+    /// not a map.
     fn wanted(
         self,
         before: &Json,
@@ -131,7 +131,7 @@ impl McpClient {
         connection: &Connection<'_>,
         entry: &[(String, EntryValue)],
     ) -> Option<String> {
-        // Windows puts a mark before the text.
+        // Windows programs put a byte order mark before the text.
         let (mark, text) = match text.strip_prefix('\u{feff}') {
             Some(text) => ("\u{feff}", text),
             None => ("", text),
@@ -167,7 +167,7 @@ impl McpClient {
         Some(format!("{mark}{root}"))
     }
 
-    /// TOML has a table for each server, at the end of the file or in the place of the old one.
+    /// Writes the TOML table of the server, at the end of the file or in place of the old one.
     fn into_toml(self, text: &str, name: &str, entry: &[(String, EntryValue)]) -> String {
         let header = format!("[{}.{name}]", self.container());
         let below = format!("[{}.{name}.", self.container());

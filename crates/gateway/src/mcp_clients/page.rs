@@ -1,4 +1,5 @@
-//! How to connect each client, in HTML: the help page of endpoints, and a part of the status page.
+//! HTML instructions to connect each client: the help page of endpoints, and a part of the status
+//! page.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,12 +14,12 @@ use super::{ClientFolders, Connection, Credential, McpClient};
 use crate::config::Config;
 
 const STYLE: &str = include_str!("page.css");
-/// Stands for the path of an endpoint while the page is made.
+/// The placeholder of an endpoint's path while the page is built.
 const PATH: &str = "/path-of-the-endpoint";
 
 static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
-/// `Content-Security-Policy` of a page that has this one style and loads nothing.
+/// Returns the `Content-Security-Policy` of a page that has this one style and loads no resources.
 pub(crate) fn style_policy(style: &str) -> String {
     let digest = BASE64.encode(&Sha256::digest(style));
     format!(
@@ -26,7 +27,7 @@ pub(crate) fn style_policy(style: &str) -> String {
     )
 }
 
-/// A text in HTML: no character of it is markup.
+/// Escapes a text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
@@ -42,8 +43,8 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// The credential that clients of this weir write into their files: none for OAuth, a variable for
-/// API keys.
+/// Returns the credential that clients of this weir write into their files: an environment variable
+/// for API keys, or no credential for OAuth.
 pub(crate) fn usual_credential(config: &Config) -> Credential {
     if config.wants_keys() {
         Credential::Variable(super::TOKEN_VARIABLE.to_owned())
@@ -52,7 +53,7 @@ pub(crate) fn usual_credential(config: &Config) -> Credential {
     }
 }
 
-/// One part for each client, which a click unfolds: the file, the entry, and the client's own
+/// Returns one collapsible section for each client: the file, the entry, and the client's own
 /// command.
 pub(crate) fn client_sections(url: &str, credential: &Credential) -> String {
     let mut out = String::new();
@@ -114,7 +115,7 @@ pub(crate) fn client_sections(url: &str, credential: &Credential) -> String {
     out
 }
 
-/// The names of a client's file on Linux, on macOS where it is another one, and in projects.
+/// Returns the paths of a client's file on Linux, on macOS if different, and in projects.
 fn files(client: McpClient) -> String {
     let folders = |is_macos| ClientFolders {
         is_macos,
@@ -142,14 +143,14 @@ fn files(client: McpClient) -> String {
     out
 }
 
-/// The page for a person who opens an endpoint in a browser. It has the endpoint's URL, and no name
-/// of an upstream or a tool.
+/// Returns the page for a person who opens an endpoint in a browser. It has the endpoint's URL, and
+/// no name of an upstream or a tool.
 pub(crate) fn help_page(config: &Config, listener: SocketAddr) -> HelpPage {
     let is_known = config.front.public_url.is_some() || !listener.ip().is_unspecified();
     let base = match is_known {
         true => config.public_base(listener),
-        // Which of its addresses the reader used is not for this page to say: `Host` is the
-        // reader's word.
+        // The address is left out: the only source for it is the `Host` header, which the reader
+        // controls.
         false => {
             let scheme = if config.front.tls.is_some() {
                 "https"

@@ -1,11 +1,10 @@
-//! Has the allocator give back what a wave of work left behind.
+//! Makes the allocator return memory to the system after a wave of work.
 //!
-//! mimalloc has a heap for each thread. A block that another thread frees is only noted; its own
-//! thread looks at the notes when it allocates much. Connections are freed by whichever worker sees
-//! their end, so after a wave of them most of its memory stays with the process: nobody allocates
-//! any more. mimalloc's own call for that moment is not safe to make from Rust. What every thread
-//! can do is allocate: one that has made [`SLOW`] allocations beyond the fast path goes through all
-//! of its heap, and what is free in it goes back to the system.
+//! mimalloc has a heap for each thread. A block freed by another thread is only queued; its own
+//! thread collects the queue when it allocates much. Connections are freed by the worker that sees
+//! their end, so after a wave most of their memory stays with the idle process. mimalloc's own call
+//! for this is unsafe in Rust. But every thread can allocate: after [`SLOW`] allocations beyond the
+//! fast path a thread collects its whole heap, and free blocks return to the system.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -17,18 +16,18 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-/// As many allocations as mimalloc counts before a thread goes through its heap
-/// (`MIMALLOC_GENERIC_COLLECT`), and some more: the count goes by thousands.
+/// The number of allocations after which a thread collects its heap (`MIMALLOC_GENERIC_COLLECT`),
+/// and some more: mimalloc counts in thousands.
 const SLOW: usize = 11_000;
-/// A size that is beyond the fast path, which ends at 1 KiB.
+/// A size beyond the fast path, up to 1 KiB.
 const SIZE: usize = 2 << 10;
 
-/// Between two rounds. What one round has freed the next gives back: mimalloc waits a second with
-/// that.
+/// The time between two rounds. A round returns the memory that the previous one freed, because
+/// mimalloc delays that by a second.
 const EVERY: Duration = Duration::from_secs(3);
-/// Rounds after the last change.
+/// The rounds after the last change.
 const ROUNDS: usize = 4;
-/// A change of what the process has that is worth looking for more.
+/// The change of used memory that starts new rounds.
 const CHANGE: u64 = 2 << 20;
 
 thread_local! {
@@ -36,10 +35,10 @@ thread_local! {
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Decides when workers go through their heaps, and has them do it.
+/// Decides at which times workers collect their heaps, and makes them do it.
 #[derive(Debug)]
 pub(super) struct HeapTrimmer {
-    /// What was used at the last round: memory of the process, and what is reserved of its budgets.
+    /// The memory of the process and the reserved bytes of its budgets, at the last round.
     before: [u64; 2],
     rounds: usize,
     next: Instant,
@@ -58,7 +57,7 @@ impl HeapTrimmer {
         }
     }
 
-    /// Called at each look at the memory.
+    /// Starts or continues a round. Call it at each measurement of memory.
     pub(super) fn look(&mut self, used: u64, reserved: u64, tasks: &TaskTracker) {
         let now = [used, reserved];
         if self
@@ -77,13 +76,13 @@ impl HeapTrimmer {
             self.done = Arc::default();
         }
         let workers = Handle::current().metrics().num_workers();
-        // A worker that is busy with something else for so long is not waited for.
+        // A worker that is busy for this long is not waited for.
         let is_over = Instant::now() >= self.next;
         if is_over || self.done.load(Ordering::Relaxed) >= workers {
             return;
         }
-        // A worker takes what it finds, so some find more than one of these, and some none until
-        // the next look.
+        // Idle workers take these tasks, so some run several and others wait for the next
+        // measurement.
         for _ in 0..workers {
             let (round, done) = (self.round, self.done.clone());
             tasks.spawn(async move {
@@ -106,7 +105,7 @@ fn allocate() {
 mod tests {
     use super::*;
 
-    /// Rounds in so many seconds of looks at this use.
+    /// Returns the number of rounds in so many seconds of measurements of this use.
     async fn rounds(trimmer: &mut HeapTrimmer, used: u64, seconds: u64) -> usize {
         let (tasks, before) = (TaskTracker::new(), trimmer.round);
         for _ in 0..seconds * 4 {

@@ -16,14 +16,14 @@ use crate::telemetry::print_error;
 use crate::terminal::{count, one_line};
 use crate::weir::Weir;
 
-/// Between two looks at the upstreams.
+/// The time between two checks of the upstreams.
 const LOOK: Duration = Duration::from_millis(250);
-/// An upstream that is starting for longer than this is named.
+/// The time after which a starting upstream is named.
 const SLOW: Duration = Duration::from_secs(5);
-/// Endpoints that are listed one by one.
+/// The most endpoints that are listed one by one.
 const MOST_ENDPOINTS: usize = 12;
 
-/// Escape sequences of colors; none if colors are off.
+/// Escape sequences of colors; empty if colors are off.
 #[derive(Clone, Copy, Debug)]
 struct AnsiColors(bool);
 
@@ -48,9 +48,9 @@ impl AnsiColors {
 /// The state of an upstream as it was shown last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ShownState {
-    /// Since this time; not shown yet.
+    /// It starts since this time; not shown yet.
     Starting(SystemTime),
-    /// Shown as slow.
+    /// It was shown as slow.
     Slow,
     Up {
         tools: usize,
@@ -122,8 +122,8 @@ impl StartBanner {
         }
     }
 
-    /// Waits for the next look at the upstreams, and takes it; for ever without a banner. Cancel
-    /// safe.
+    /// Waits for the next check of the upstreams, and makes it; waits for ever without a banner.
+    /// Cancel safe.
     pub(super) async fn follow(banner: &mut Option<Self>, weir: &Weir) {
         let Some(banner) = banner else {
             return std::future::pending().await;
@@ -132,7 +132,7 @@ impl StartBanner {
         banner.look(weir);
     }
 
-    /// Shows the upstreams whose state has changed since the last look.
+    /// Shows the upstreams with a changed state since the last check.
     fn look(&mut self, weir: &Weir) {
         let now = SystemTime::now();
         let status = weir.catalog().status();
@@ -191,7 +191,7 @@ impl StartBanner {
     }
 }
 
-/// The upstreams of an endpoint, in words.
+/// Returns the upstreams of an endpoint, in words.
 fn shows(endpoint: &Endpoint, config: &Config) -> String {
     match &endpoint.mode {
         Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
@@ -202,7 +202,7 @@ fn shows(endpoint: &Endpoint, config: &Config) -> String {
     }
 }
 
-/// The state of an upstream to be shown.
+/// Returns the state of an upstream to be shown.
 fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime) -> ShownState {
     let base = upstream.lists.first();
     match (upstream.reach(), before) {

@@ -21,21 +21,21 @@ pub(super) struct Exchange {
     pub(super) request: HostRequest,
     pub(super) era: RequestEra,
     pub(super) in_flight: InFlightRequest,
-    /// Keeps the gateway until the answer is written.
+    /// Keeps the gateway running until the answer is written.
     pub(super) _upcoming: UpcomingRequest,
 }
 
 /// The messages that were written for a request.
 #[derive(Default)]
 struct WrittenMessages {
-    /// Notifications or questions.
+    /// True after a notification or a request.
     others: bool,
-    /// The answer, and whether it is a result.
+    /// The answer, if it was written; true for a result.
     answer: Option<bool>,
 }
 
 impl Exchange {
-    /// Answers the request, unless the host takes it back.
+    /// Answers the request, unless the host cancels it.
     pub(super) async fn run(self) {
         let (withdrawn, abandoned) = (
             self.in_flight.withdrawn.clone(),
@@ -49,14 +49,14 @@ impl Exchange {
                         .run_until_cancelled(self.answer_modern(params))
                         .await;
                 }
-                // The client side has the host's `notifications/cancelled`, and ends the response.
+                // The client side gets the host's `notifications/cancelled` and ends the response.
                 RequestEra::Legacy => self.answer_legacy().await,
             }
         };
         let _abandoned = abandoned.run_until_cancelled(answered).await;
     }
 
-    /// Begins a session by `initialize`, in the place of the one before.
+    /// Begins a session by `initialize`, and replaces the former one.
     pub(super) async fn initialize(self) {
         let begun = self
             .shared
@@ -108,8 +108,8 @@ impl Exchange {
             self.refuse(code::INTERNAL_ERROR, text).await;
         }
         let is_listen = self.request.method.known() == Some(Method::SubscriptionsListen);
-        // 2026-07-28, cancellation: a server that tears a subscription down sends this. Over HTTP
-        // the end of the stream stands for it.
+        // Specification 2026-07-28, cancellation: a server that ends a subscription sends this.
+        // Over HTTP the end of the stream stands for it.
         if is_listen && (written.others || written.answer == Some(true)) {
             self.shared
                 .stdout
@@ -143,7 +143,8 @@ impl Exchange {
     /// Writes all messages of the response.
     ///
     /// # Errors
-    /// In words: no message was the answer.
+    ///
+    /// In words: the response had no answer.
     async fn pass_all(
         &self,
         post: http::Request<Bytes>,
@@ -177,14 +178,14 @@ impl Exchange {
         match Message::parse(message.clone(), &Limits::upstream()) {
             Ok(Message::Response(answer)) => {
                 written.answer = Some(answer.outcome.is_ok());
-                // Only an error to a request that could not be read has no id, and the id of this
-                // one is known.
+                // Only an error to an unreadable request has no id, and the id of this one is
+                // known.
                 if let (None, Some(Ok(error))) = (&answer.id, answer.error()) {
                     let answer = write::error_response(Some(&self.request.id), false, &error);
                     return self.shared.stdout.write(&answer).await;
                 }
             }
-            // 2026-07-28, stdio: a server writes no requests.
+            // Specification 2026-07-28, stdio: a server writes no requests.
             Ok(Message::Request(asked)) if is_modern => {
                 tracing::error!(
                     method = asked.method.as_str(),
@@ -214,7 +215,7 @@ impl Exchange {
     }
 }
 
-/// The sentence about a response that has no answer.
+/// Describes a response without an answer.
 fn refusal(status: StatusCode, text: &str) -> String {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
@@ -225,7 +226,7 @@ fn refusal(status: StatusCode, text: &str) -> String {
     }
 }
 
-/// The revision in the result of `initialize`.
+/// Returns the revision in the result of `initialize`.
 fn revision(answer: &Bytes) -> Option<Revision> {
     let Ok(Message::Response(response)) = Message::parse(answer.clone(), &Limits::upstream())
     else {
@@ -235,7 +236,7 @@ fn revision(answer: &Bytes) -> Option<Revision> {
     Revision::parse(&result.protocol_version().ok().flatten()?)
 }
 
-/// The notification that a subscription has ended.
+/// Returns the notification that a subscription has ended.
 fn torn_down(id: &[u8]) -> Bytes {
     let mut params = bytes::BytesMut::new();
     ObjectWriter::new(&mut params)

@@ -1,4 +1,4 @@
-//! The host's requests that have no answer yet, by their ids.
+//! The host's unanswered requests, by their ids.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use weir_wire::RequestId;
 
-/// Requests that may wait for their answers at once; listening ones count, too.
+/// The most unanswered requests at once, including subscriptions.
 const MOST: usize = 1024;
 
 /// The requests in flight. Clones share them.
@@ -36,7 +36,7 @@ pub(super) enum NotBegun {
         "{MOST} requests wait for their answers already: send this one again after one of them"
     )]
     TooMany,
-    /// The id is taken.
+    /// The id is in use.
     #[error(
         "A request with this id waits for its answer already: give each request an id of its own"
     )]
@@ -72,7 +72,8 @@ impl InFlightRequests {
         })
     }
 
-    /// Cancels a request. True if it is a modern one: those are cancelled by dropping them alone.
+    /// Cancels a request. Returns true for a modern one, because dropping its response is its whole
+    /// cancellation.
     pub(super) fn withdraw(&self, id: &RequestId) -> bool {
         let all = self.lock();
         let Some(entry) = all.get(id.as_json()) else {

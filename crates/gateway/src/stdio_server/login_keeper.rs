@@ -1,4 +1,4 @@
-//! The tokens for the remote server: the one that was given, or those of the person's login.
+//! The tokens for the remote server: the given one, or those of the person's login.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ pub(super) struct LoginKeeper {
 enum Source {
     /// The token of the command line or the environment.
     Given(HeaderValue),
-    /// The login of this user, which may come later.
+    /// The login of this user, perhaps not made yet.
     Login(Box<UserLogin>),
     /// No token: the environment names no folder of logins.
     Nothing,

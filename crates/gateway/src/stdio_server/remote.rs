@@ -17,18 +17,19 @@ use crate::terminal::one_line;
 
 /// The longest wait for the first answer of the remote server.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
-/// The time between two looks at its state.
+/// The time between two checks of its state.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards, so that `${NAME}`
-/// in it stays a text.
+/// A config with one server, transparent, at `/mcp`. The URL is set afterwards, so that `${NAME}`
+/// in it stays text.
 const TEXT: &str = r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
 
-/// The config of a gateway in front of the server at `url`, with the credential that was given, or
+/// Returns the config of a gateway in front of the server at `url`, with the given credential, or
 /// else with the person's login.
 ///
 /// # Errors
-/// In words: the URL is none.
+///
+/// In words: the URL is not http or https.
 pub(crate) fn remote_config(
     url: &str,
     authorization: Option<HeaderValue>,
@@ -74,7 +75,8 @@ impl RemoteGate {
     /// Waits until the server was reached for the first time.
     ///
     /// # Errors
-    /// In words, with the next step: it cannot be reached now. A later call may find it.
+    ///
+    /// In words, with the next step: it cannot be reached now. A later call may succeed.
     pub(super) async fn reached(&self) -> Result<(), String> {
         if self.was_up.load(Ordering::Relaxed) {
             return Ok(());

@@ -14,14 +14,14 @@ const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/eve
 /// The era of a request.
 #[derive(Clone, Debug)]
 pub(super) enum RequestEra {
-    /// It says its revision itself.
+    /// The request carries its revision in `_meta`.
     Modern(Params),
-    /// It belongs to the session, or begins one.
+    /// The request belongs to the session, or begins one.
     Legacy,
 }
 
 impl RequestEra {
-    /// Reads the era. A malformed request counts as a legacy one: the client side answers it with
+    /// Detects the era. A malformed request counts as a legacy one: the client side answers it with
     /// the error.
     pub(super) fn of(request: &HostRequest) -> Self {
         match Params::of(&request.method, request.params.as_ref()) {
@@ -40,7 +40,7 @@ pub(super) struct HostSession {
     pub(super) revision: Revision,
 }
 
-/// The maker of requests: it knows the endpoint and the credential.
+/// The factory of HTTP requests, with the endpoint and the credential.
 #[derive(Debug)]
 pub(super) struct RequestMaker {
     pub(super) endpoint: Uri,
@@ -49,7 +49,7 @@ pub(super) struct RequestMaker {
 }
 
 impl RequestMaker {
-    /// A message of the session, or without one.
+    /// Returns the request for a message, with or without a session.
     pub(super) fn post(&self, session: Option<&HostSession>, message: Bytes) -> Request<Bytes> {
         let mut request = self.request(HttpMethod::POST, session, message);
         request.headers_mut().insert(header::ACCEPT, EITHER);
@@ -57,8 +57,8 @@ impl RequestMaker {
         request
     }
 
-    /// A modern request, whose headers repeat its body. A value that no header can have is left
-    /// out, and the client side refuses the request.
+    /// Returns a modern request with the headers that repeat its body. A value that no header can
+    /// hold is left out, and the client side refuses the request.
     pub(super) fn post_modern(&self, request: &HostRequest, params: &Params) -> Request<Bytes> {
         let mut post = self.post(None, request.raw.clone());
         let version = params
@@ -91,14 +91,14 @@ impl RequestMaker {
         post
     }
 
-    /// The standing stream of the session, for messages outside of requests.
+    /// Returns the request for the session's standing stream, for messages outside of requests.
     pub(super) fn get(&self, session: &HostSession) -> Request<Bytes> {
         let mut request = self.request(HttpMethod::GET, Some(session), Bytes::new());
         request.headers_mut().insert(header::ACCEPT, EVENTS);
         request
     }
 
-    /// The end of the session.
+    /// Returns the request that ends the session.
     pub(super) fn delete(&self, session: &HostSession) -> Request<Bytes> {
         self.request(HttpMethod::DELETE, Some(session), Bytes::new())
     }

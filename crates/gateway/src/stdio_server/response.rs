@@ -9,13 +9,13 @@ use weir_wire::sse::{Caps, Event, EventDecoder};
 
 /// The longest message that is passed on.
 const LONGEST: usize = 64 << 20;
-/// A message with more bytes waits until no other one of this size is on its way.
+/// The size from which a message waits until no other one of this size is in progress.
 const LARGE: usize = 1 << 20;
 
-/// A response without its message, in words.
+/// The failure of a response without its message, in words.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BrokenResponse {
-    /// A message beyond [`LONGEST`].
+    /// A message is longer than [`LONGEST`].
     #[error("The answer is larger than {} MiB, the most that goes over standard streams", LONGEST >> 20)]
     TooLarge,
     /// The response broke off.
@@ -28,10 +28,10 @@ pub(super) struct ResponseMessages<'a> {
     body: InMemoryBody,
     status: StatusCode,
     kind: Kind,
-    /// Room for large messages, one at a time.
+    /// The permit for large messages, one at a time.
     room: &'a Semaphore,
     held: Option<SemaphorePermit<'a>>,
-    /// Bytes of the message that is on its way.
+    /// The bytes of the message being read.
     size: usize,
 }
 
@@ -41,7 +41,7 @@ enum Kind {
         unread: Bytes,
     },
     Json,
-    /// A sentence.
+    /// Plain text: a refusal in words.
     Text,
     Over,
 }
@@ -79,7 +79,7 @@ impl<'a> ResponseMessages<'a> {
         self.status
     }
 
-    /// The sentence of a response that has no messages.
+    /// Returns the text of a response without messages.
     pub(super) async fn text(mut self) -> String {
         if !matches!(self.kind, Kind::Text) {
             return String::new();
@@ -88,9 +88,9 @@ impl<'a> ResponseMessages<'a> {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// The next message; `None` at the end, and for a response without messages. The room of a
-    /// large one is given back with the next call, so that one waits for a slow host, and not one
-    /// of each request.
+    /// Returns the next message; `None` at the end, and for a response without messages. The permit
+    /// of a large message is released with the next call. So a slow host holds up one large
+    /// message, not one of each request.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
         self.held = None;
         match &mut self.kind {
@@ -153,7 +153,7 @@ impl<'a> ResponseMessages<'a> {
         })
     }
 
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     async fn frame(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| BrokenResponse::Lost(error.to_string()))?;
@@ -165,7 +165,7 @@ impl<'a> ResponseMessages<'a> {
                 return Err(BrokenResponse::TooLarge);
             }
             if self.size > LARGE && self.held.is_none() {
-                // It is never closed.
+                // The semaphore is never closed.
                 self.held = self.room.acquire().await.ok();
             }
             return Ok(Some(data));

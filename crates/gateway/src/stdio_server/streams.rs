@@ -1,5 +1,5 @@
-//! Standard input and output as lines. A thread each: a read of standard input cannot be taken
-//! back, and must not hold the end of the process.
+//! Standard input and output as lines. A thread each, because a read of standard input cannot be
+//! cancelled, and must not block the end of the process.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 
-/// Lines that are read ahead.
+/// The number of lines that are read ahead.
 const READ_AHEAD: usize = 1;
-/// Messages that wait for the writing thread.
+/// The number of messages that wait for the writing thread.
 const WAITING: usize = 1;
 /// The longest wait for a host that reads its last messages slowly.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
@@ -19,9 +19,9 @@ const LAST_MESSAGES: Duration = Duration::from_secs(2);
 /// A line of standard input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its end.
+    /// The line without its end.
     Whole(Bytes),
-    /// A line with more bytes than a message may have. Its bytes are dropped.
+    /// A line longer than the longest message. Its bytes are dropped.
     TooLong,
 }
 
@@ -44,7 +44,7 @@ impl StdinLines {
             .name("stdin".to_owned())
             .spawn(move || {
                 let mut input = BufReader::new(file);
-                // An input that cannot be read has ended.
+                // A read error counts as the end of the input.
                 while let Ok(Some(line)) = next_line(&mut input, longest) {
                     if sender.blocking_send(line).is_err() {
                         break;
@@ -54,19 +54,19 @@ impl StdinLines {
         Ok(Self(lines))
     }
 
-    /// The next line; `None` at the end of standard input. Cancel safe.
+    /// Returns the next line; `None` at the end of standard input. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Line> {
         self.0.recv().await
     }
 }
 
-/// A descriptor of its own: the standard library's lock would be held while a read or a write
-/// waits.
+/// Duplicates a descriptor, because the standard library's lock would be held while a read or a
+/// write blocks.
 fn own(stream: impl AsFd) -> io::Result<OwnedFd> {
     stream.as_fd().try_clone_to_owned()
 }
 
-/// The next line that is not empty.
+/// Returns the next line that is not empty.
 fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line>> {
     let mut line = BytesMut::new();
     let mut is_too_long = false;
@@ -127,7 +127,7 @@ impl StdoutWriter {
                         break;
                     }
                 }
-                // Closed first, so that a writer that waits returns.
+                // Closed first, so that a waiting writer returns.
                 drop(messages);
                 let _ = ended.send(());
             })?;

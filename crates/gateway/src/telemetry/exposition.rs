@@ -1,5 +1,4 @@
-//! Series as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0, which has
-//! exemplars.
+//! The Prometheus text format 0.0.4, and OpenMetrics 1.0 with exemplars.
 
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,14 +12,14 @@ use super::names::{exposed, label};
 /// The two formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus' own.
+    /// The Prometheus text format.
     Plain,
     /// OpenMetrics.
     Open,
 }
 
 impl Format {
-    /// The one that an `Accept` header prefers; the plain one where it does not say.
+    /// Returns the format that an `Accept` header prefers; the plain one by default.
     pub(crate) fn accepted(accept: &str) -> Self {
         let weight = |wanted: &[&str]| {
             let entries = accept
@@ -50,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Its media type.
+    /// Returns the format's media type.
     pub(crate) const fn media_type(self) -> &'static str {
         match self {
             Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
@@ -59,7 +58,7 @@ impl Format {
     }
 }
 
-/// All series as text. `resource` is what is said of the process.
+/// Writes all series as text. `resource` has the attributes of the process.
 pub(super) fn write(families: &[Family], resource: &[(String, String)], format: Format) -> String {
     let mut page = Page {
         out: String::with_capacity(64 << 10),
@@ -103,7 +102,7 @@ impl Page {
             Kind::UpDownCounter | Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        // OpenMetrics names a counter's family without what its samples end in.
+        // OpenMetrics names a counter's family without the suffix of its samples.
         let stem = full
             .strip_suffix("_total")
             .filter(|_| kind == "counter" && self.format == Format::Open);
@@ -114,7 +113,7 @@ impl Page {
     }
 
     fn head(&mut self, name: &str, kind: &str, unit: &str, about: &str) {
-        // In OpenMetrics as in a label; the plain format would show the stroke.
+        // OpenMetrics escapes it like a label; in the plain format the backslash would show.
         let about = Escaped {
             text: about,
             quotes: self.format == Format::Open,
@@ -217,7 +216,7 @@ impl Page {
     }
 }
 
-/// Exemplars' times as seconds, in whole milliseconds.
+/// Returns an exemplar's time as seconds, in whole milliseconds.
 fn millis(at: SystemTime) -> f64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     unix_seconds(
@@ -228,8 +227,8 @@ fn millis(at: SystemTime) -> f64 {
     )
 }
 
-/// A number as both formats write it: whole ones with a point, so that a bucket is the same series
-/// in both.
+/// A number as both formats write it: whole numbers with a decimal point, so that a bucket is the
+/// same series in both.
 struct Number(f64);
 
 impl Display for Number {
@@ -242,7 +241,7 @@ impl Display for Number {
     }
 }
 
-/// A text between quotes, or a help text.
+/// An escaped label value, or help text.
 struct Escaped<'a> {
     text: &'a str,
     quotes: bool,

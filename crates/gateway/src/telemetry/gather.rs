@@ -1,6 +1,6 @@
-//! All series at one moment, from the SDK and from core's timings, as both exporters want them.
+//! The collected series of one moment, from the SDK and from core's timings, for both exporters.
 //!
-//! What is of an upstream that nobody has any more is left out: the SDK keeps a series for ever.
+//! Series of removed upstreams are left out, because the SDK keeps a series for ever.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(super) struct Family {
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) labels: Vec<(Cow<'static, str>, Text)>,
-    /// Since when it counts.
+    /// The time since which it counts.
     pub(super) since: Option<SystemTime>,
     pub(super) figure: Figure,
 }
@@ -36,7 +36,7 @@ pub(super) enum Text {
     Number(i64),
 }
 
-/// What a series says.
+/// The value of a series.
 #[derive(Clone, Debug)]
 pub(super) enum Figure {
     Whole(i64),
@@ -44,17 +44,17 @@ pub(super) enum Figure {
     Histogram(Box<Histogram>),
 }
 
-/// How often how much: a count for each bound and one for what is beyond.
+/// A histogram: a count for each bound, and one for the values above the last.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     pub(super) bounds: Vec<f64>,
     pub(super) buckets: Vec<u64>,
     pub(super) sum: f64,
-    /// As long as `buckets`.
+    /// One for each of `buckets`.
     pub(super) exemplars: Vec<Option<Exemplar>>,
 }
 
-/// Puts together what the SDK has collected and what core keeps.
+/// Joins the series that the SDK has collected with those of core.
 pub(super) fn families(collected: &ResourceMetrics) -> Vec<Family> {
     let alive = upstreams();
     let metrics = collected.scope_metrics().flat_map(|scope| scope.metrics());
@@ -102,7 +102,7 @@ fn of_timing(timing: &Timing) -> Family {
 fn of_metric(metric: &Metric) -> Option<Family> {
     let (kind, points) = match metric.data() {
         AggregatedMetrics::F64(data) => of_data(data, Figure::Real, |sum| sum)?,
-        // Nothing weir counts comes near the half of it.
+        // weir's counts stay far below half of the range.
         AggregatedMetrics::U64(data) => {
             of_data(data, |n| Figure::Whole(n.cast_signed()), |sum| sum as f64)?
         }
@@ -170,7 +170,7 @@ fn of_data<T: Copy>(
             });
             (Kind::Histogram, points.collect())
         }
-        // The views make none.
+        // The views configure no such histogram.
         MetricData::ExponentialHistogram(_) => return None,
     })
 }
@@ -183,7 +183,7 @@ fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> Vec<(Cow<'stati
     let mut all: Vec<_> = attributes
         .map(|pair| (Cow::Owned(pair.key.to_string()), text(&pair.value)))
         .collect();
-    // Whoever recorded a series first gave them in its own order.
+    // The first recorder of a series determines the order of its attributes.
     all.sort_by(|(one, _): &(Cow<'static, str>, Text), (other, _)| one.cmp(other));
     all
 }

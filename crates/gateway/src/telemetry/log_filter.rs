@@ -1,19 +1,20 @@
-//! The filter of the log, from text. A misspelt level is an error; the library takes it for the
-//! name of a part, and logs nothing.
+//! The parser of log filters. A misspelt level is an error here; the library would take it for the
+//! name of a part, and log no lines.
 
 use tracing_subscriber::EnvFilter;
 
 use crate::suggestion::nearest;
 
-/// Every level, and `off`.
+/// The levels, and `off`.
 const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "off"];
 
-/// Reads a level, or a filter such as `info,weir_upstream=debug`.
+/// Parses a level, or a filter such as `info,weir_upstream=debug`.
 ///
 /// # Errors
-/// The text is neither: the part of it that is wrong, and the known levels.
+///
+/// The text is neither: the wrong part of it, and the known levels.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
-    // Spaces beside a comma would be part of a name.
+    // Spaces beside a comma would count as part of a name.
     let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
     // Names of spans and fields may hold commas and signs of equality; the library knows their
     // grammar.

@@ -1,5 +1,5 @@
-//! The queue between the log and standard error. A disk that is full, or a pipe that is not read,
-//! holds up the one thread that writes; lines that find no room are dropped and counted.
+//! The queue between the log and standard error. A full disk, or a pipe without a reader, blocks
+//! only the writer thread. Lines beyond the queue's bound are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use weir_core::telemetry::instruments;
 
-/// Bytes of the lines that wait, and the most lines.
+/// The most bytes of waiting lines, and the most lines.
 const MOST_BYTES: usize = 4 << 20;
 const MOST_LINES: usize = 16_384;
 /// The time until a descriptor that would block is tried again.
@@ -26,16 +26,16 @@ pub(super) struct LogQueue {
 #[derive(Debug, Default)]
 struct QueueState {
     lines: VecDeque<Vec<u8>>,
-    /// Bytes of the lines that wait and of those that are being written.
+    /// The bytes of the lines that wait and of those that are being written.
     bytes: usize,
-    /// Lines dropped since the log last said so.
+    /// The lines dropped since the last report in the log.
     dropped: u64,
-    /// The writer is to look up, although there may be no line.
+    /// True if the writer must wake up, even without a line.
     woken: bool,
 }
 
 impl LogQueue {
-    /// Puts a line in, or counts it as dropped.
+    /// Adds a line, or counts it as dropped.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.state();
         if state.bytes + line.len() > MOST_BYTES || state.lines.len() >= MOST_LINES {
@@ -50,22 +50,22 @@ impl LogQueue {
         self.filled.notify_one();
     }
 
-    /// Lets the writer look up.
+    /// Wakes the writer.
     pub(super) fn wake(&self) {
         self.state().woken = true;
         self.filled.notify_one();
     }
 
-    /// Waits until all lines are written, and at most so long.
+    /// Waits until all lines are written, at most for `within`.
     pub(super) fn drain(&self, within: Duration) {
         let waiting = |state: &mut QueueState| state.bytes > 0;
-        // A poisoned lock has nothing to wait for.
+        // With a poisoned lock there is no wait.
         let _ended = self
             .emptied
             .wait_timeout_while(self.state(), within, waiting);
     }
 
-    /// Waits for lines, at most so long, and takes them all.
+    /// Waits for lines, at most for `within`, and takes them all.
     pub(super) fn take(&self, within: Option<Duration>) -> VecDeque<Vec<u8>> {
         let idle = |state: &mut QueueState| state.lines.is_empty() && !state.woken;
         let state = self.state();
@@ -85,7 +85,7 @@ impl LogQueue {
         std::mem::take(&mut state.lines)
     }
 
-    /// Takes note of a line that the writer is done with.
+    /// Records that the writer is done with a line.
     fn done(&self, bytes: usize, written: bool) {
         let mut state = self.state();
         state.bytes -= bytes;
@@ -100,7 +100,7 @@ impl LogQueue {
         }
     }
 
-    /// Returns the lines dropped since the last time.
+    /// Returns the lines dropped since the last call.
     pub(super) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.state().dropped)
     }
@@ -110,19 +110,19 @@ impl LogQueue {
     }
 }
 
-/// Counts lines that are not written.
+/// Counts dropped lines.
 pub(super) fn count_dropped(reason: &'static str, lines: u64) {
     instruments()
         .log_dropped
         .add(lines, &[KeyValue::new("reason", reason)]);
 }
 
-/// The end of the queue that writes.
+/// The writing end of the queue.
 #[derive(Debug)]
 pub(super) struct LineWriter<W> {
     queue: Arc<LogQueue>,
     out: W,
-    /// The last line was written in part: the next one must not go on in it.
+    /// True if the last line was written in part: a line break must come before the next one.
     torn: bool,
 }
 
@@ -135,8 +135,8 @@ impl<W: Write> LineWriter<W> {
         }
     }
 
-    /// Waits for lines, at most so long, and writes them. Returns `false` where the last one could
-    /// not be written.
+    /// Waits for lines, at most for `within`, and writes them. Returns `false` if the last one
+    /// could not be written.
     pub(super) fn write_next(&mut self, within: Option<Duration>) -> bool {
         let mut well = true;
         for line in self.queue.take(within) {
@@ -146,7 +146,7 @@ impl<W: Write> LineWriter<W> {
         well
     }
 
-    /// Returns the lines dropped since the last time.
+    /// Returns the lines dropped since the last call.
     pub(super) fn take_dropped(&self) -> u64 {
         self.queue.take_dropped()
     }
@@ -160,7 +160,7 @@ impl<W: Write> LineWriter<W> {
         written == line.len()
     }
 
-    /// Writes until an error; returns how many bytes were written.
+    /// Writes until an error. Returns the number of written bytes.
     fn write_all(&mut self, bytes: &[u8]) -> usize {
         let mut written = 0;
         while written < bytes.len() {
@@ -168,8 +168,8 @@ impl<W: Write> LineWriter<W> {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Another process made the descriptor non-blocking: this thread has nothing else to
-                // do.
+                // Another process made the descriptor non-blocking; this thread has no other work,
+                // so it waits.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::park_timeout(BLOCKED)
                 }
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, and then none until there is room again.
+    /// A disk with limited room: a write beyond it fails until there is room again.
     #[derive(Default)]
     struct Disk {
         bytes: Vec<u8>,

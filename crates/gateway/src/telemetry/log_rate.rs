@@ -1,7 +1,7 @@
-//! The bound of the log: of one kind of line 100 a second, then one line with the count.
+//! The rate limit of the log: 100 lines a second of one kind, then one line with the count.
 //!
-//! A kind is a place in the code, and there the upstream, where the line names one: a noisy
-//! upstream does not hide the others.
+//! A kind is a call site in the code and the line's upstream, if it has one. So a noisy upstream
+//! does not hide the others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,15 +18,14 @@ use weir_core::telemetry::LineRate;
 
 use super::log_queue::{LogQueue, count_dropped};
 
-/// The places in the code are not many; with upstreams beyond this number they are not told apart.
+/// The most kinds. Call sites are few; beyond this number upstreams share a kind.
 const MOST_KINDS: usize = 4096;
 /// The most characters of a kind's message that its count repeats.
 const MESSAGE: usize = 120;
-/// Where lines with counts come from. They have no bound themselves: there is one a second of each
-/// kind.
+/// The target of lines with counts. They have no limit themselves: each kind has one a second.
 const COUNTS: &str = "weir_gateway::log";
 
-/// The layer that leaves lines out.
+/// The layer that suppresses lines beyond the rate.
 #[derive(Clone, Debug)]
 pub(super) struct LogRateLimit(Arc<Kinds>);
 
@@ -35,7 +34,7 @@ struct Kinds {
     rates: RwLock<HashMap<(Identifier, u64), Arc<Kind>>>,
     hasher: RandomState,
     began: Instant,
-    /// Lines were left out, and the log has not said so.
+    /// True if lines were suppressed and not reported yet.
     owing: AtomicBool,
     queue: Arc<LogQueue>,
 }
@@ -59,14 +58,14 @@ impl LogRateLimit {
         }))
     }
 
-    /// Logs how many lines were left out of each kind, where a second is over, or `now`. Returns
-    /// the time until that is to be done again.
+    /// Logs the number of suppressed lines of each kind, once its second is over, or at once with
+    /// `now`. Returns the time until the next report.
     pub(super) fn report(&self, now: bool) -> Option<Duration> {
         if !self.0.owing.swap(false, Ordering::AcqRel) {
             return None;
         }
         let at = self.0.began.elapsed();
-        // Not under the lock: the lines logged here come back to it.
+        // Not under the lock, because the lines logged here take it too.
         let kinds: Vec<_> = self
             .0
             .rates
@@ -85,7 +84,7 @@ impl LogRateLimit {
                 kind.log_count(lines);
             }
         }
-        // Those of the running second are still to be counted. It ends within one.
+        // Lines of the current second are still to be counted. It ends within one.
         let later = self.0.owes();
         self.0.owing.fetch_or(later, Ordering::AcqRel);
         later.then_some(Duration::from_secs(1))
@@ -214,7 +213,7 @@ mod tests {
     use super::super::logs::QueueWriter;
     use super::*;
 
-    /// The log's lines, as `work` makes them.
+    /// Returns the log's lines that `work` causes.
     fn logged(work: impl FnOnce(&LogRateLimit)) -> Vec<String> {
         let queue = Arc::new(LogQueue::default());
         let limit = LogRateLimit::new(queue.clone());
@@ -248,7 +247,7 @@ mod tests {
         });
         let of = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
         let written = of("\"message\":\"it says something\"");
-        // The seconds that pass meanwhile are the machine's.
+        // The seconds that pass meanwhile depend on the machine.
         assert!(
             (100..5000).contains(&written) && written.is_multiple_of(100),
             "{written}"

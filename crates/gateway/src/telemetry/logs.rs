@@ -1,8 +1,8 @@
 //! The log: for people on a terminal, with the local time of day and in color, JSON otherwise. A
 //! thread of its own writes it; see [`super::log_queue`].
 //!
-//! What a client or an upstream said is always a field, never part of a message, so that one event
-//! is one line.
+//! Text of a client or an upstream is always a field, never part of a message, so that one event is
+//! one line.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -26,7 +26,7 @@ use super::log_rate::LogRateLimit;
 use crate::config::{LogFormat, LogPlan};
 use crate::local_time::TimeZone;
 
-/// The exporter speaks of its own start; that is nobody's news.
+/// The exporter logs its own start, of no interest to operators.
 const DEFAULT: &str = "info,opentelemetry=warn";
 
 /// The most time that the end of the process waits for standard error.
@@ -39,7 +39,8 @@ fn log() -> &'static (Arc<LogQueue>, LogRateLimit) {
     LOG.get_or_init(|| {
         let queue = Arc::new(LogQueue::default());
         let limit = LogRateLimit::new(queue.clone());
-        // A descriptor of its own: the standard library's lock would be held while a write hangs.
+        // A duplicate descriptor, because the standard library's lock would be held while a write
+        // hangs.
         if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
             let (writer, limit) = (
                 LineWriter::new(queue.clone(), File::from(stderr)),
@@ -70,8 +71,8 @@ fn write_log(mut writer: LineWriter<File>, limit: &LogRateLimit) {
     }
 }
 
-/// Writes a text and a line's end to standard error, as the log does: without waiting, and without
-/// a panic where it cannot be written.
+/// Writes a text and a line break to standard error as the log does: without blocking, and without
+/// a panic on failure.
 pub(crate) fn print_error(text: impl std::fmt::Display) {
     log().0.push(format!("{text}\n").as_bytes());
 }
@@ -81,7 +82,7 @@ pub(crate) fn print_prompt(text: impl std::fmt::Display) {
     log().0.push(text.to_string().as_bytes());
 }
 
-/// Waits until the log is written, at most one second. To be called at the end of the process.
+/// Waits until the log is written, at most one second. Call it at the end of the process.
 pub fn finish_log() {
     if let Some((queue, limit)) = LOG.get() {
         limit.report(true);
@@ -89,7 +90,7 @@ pub fn finish_log() {
     }
 }
 
-/// The log's end at which lines are put in.
+/// The writer by which the formatter puts lines into the queue.
 #[derive(Clone, Debug)]
 pub(super) struct QueueWriter(pub(super) Arc<LogQueue>);
 
@@ -102,7 +103,7 @@ impl MakeWriter<'_> for QueueWriter {
 }
 
 impl Write for QueueWriter {
-    /// Takes a whole line, as the log's formatter writes it.
+    /// Accepts a whole line, as the log's formatter writes it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.push(line);
         Ok(line.len())
@@ -113,11 +114,12 @@ impl Write for QueueWriter {
     }
 }
 
-/// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over
-/// the config.
+/// Starts the log on standard error. `wanted` (from `--log`) overrides `RUST_LOG`, and that
+/// overrides the config.
 ///
 /// # Errors
-/// The filter is none, or a log was started before.
+///
+/// The filter is invalid, or a log was started before.
 pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, String> {
     let from_environment = std::env::var("RUST_LOG")
         .ok()
@@ -147,11 +149,10 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         .with_env_filter(filter)
         .with_writer(QueueWriter(queue))
         .with_ansi(ansi);
-    // Its formatter would print what it cannot log to standard error itself, and panic where that
-    // is full.
+    // The formatter would print its own errors to standard error, and panic if that is full.
     let log = log.log_internal_errors(false);
     let (control, started) = if person.is_some() {
-        // A person has a watch and knows the day.
+        // A person at a terminal knows the date.
         let log = log
             .compact()
             .with_timer(LocalTimer(TimeZone::own()))
@@ -180,20 +181,21 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
     started.map(|()| control).map_err(|error| error.to_string())
 }
 
-/// A terminal on which the log is read by a person.
+/// A terminal at which a person reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogTerminal {
-    /// Whether colors are wanted.
+    /// True if colors are wanted.
     pub(crate) colors: bool,
 }
 
-/// Whether nothing speaks against colors (`NO_COLOR`, no-color.org; a terminal without any).
+/// Reports if colors are allowed: `NO_COLOR` (no-color.org) is not set, and the terminal is not
+/// dumb.
 fn wants_colors() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var("TERM").map_or(true, |term| term != "dumb")
 }
 
-/// Times of lines for people.
+/// The timestamps of lines for people.
 #[derive(Debug)]
 struct LocalTimer(TimeZone);
 
@@ -203,7 +205,7 @@ impl FormatTime for LocalTimer {
     }
 }
 
-/// What is logged, while weir runs.
+/// The control of the log level at run time.
 #[derive(Clone)]
 pub struct LogControl {
     take: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
@@ -226,20 +228,21 @@ impl LogControl {
         }
     }
 
-    /// The person who reads the log at a terminal; `None` where programs do.
+    /// Returns the terminal of the person who reads the log; `None` if programs do.
     pub(crate) fn person(&self) -> Option<LogTerminal> {
         self.person
     }
 
-    /// Logs by another filter from now on.
+    /// Sets another filter.
     ///
     /// # Errors
-    /// It is none: why.
+    ///
+    /// The filter is invalid: the reason.
     pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
         (self.take)(log_filter::parse(filter)?)
     }
 
-    /// Logs as from the beginning.
+    /// Restores the filter that weir began with.
     ///
     /// # Errors
     /// The log is gone.
@@ -254,7 +257,7 @@ impl std::fmt::Debug for LogControl {
     }
 }
 
-/// Panics go to the log like everything else, with their place and without their backtrace's noise.
+/// Logs panics with their place, without the backtrace.
 pub fn hook_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -268,10 +271,11 @@ pub fn hook_panics() {
     }));
 }
 
-/// Whether a text is a log filter, for the config's checks.
+/// Checks that a text is a log filter, for the config's checks.
 ///
 /// # Errors
-/// Why it is not.
+///
+/// The filter is invalid: the reason.
 pub(crate) fn check_filter(text: &str) -> Result<(), String> {
     log_filter::parse(text).map(drop)
 }

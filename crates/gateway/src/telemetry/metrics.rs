@@ -1,7 +1,8 @@
-//! The OpenTelemetry SDK behind core's instruments, and what is looked up when somebody reads them.
+//! The OpenTelemetry SDK behind core's instruments, and the values that are observed at each
+//! scrape.
 //!
-//! Instruments are process-wide, so this is too: however many gateways run in one process (tests do
-//! that), they share one set of series.
+//! Instruments are process-wide, so this is too: all gateways in one process (as in tests) share
+//! one set of series.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -23,19 +24,19 @@ use weir_core::telemetry::{instruments, measure_nothing, start_at_zero, unix_sec
 use super::exposition::{self, Format};
 use super::gather::{self, Family};
 
-/// Series of one instrument; what is beyond is counted together under `otel_metric_overflow` (fault
-/// F16). Attribute values come from fixed sets and the config, so only a config of hundreds of
-/// upstreams comes near.
+/// The most series of one instrument; further ones are counted together under
+/// `otel_metric_overflow` (fault F16). Attribute values come from fixed sets and the config, so
+/// only a config of hundreds of upstreams comes near.
 const SERIES: usize = 1000;
-/// The same of a histogram, which is some twenty lines a series.
+/// The most series of a histogram, with some twenty lines each.
 const HISTOGRAMS: usize = 200;
 
-/// Seconds. From what a disk or the store takes to a session of a day.
+/// Bucket bounds in seconds: from the time of a disk write to a session of a day.
 const SECONDS: [f64; 16] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0, 60.0,
     3600.0, 86400.0,
 ];
-/// Bytes of a body.
+/// Bucket bounds in bytes of a body.
 const BYTES: [f64; 8] = [
     1024.0,
     4096.0,
@@ -57,23 +58,23 @@ struct Shared {
     reader: Reader,
     measured: bool,
     resource: Vec<(String, String)>,
-    /// Whose upstreams are looked at.
+    /// The catalogs with the upstreams to observe.
     catalogs: Mutex<Vec<Weak<Catalog>>>,
-    /// Whether the process wants traffic, of the gateway that said so last.
+    /// The readiness check of the gateway that set it last.
     ready: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
 }
 
 static METRICS: OnceLock<Metrics> = OnceLock::new();
 
 impl Metrics {
-    /// Installs the SDK, the first time it is called; must come before anything is recorded. Where
-    /// nothing is to be measured it installs none, and there is nothing to read.
+    /// Installs the SDK at the first call, before any value is recorded. If metrics are off it
+    /// installs no SDK, and a scrape has no series.
     pub fn install(measured: bool) -> Self {
         METRICS.get_or_init(|| Self::make(measured)).clone()
     }
 
     fn make(measured: bool) -> Self {
-        // What the environment says of the service goes before.
+        // `OTEL_SERVICE_NAME` in the environment takes precedence.
         let named = std::env::var_os("OTEL_SERVICE_NAME").is_some();
         let resource = Resource::builder()
             .with_attributes([KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))]);
@@ -117,7 +118,7 @@ impl Metrics {
         }
     }
 
-    /// Looks at these upstreams too, whenever somebody reads, as long as the catalog is there.
+    /// Observes this catalog's upstreams at each scrape, as long as the catalog lives.
     pub fn watch(&self, catalog: &Arc<Catalog>) {
         let mut catalogs = self
             .shared
@@ -128,8 +129,7 @@ impl Metrics {
         catalogs.push(Arc::downgrade(catalog));
     }
 
-    /// Asks this whenever somebody reads, and no longer what was given before: whether the process
-    /// wants traffic.
+    /// Sets the readiness check that each scrape calls, in place of the former one.
     pub(crate) fn ask_ready(&self, ready: impl Fn() -> bool + Send + 'static) {
         *self
             .shared
@@ -138,23 +138,23 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ready));
     }
 
-    /// All series, in Prometheus' text format.
+    /// Returns all series, in Prometheus' text format.
     #[must_use]
     pub fn text(&self) -> String {
         self.page(Format::Plain)
     }
 
-    /// All series, in this format.
+    /// Returns all series, in this format.
     pub(crate) fn page(&self, format: Format) -> String {
         exposition::write(&self.families(), &self.shared.resource, format)
     }
 
-    /// What is known of the process.
+    /// Returns the attributes of the process.
     pub(super) fn resource(&self) -> &[(String, String)] {
         &self.shared.resource
     }
 
-    /// All series.
+    /// Collects all series.
     pub(super) fn families(&self) -> Vec<Family> {
         let catalogs = self
             .shared
@@ -184,7 +184,7 @@ impl Metrics {
     }
 }
 
-/// Notes how the upstreams stand. Here and not where it happens, so that no call pays for it.
+/// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.
 fn look_at(catalog: &Catalog) {
     for upstream in catalog.status() {
         let own = || KeyValue::new("upstream", upstream.id.to_string());
@@ -210,7 +210,7 @@ fn look_at(catalog: &Catalog) {
     }
 }
 
-/// The SDK's reader, shared with who reads.
+/// The SDK's reader, shared by the scrape and the exporter.
 #[derive(Clone, Debug)]
 struct Reader(Arc<ManualReader>);
 

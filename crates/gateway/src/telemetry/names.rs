@@ -1,15 +1,16 @@
-//! How an instrument is called in Prometheus' formats (OpenTelemetry specification, compatibility,
+//! The names of instruments in Prometheus' formats (OpenTelemetry specification, compatibility,
 //! Prometheus and OpenMetrics).
 
 use weir_core::telemetry::Kind;
 
-/// The name of a metric family: of a counter with its `_total`, of a histogram without `_bucket`.
+/// Returns the name of a metric family: of a counter with its `_total`, of a histogram without
+/// `_bucket`.
 pub(crate) fn exposed(name: &str, kind: Kind, unit: &str) -> String {
     let mut exposed = label(name);
     let unit = match unit {
         "s" => Some("seconds"),
         "By" => Some("bytes"),
-        // What is counted is no unit.
+        // Annotations such as `{panic}` are not units.
         _ => None,
     };
     if let Some(unit) = unit
@@ -24,7 +25,7 @@ pub(crate) fn exposed(name: &str, kind: Kind, unit: &str) -> String {
     exposed
 }
 
-/// The name of an attribute as a label.
+/// Returns the name of an attribute as a label.
 pub(crate) fn label(name: &str) -> String {
     name.chars()
         .map(|c| {

@@ -1,8 +1,8 @@
-//! Spans and metrics to an OpenTelemetry collector, by OTLP over HTTP or gRPC.
+//! The export of spans and metrics to an OpenTelemetry collector, by OTLP over HTTP or gRPC.
 //!
-//! Nothing here is on the way of a request: spans wait in a bounded queue, or are lost and counted,
-//! and both tasks give a collector that does not answer its time and no more. The records of the
-//! audit go their own way (`audit::otlp`): of them none may be lost.
+//! Requests never wait for this: spans wait in a bounded queue, or are dropped and counted, and
+//! both tasks give a collector its timeout and no more. Audit records are exported separately
+//! (`audit::otlp`), because none of them may be lost.
 
 mod encode;
 mod proto;
@@ -23,33 +23,33 @@ use weir_upstream::{Factory, TlsError};
 use super::Metrics;
 use crate::config::OtlpPlan;
 
-/// Finished spans that wait.
+/// The most finished spans that wait.
 const QUEUE: usize = 2048;
 /// The most spans of one request.
 const BATCH: usize = 512;
-/// A request waits this long for company.
+/// The time that a batch waits for more spans.
 const GATHER: Duration = Duration::from_secs(1);
-/// Between two attempts at the same spans; after the last they are lost. Metrics are not sent
-/// again: the next ones say it all.
+/// The seconds between attempts to send the same spans; after the last they are dropped. Metrics
+/// are not sent again, because the next request has the new totals.
 const AGAIN: [u64; 3] = [1, 2, 4];
-/// How long the last request may take when weir stops.
+/// The time that the last request has at weir's end.
 const AT_LAST: Duration = Duration::from_secs(2);
 
-/// The ways to a collector, made ready: nothing is sent yet.
+/// The prepared exporters of both signals, not started yet.
 pub(super) struct Lines {
     metrics: Line,
     traces: Line,
     interval: Duration,
 }
 
-/// The tasks that send. Where it is dropped they end after the request that they are at.
+/// The running export tasks. If this is dropped, they end after their current request.
 #[derive(Debug)]
 pub(super) struct Pushing {
     stop: DropGuard,
     tasks: TaskTracker,
 }
 
-/// The way to the task that sends spans.
+/// The channel to the task that sends spans.
 #[derive(Debug)]
 pub(super) struct Spans(mpsc::Sender<Span>);
 
@@ -63,6 +63,7 @@ impl SpanSink for Spans {
 
 impl Lines {
     /// # Errors
+    ///
     /// The certificate file in the settings is not usable.
     pub(super) fn new(
         plan: &OtlpPlan,
@@ -90,7 +91,7 @@ impl Lines {
         })
     }
 
-    /// Begins to send. Must be called inside a tokio runtime.
+    /// Starts to send. Must be called inside a tokio runtime.
     pub(super) fn start(self) -> (Pushing, Arc<dyn SpanSink>) {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -108,16 +109,16 @@ impl Lines {
 }
 
 impl Pushing {
-    /// Sends what is there, if that is done soon, and ends.
+    /// Sends the waiting data within a bounded time, and ends.
     pub(super) async fn shutdown(self) {
         let Self { stop, tasks } = self;
         drop(stop);
-        // A collector that hangs does not hold the end of the process.
+        // A hanging collector does not block the end of the process.
         let _ = tokio::time::timeout(AT_LAST, tasks.wait()).await;
     }
 }
 
-/// The way of one signal.
+/// The exporter of one signal.
 struct Line {
     signal: &'static str,
     post: Arc<dyn Post>,
@@ -126,11 +127,11 @@ struct Line {
     metrics: Metrics,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Taken,
-    /// Not now, perhaps later.
+    /// Refused for now; a later attempt may succeed.
     Later,
     Never,
 }
@@ -190,7 +191,7 @@ impl Line {
         while !last {
             last = tokio::select! {
                 () = tokio::time::sleep(interval) => false,
-                // The last time too, so that nothing of the end is missing.
+                // The last time too, so that the end's values are exported.
                 () = stop.cancelled() => true,
             };
             let families = self.metrics.families();
@@ -205,7 +206,7 @@ impl Line {
         }
     }
 
-    /// Sends one document, and counts what became of it.
+    /// Sends one document, and counts the outcome.
     async fn send(&self, body: Bytes, count: u64) -> Sent {
         let framed = if self.form == Form::Grpc {
             framed(&body)
@@ -258,8 +259,8 @@ impl Line {
     }
 }
 
-/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code,
-/// without which nothing is known.
+/// Returns the outcome of a response (OTLP specification, failures): of HTTP by its status, of gRPC
+/// by its code. A successful HTTP status without a gRPC code is a refusal.
 fn judged(form: Form, posted: &Posted) -> Sent {
     match (posted.status, posted.code) {
         (200..=299, None) if form == Form::Grpc => Sent::Never,
@@ -269,7 +270,7 @@ fn judged(form: Form, posted: &Posted) -> Sent {
     }
 }
 
-/// A message of gRPC: not compressed, so long, itself.
+/// Frames a gRPC message: not compressed, the length, the message.
 fn framed(message: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + 5);
     out.put_u8(0);
@@ -278,7 +279,7 @@ fn framed(message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// gRPC's code, for people.
+/// A gRPC status code, for people.
 struct Code(Option<u16>);
 
 impl std::fmt::Display for Code {

@@ -1,4 +1,4 @@
-//! Telemetry as the config has it: how many names, which requests, and to whom.
+//! Telemetry by the config: the cap on names, the sampled requests, and the collector.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use super::Metrics;
 use super::otlp::{Lines, Pushing};
 use crate::config::{OtlpPlan, TelemetryPlan};
 
-/// What runs of it.
+/// The running telemetry.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     metrics: Metrics,
@@ -18,10 +18,10 @@ pub(crate) struct Telemetry {
     pushing: Mutex<Option<Push>>,
 }
 
-/// A plan made ready; `None` inside: it sends as before.
+/// A prepared plan. The outer `None` means no change, the inner one no exporter.
 pub(crate) struct Prepared(Option<Option<(OtlpPlan, Lines)>>);
 
-/// To a collector.
+/// The running export to a collector.
 struct Push {
     plan: OtlpPlan,
     tasks: Pushing,
@@ -29,7 +29,7 @@ struct Push {
 }
 
 impl Telemetry {
-    /// Begins as `plan` says. Must be called inside a tokio runtime.
+    /// Starts by `plan`. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The collector's certificate file is not usable.
@@ -47,7 +47,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Makes another plan ready, without any effect yet.
+    /// Prepares another plan, without any effect yet.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -59,7 +59,7 @@ impl Telemetry {
             .as_ref()
             .map(|push| push.plan.clone());
         if now == plan.otlp {
-            // A collector that stays the same misses nothing.
+            // The exporter of an unchanged collector keeps running, and loses no data.
             return Ok(Prepared(None));
         }
         let ready = plan.otlp.as_ref().map(|otlp| {
@@ -71,7 +71,7 @@ impl Telemetry {
         Ok(Prepared(Some(ready.transpose()?)))
     }
 
-    /// Goes by a plan that was made ready. Must be called inside a tokio runtime.
+    /// Applies a prepared plan. Must be called inside a tokio runtime.
     pub(crate) fn take(&self, prepared: Prepared, plan: &TelemetryPlan) {
         let mut pushing = self.pushing.lock().unwrap_or_else(PoisonError::into_inner);
         let Prepared(other) = prepared;
@@ -87,11 +87,11 @@ impl Telemetry {
             pushing.as_ref().map(|push| push.spans.clone()),
             plan.sampling,
         );
-        // Only now, when nobody offers it spans any more.
+        // Only now, after the last span was offered to it.
         drop(before);
     }
 
-    /// Sends what is there, if that is done soon.
+    /// Sends the waiting data within a bounded time.
     pub(crate) async fn shutdown(self) {
         trace::tell(None, TelemetryPlan::SAMPLING);
         let pushing = self
@@ -150,7 +150,7 @@ mod tests {
                 .num_alive_tasks()
         };
         let before = tasks();
-        // A reload that another part of weir refuses.
+        // As at a reload that another part of weir refuses.
         drop(telemetry.prepare(&plan).expect("no certificates are named"));
         assert_eq!(tasks(), before);
         telemetry.take(

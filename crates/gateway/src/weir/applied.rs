@@ -1,4 +1,4 @@
-//! The config that is in force, and what was built of it: what the next one is compared with.
+//! The config in force with the upstreams built from it, for the comparison with the next one.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use weir_upstream::{BuildError, Factory};
 
 use crate::config::{Config, UpstreamPlan};
 
-/// What the last config was, and what was built of it.
+/// The config in force, and the upstreams built from it.
 pub(super) struct Applied {
-    /// The config weir started with, for what only a start takes up.
+    /// The config of the start, for settings that take effect only at a restart.
     pub(super) started: Arc<Config>,
     pub(super) config: Arc<Config>,
     pub(super) upstreams: Vec<Built>,
 }
 
-/// An upstream, and what it was built of.
+/// An upstream, with the plan that it was built from.
 pub(super) type Built = (UpstreamPlan, Arc<dyn Upstream>);
 
-/// The upstreams of a config; one whose settings did not change comes as the same object again.
+/// Builds the upstreams of a config; one with unchanged settings is reused.
 pub(super) fn build(
     config: &Config,
     before: &[Built],
@@ -36,7 +36,7 @@ pub(super) fn build(
     config.upstreams.iter().map(one).collect()
 }
 
-/// What the catalog is told of a config and its upstreams.
+/// Returns the catalog's topology of a config and its upstreams.
 pub(super) fn topology(config: &Config, upstreams: &[Built]) -> Topology {
     Topology {
         endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
@@ -47,7 +47,7 @@ pub(super) fn topology(config: &Config, upstreams: &[Built]) -> Topology {
     }
 }
 
-/// What changed in the file and cannot change in the running process.
+/// Returns the changed settings that the running process cannot apply.
 pub(super) fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
     let queue = |config: &Config| config.audit.as_ref().map(|plan| plan.queue);
     let place = |config: &Config| config.admin.as_ref().map(|plan| plan.listen);

@@ -1,4 +1,4 @@
-//! Why weir does not start, and why a reload changes nothing: for people, with what to do about it.
+//! The errors of a start and of a reload: for people, with advice.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use crate::audit::AuditError;
 use crate::config::{Protection, Report, Weakening};
 use crate::terminal::count;
 
-/// Why weir did not start.
+/// The reason why weir did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The config has errors.
@@ -18,59 +18,59 @@ pub enum StartError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}{}: {why}", if *.operators { " for operators" } else { "" })]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
         /// True for the operators' listener.
         operators: bool,
-        /// The system's reason, and what to do about it.
+        /// The system's reason, and advice.
         why: String,
     },
     /// Files of `include` have errors, and the config refuses a start with such files.
     #[error("{} in `include` {} errors, and `include_errors` is refuse_start: {}", count(.0.len(), "file"), if .0.len() == 1 { "has" } else { "have" }, .0.join(", "))]
     TeamFiles(Vec<String>),
-    /// A listener is bound where the config may not be served.
+    /// A listener is bound to an address that the config may not be served at.
     #[error(transparent)]
     Exposed(#[from] Exposure),
-    /// An upstream cannot be made of its settings.
+    /// An upstream cannot be built from its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
-    /// Records of who did what cannot be kept.
+    /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// The collector cannot be spoken to as the config says.
+    /// The collector's TLS settings are invalid.
     #[error("telemetry cannot be sent: {0}")]
     Telemetry(#[from] weir_upstream::TlsError),
 }
 
-/// Why a reload changed nothing.
+/// The reason why a reload was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The config has errors.
     #[error("the config cannot be used:\n{0}")]
     Config(Report),
-    /// A listener is bound where the config may not be served.
+    /// A listener is bound to an address that the config may not be served at.
     #[error(transparent)]
     Exposed(#[from] Exposure),
-    /// The config has lost protections, and does not give them up by name.
+    /// The config lost protections, and does not give them up by name.
     #[error("the config gives up protections without saying so:\n{}\na restart would take it; `weir admin reload --allow-weaker` takes it once", lines(.0))]
     Weaker(Vec<Weakening>),
-    /// An upstream cannot be made of its settings.
+    /// An upstream cannot be built from its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
-    /// Records of who did what cannot be kept.
+    /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// The collector cannot be spoken to as the config says.
+    /// The collector's TLS settings are invalid.
     #[error("telemetry cannot be sent: {0}")]
     Telemetry(#[from] weir_upstream::TlsError),
-    /// The client side cannot take its settings.
+    /// The client side refused its settings.
     #[error("{0}")]
     Front(String),
 }
 
 impl ReloadError {
-    /// The reasons as metrics name them: the protections that would be lost, or what is wrong with
-    /// the config.
+    /// Returns the reasons as metrics name them: the protections that would be lost, or the kind of
+    /// error.
     pub(super) fn reasons(&self) -> Vec<&'static str> {
         match self {
             Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
@@ -82,20 +82,20 @@ impl ReloadError {
         }
     }
 
-    /// True where a restart would take the config, and serve it with less protection.
+    /// Reports if a restart would accept the config, and serve it with less protection.
     pub(super) fn is_weaker(&self) -> bool {
         matches!(self, Self::Weaker(_) | Self::Exposed(_))
     }
 }
 
-/// The listener is bound where the config may not be served.
+/// A listener is bound to an address that the config may not be served at.
 const EXPOSED: &str = "exposed";
 /// The config has errors.
 pub(super) const INVALID: &str = "invalid";
-/// Something that the config names cannot be had.
+/// A resource that the config names is not usable.
 const UNUSABLE: &str = "unusable";
 
-/// Every reason for which a config is refused, as metrics name it.
+/// Returns every reason for a refusal of a config, as metrics name it.
 pub(super) fn refusal_reasons() -> impl Iterator<Item = &'static str> {
     [INVALID, UNUSABLE, EXPOSED]
         .into_iter()
@@ -109,7 +109,7 @@ fn lines(lost: &[Weakening]) -> String {
         .join("\n")
 }
 
-/// A wrapper without words of its own hides its cause's type.
+/// Unwraps the error, because a transparent wrapper would hide the type of its cause.
 pub(super) fn front_reason(error: &weir_front::BindError) -> String {
     match error {
         weir_front::BindError::Address(error) => reason(error),
@@ -117,7 +117,7 @@ pub(super) fn front_reason(error: &weir_front::BindError) -> String {
     }
 }
 
-/// An error and its causes, with a hint for the usual ones.
+/// Returns an error and its causes, with a hint for the usual ones.
 pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);

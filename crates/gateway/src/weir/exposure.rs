@@ -1,8 +1,8 @@
 //! The rules about the address that a listener is bound to, as the system gives it (`getsockname`).
 //!
-//! The config is checked against its own `listen`, which is what a start would bind. A socket that
-//! was inherited from systemd or from the process before, and the listener of a process that
-//! reloads, may be bound elsewhere: the bound address decides.
+//! The config's check uses its own `listen`, the address that a start would bind. A socket
+//! inherited from systemd or from the previous process, and the listener of a process that reloads,
+//! may be bound elsewhere. So the bound address decides.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The parts of a gateway behind its listeners, in the order in which they need one another.
+//! The components of a gateway behind its listeners, in the order of their dependencies.
 
 use std::sync::Arc;
 
@@ -26,35 +26,36 @@ use crate::handover::{MovableRecords, MovableReplays, Sealing, Will};
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
 
-/// What every part may ask for: time, chance, keys, and the way out.
+/// The shared base of all components: clock, randomness, keys, and the upstream factory.
 pub(super) struct Base {
     pub(super) metrics: Metrics,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
     pub(super) sealing: Sealing,
     pub(super) sealer: Sealer,
-    /// Where clients are called.
+    /// The notifiers of clients' sessions.
     pub(super) bells: Arc<Bells>,
-    /// What the process may use as a whole.
+    /// The budgets of the process.
     pub(super) budgets: Budgets,
-    /// What is known of the lists of single sessions at upstreams.
+    /// The table of session lists at upstreams.
     session_lists: Arc<SessionListTable>,
     pub(super) factory: Arc<Factory>,
     /// The parent of the child processes of upstreams.
     pub(super) keeper: Arc<Keeper>,
-    /// The sessions and child processes of the process before.
+    /// The arrival of the previous process's sessions and child processes.
     arrival: HandoverArrival,
 }
 
 impl Base {
-    /// `sealing` is the key that a process before left, and `arrival` what else it leaves.
+    /// `sealing` is the key that the previous process left, and `arrival` the state that it still
+    /// sends.
     pub(super) fn new(
         config: &Config,
         sealing: Option<Sealing>,
         keeper: Arc<Keeper>,
         arrival: HandoverArrival,
     ) -> Self {
-        // First: an instrument that is used before it is installed measures nothing for ever.
+        // First, because an instrument used before the installation would never record.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
@@ -106,7 +107,7 @@ fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
     }
 }
 
-/// Who decides: who is who, who may do what and how often; and who writes that down.
+/// The policy stack: authentication, authorization, limits, and the audit.
 pub(super) struct Deciders {
     pub(super) clients: Clients,
     pub(super) limits: Arc<Limits>,
@@ -117,8 +118,8 @@ pub(super) struct Deciders {
 }
 
 impl Deciders {
-    /// The audit goes on after `left`, the last records of a process before. Returns when the
-    /// beginning is on record. Must be called inside a tokio runtime.
+    /// The audit continues after `left`, the last records of the previous process. Returns when the
+    /// start is recorded. Must be called inside a tokio runtime.
     pub(super) async fn start(
         config: &Config,
         base: &Base,
@@ -163,7 +164,7 @@ impl Deciders {
     }
 }
 
-/// What is kept for clients between their requests.
+/// The stores of client state between requests.
 pub(super) struct Kept {
     pub(super) records: Arc<MovableRecords>,
     pub(super) replays: Arc<MovableReplays>,
@@ -195,7 +196,7 @@ impl Kept {
         }
     }
 
-    /// Goes by another config's bounds from now on.
+    /// Applies another config's bounds.
     pub(super) fn limit(&self, config: &Config) {
         self.records.own().limit(config.sessions);
         self.replays.own().limit(crate::memory::replays(config));
@@ -203,7 +204,7 @@ impl Kept {
     }
 }
 
-/// All of a gateway behind its listeners.
+/// All components of a gateway behind its listeners.
 pub(super) struct Inside {
     pub(super) base: Base,
     pub(super) deciders: Deciders,
@@ -211,13 +212,13 @@ pub(super) struct Inside {
     pub(super) catalog: Arc<Catalog>,
     pub(super) ready: Ready,
     pub(super) explainer: Arc<Explainer>,
-    /// What operators changed.
+    /// The operators' changes in force.
     pub(super) book: Arc<Book>,
 }
 
 impl Inside {
-    /// Puts them together over these upstreams, which it begins to follow, with what the process
-    /// before left.
+    /// Assembles the components over these upstreams and starts to watch them, with the previous
+    /// process's last state.
     pub(super) fn new(
         config: &Arc<Config>,
         base: Base,
@@ -227,7 +228,7 @@ impl Inside {
         let catalog = catalog(config, &base, &deciders.gates);
         catalog.apply(topology(config, upstreams));
         let told = (&*deciders.gates.audit, base.clock.wall());
-        // Before anybody is served.
+        // Before the first request is served.
         let book = admin::take_up(will.changes, (&catalog, &deciders.blocked), told);
         base.metrics.watch(&catalog);
         let kept = Kept::new(config, &base);
@@ -256,7 +257,7 @@ impl Inside {
         Router::new(self.catalog.clone(), self.deciders.gates.clone())
     }
 
-    /// Takes what of a config needs nobody's consent.
+    /// Applies the settings that cannot fail.
     pub(super) fn replace(&self, config: &Arc<Config>) {
         let Deciders {
             clients, limits, ..
@@ -267,7 +268,7 @@ impl Inside {
         self.explainer.replace(config.clone());
     }
 
-    /// Puts the config's rules in force, and tells those whose lists are others now.
+    /// Applies the config's rules, and notifies the clients whose lists change.
     pub(super) fn rule(&self, config: &Config) {
         let rules = &self.deciders.rules;
         if *rules.book() != *config.rules {

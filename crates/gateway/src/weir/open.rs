@@ -15,25 +15,25 @@ use crate::admin::{Admin, Chronicle, Desk, Gate, Parts};
 use crate::config::{AdminPlan, Config};
 use crate::outbound;
 
-/// The bound listeners of both sides. Clients' is missing where they come from inside the process.
+/// The bound listeners. The clients' one is absent if clients are inside the process.
 #[derive(Default)]
 pub(super) struct Listeners {
     pub(super) clients: Option<TcpListener>,
-    /// With the plan's address, for messages.
+    /// The listener, and the plan's address for messages.
     pub(super) operators: Option<(tokio::net::TcpListener, SocketAddr)>,
 }
 
-/// What is open, and who answers operators.
+/// The open listeners, and the state for operators.
 pub(super) struct Open {
     pub(super) front: Front,
     pub(super) desk: Arc<Desk>,
-    /// `None` where the config has none, and when a successor has it.
+    /// `None` if the config has no such listener, or a successor has it.
     pub(super) admin: Option<Admin>,
 }
 
 impl Open {
-    /// Serves at the clients' socket, and at the operators', both of which are bound and checked.
-    /// Must be called inside a tokio runtime.
+    /// Serves at the sockets for clients and for operators, both bound and checked. Must be called
+    /// inside a tokio runtime.
     pub(super) async fn new(
         config: &Arc<Config>,
         inside: &Inside,
@@ -54,7 +54,7 @@ impl Open {
         })
     }
 
-    /// Gives up the operators' listener, once what was asked there is answered.
+    /// Closes the operators' listener, after its running responses.
     pub(super) async fn close_admin(&mut self) {
         if let Some(admin) = self.admin.take() {
             admin.shutdown().await;
@@ -62,7 +62,7 @@ impl Open {
     }
 }
 
-/// The client side, with everything it asks of others behind core's ports.
+/// Builds the client side, with its dependencies behind core's ports.
 async fn front(
     config: &Config,
     Inside {
@@ -118,7 +118,7 @@ fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartErro
     }
 }
 
-/// The clients' listener, bound where the config may be served.
+/// Binds the clients' listener, and checks the bound address against the config.
 pub(super) fn clients_listener(
     config: &Config,
     inherited: Option<TcpListener>,
@@ -133,8 +133,8 @@ pub(super) fn clients_listener(
     Ok((listener, bound))
 }
 
-/// The operators' listener, bound where the plan may be served, and the plan's address for
-/// messages; `None` where the config has none.
+/// Binds the operators' listener, and checks the bound address against the plan. Returns the plan's
+/// address too, for messages; `None` if the config has no such listener.
 pub(super) async fn operators_listener(
     plan: Option<&AdminPlan>,
     inherited: Option<TcpListener>,
@@ -148,7 +148,7 @@ pub(super) async fn operators_listener(
     Ok(Some((listener, plan.listen)))
 }
 
-/// What operators see and change.
+/// Builds the state of the admin listener.
 fn desk(
     config: &Arc<Config>,
     Inside {

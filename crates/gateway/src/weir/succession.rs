@@ -1,4 +1,4 @@
-//! What a running weir does when another process takes its place.
+//! The hand-over of a running weir to another process.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use crate::audit::Auditing;
 use crate::handover::{Estate, SessionState, Successor, Will};
 
 impl Weir {
-    /// What another process needs to go on in this one's place, and nothing that it could read in
-    /// the config.
+    /// Returns the resources that another process needs to take over, without those that it can
+    /// read from the config.
     ///
     /// # Errors
-    /// The system has no file left, or weir is stopping.
+    ///
+    /// The system has no file descriptor left, or weir is stopping.
     pub(crate) fn estate(&self) -> std::io::Result<Estate> {
         let operators = self.open.admin.as_ref().map(Admin::socket).transpose()?;
         Ok(Estate {
@@ -28,8 +29,8 @@ impl Weir {
         })
     }
 
-    /// Leaves the audit's chain and path, and the operators' changes, to the successor, which may
-    /// then begin. No operator changes anything here from now on.
+    /// Leaves the audit's chain and path, and the operators' changes, to the successor. It may
+    /// begin after that. Operators' changes are refused here from now on.
     pub(crate) async fn make_room(&self) -> Will {
         let changes = self.open.desk.leave();
         let audit = self.inside.deciders.auditing.step_aside().await;
@@ -42,7 +43,7 @@ impl Weir {
         }
     }
 
-    /// The sessions, for the process before or after this one.
+    /// The session state, for the previous or the next process.
     pub(crate) fn session_state(&self) -> SessionState {
         let Kept {
             records,
@@ -64,22 +65,23 @@ impl Weir {
         }
     }
 
-    /// This process takes the place of another one, which has ended once the token is cancelled. It
-    /// ends after that one.
+    /// Notes that this process took over from one that has ended once the token is cancelled. This
+    /// process ends after it.
     pub(crate) fn follows(&mut self, predecessor_ended: CancellationToken) {
         self.predecessor_ended = Some(predecessor_ended);
     }
 
-    /// The process before is gone: requests do not wait for its sessions.
+    /// Stops waiting for sessions, because the previous process is gone.
     pub(crate) fn no_sessions_arrive(&self) {
         self.inside.kept.records.complete();
     }
 
-    /// Records how a hand-over went: the successor's process id. After a good one
-    /// [`Self::shutdown`] gives up the operators' listener first.
+    /// Records the outcome of a hand-over: the successor's process id, or the reason. After a
+    /// successful one [`Self::shutdown`] closes the operators' listener first.
     ///
     /// # Errors
-    /// As it went.
+    ///
+    /// The reason of a failed hand-over.
     pub(crate) fn handed_over(
         &mut self,
         outcome: Result<Successor, String>,
@@ -96,12 +98,12 @@ impl Weir {
         outcome
     }
 
-    /// Where it is recorded who did what.
+    /// The audit.
     pub(crate) fn auditing(&self) -> &Arc<Auditing> {
         &self.inside.deciders.auditing
     }
 
-    /// Whether another process serves in this one's place.
+    /// Reports if another process has taken over.
     pub(crate) fn has_successor(&self) -> bool {
         self.successor.is_some()
     }

@@ -1,4 +1,4 @@
-//! What operators do to clients: end a session, keep a principal out and let it in again.
+//! Operators' actions on clients: end a session, block and unblock a principal.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::wish::{self, Wish};
 use super::{Done, words};
 use crate::config::Time;
 
-/// The longest name of an issuer or subject.
+/// The most bytes of the name of an issuer or subject.
 const LONGEST: usize = 1024;
 
-/// Whom.
+/// The body of a request to block or unblock a principal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Whom {
@@ -33,17 +33,17 @@ struct Whom {
     ttl: Option<Time>,
 }
 
-/// A principal, and why and for how long something is done to it.
+/// A principal, with the reason and duration of an action on it.
 struct Named {
     subject: Subject,
     target: Target,
-    /// As records have it.
+    /// The principal as audit records name it.
     what: String,
     wish: Wish,
 }
 
 impl Named {
-    /// Reads the body.
+    /// Reads the request body.
     async fn read(body: Body, lasting: bool) -> Result<Self, Refused> {
         let Whom {
             issuer,
@@ -91,7 +91,7 @@ pub(in super::super) async fn end(
     Ok(Done::answer("end", true))
 }
 
-/// Keeps a principal out: its requests are refused, its streams and calls end.
+/// Blocks a principal: its requests are refused, its streams and calls end.
 pub(in super::super) async fn block(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
@@ -130,7 +130,7 @@ pub(in super::super) async fn block(
     Ok(json(StatusCode::OK, &Done { expires, ..done }))
 }
 
-/// Lets a principal in again.
+/// Unblocks a principal.
 pub(in super::super) async fn unblock(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,

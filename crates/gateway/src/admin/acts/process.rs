@@ -1,4 +1,4 @@
-//! What operators do to the process: another log level, and the config read again.
+//! Operators' actions on the process: change the log level, reload the config.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,11 @@ use super::{Done, words};
 use crate::config::Time;
 use crate::weir::Strictness;
 
-/// Reading a config takes milliseconds; starting child processes is not waited for.
+/// The time that a reload request waits for its result. Reading a config takes milliseconds; the
+/// start of child processes is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What to log.
+/// The body of a request to change the log level.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Level {
@@ -32,7 +33,7 @@ struct Level {
     ttl: Option<Time>,
 }
 
-/// Logs by another level or filter; without one, as from the beginning.
+/// Sets another log level or filter; without one, restores the config's.
 pub(in super::super) async fn log(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
@@ -81,7 +82,7 @@ pub(in super::super) async fn log(
     ))
 }
 
-/// How to read the config again.
+/// The body of a reload request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Reload {
@@ -89,7 +90,7 @@ struct Reload {
     allow_weaker: bool,
 }
 
-/// Has the config's files read again, and says how that went.
+/// Reloads the config's files and returns the outcome.
 pub(in super::super) async fn reload(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
@@ -143,7 +144,7 @@ pub(in super::super) async fn reload(
     }
 }
 
-/// Where weir is part of another program, as in its quickstart.
+/// The refusal if weir is embedded in another program, as in its quickstart.
 fn none() -> Refused {
     Refused::new(
         StatusCode::CONFLICT,

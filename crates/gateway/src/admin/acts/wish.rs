@@ -1,4 +1,4 @@
-//! What an operator sends with a change: why, and for how long.
+//! The reason and duration that an operator sends with a change.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use serde::de::DeserializeOwned;
 use super::super::refused::Refused;
 use crate::config::Time;
 
-/// The longest body.
+/// The most bytes of a body.
 const LONGEST: usize = 16 << 10;
-/// The longest reason that is kept, in characters.
+/// The most characters of a reason; the rest is cut.
 const REASON: usize = 300;
-/// What is to last longer belongs into the config.
+/// The longest duration. A change that is to last longer belongs into the config.
 const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Why, and for how long.
+/// The reason and duration of a change.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) reason: Option<String>,
     pub(super) ttl: Option<Duration>,
 }
 
-/// As it is written.
+/// The body as JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Raw {
@@ -33,10 +33,11 @@ struct Raw {
 }
 
 impl Wish {
-    /// Reads the body of a change that needs no more. An empty one is an empty object.
+    /// Reads the body of a change without further members. An empty body counts as an empty object.
     ///
     /// # Errors
-    /// It is too long, or is something else; `ttl` where the change does not last.
+    ///
+    /// The body is too long or no such object, or it has `ttl` although the change does not last.
     pub(super) async fn read(body: Body, lasting: bool) -> Result<Self, Refused> {
         let Raw { reason, ttl } = read(body).await?;
         Self::new(reason, ttl, lasting)
@@ -66,7 +67,8 @@ impl Wish {
 /// Reads a JSON object.
 ///
 /// # Errors
-/// It is too long, or something else.
+///
+/// The body is too long, or no such object.
 pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T, Refused> {
     let too_long = || Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "a change has at most 16 KiB");
     let bytes = to_bytes(body, LONGEST).await.map_err(|_| too_long())?;
@@ -81,7 +83,7 @@ pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T,
         .map_err(|error| Refused::bad(format!("the body is not understood: {error}")))
 }
 
-/// A text as it stands in records and logs: cut, and on one line.
+/// Returns a text for records and logs: cut, and on one line.
 pub(super) fn plain(text: &str) -> String {
     text.trim()
         .chars()

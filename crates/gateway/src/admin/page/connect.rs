@@ -1,5 +1,5 @@
-//! How clients connect, on the status page: the entries of all clients for one endpoint, with its
-//! URL.
+//! The section of the status page on connecting clients: the entries of all clients for one
+//! endpoint, with its URL.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::super::desk::Desk;
 use super::html::text;
 use crate::mcp_clients::{client_sections, usual_credential};
 
-/// The URL of an endpoint.
+/// Returns the URL of an endpoint.
 pub(super) fn url(desk: &Desk, path: &str) -> String {
     format!(
         "{}{path}",
@@ -15,7 +15,7 @@ pub(super) fn url(desk: &Desk, path: &str) -> String {
     )
 }
 
-/// The section about the endpoint of this path, or the first one.
+/// Writes the section about the endpoint of this path, or about the first one.
 pub(super) fn section(out: &mut String, desk: &Desk, wanted: Option<&str>) {
     let config = desk.chronicle.config();
     let mut paths = config.endpoints.iter().map(|endpoint| endpoint.id.as_str());

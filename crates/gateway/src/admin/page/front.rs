@@ -1,4 +1,4 @@
-//! The page about everything.
+//! The overview page.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -17,19 +17,19 @@ use super::html::{clock, facts, lines, table, text};
 use super::{PageView, connect, when};
 use crate::terminal::count;
 
-/// The name of an operator who shows no token, on this machine.
+/// The name of a local operator, without a token.
 const LOCAL: &str = "local";
-/// Limits that are shown.
+/// The most limits that are shown.
 const REFUSALS: usize = 20;
-/// Clients that are shown, the last ones.
+/// The most clients that are shown: the last ones.
 const CLIENTS: usize = 10;
-/// Milliseconds after which a call is one to look at. The page knows no past to compare with, as
-/// the alert `WeirUpstreamSlow` does.
+/// The milliseconds from which an upstream counts as slow. The page has no history to compare with,
+/// unlike the alert `WeirUpstreamSlow`.
 const SLOW: f64 = 2_500.0;
-/// Calls that are shown, the oldest.
+/// The most calls that are shown: the oldest.
 const OLDEST: usize = 10;
 
-/// All of it.
+/// Returns the page's body.
 pub(super) fn body(desk: &Desk, view: &PageView) -> String {
     let now = desk.now();
     let (upstreams, applied) = (desk.upstreams(), desk.applied());
@@ -152,7 +152,7 @@ pub(super) fn section(out: &mut String, title: &str, body: &str) {
     let _ = write!(out, "<section><h2>{}</h2>{body}</section>", text(title));
 }
 
-/// What is wrong now, in a sentence each; first of all.
+/// Writes the present problems, a sentence each, at the top.
 fn troubles(
     out: &mut String,
     (upstreams, applied, limits): (&[Upstream], &Applied, &Limits),
@@ -263,7 +263,7 @@ fn troubles(
     }
 }
 
-/// The page of an upstream, whose id is letters, digits and `-` alone.
+/// Returns the link to an upstream's page. The id has letters, digits and `-` alone.
 pub(super) fn link(id: &str) -> String {
     format!("<a href=\"/upstreams/{0}\">{0}</a>", text(id))
 }
@@ -314,8 +314,8 @@ fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The reason of the state: who took the upstream out and why, the cause why it is down, the
-/// progress of a start, or the last failure with its time.
+/// Returns the reason of the state: the operator's change, the cause why it is down, the progress
+/// of a start, or the last failure with its time.
 fn reason(upstream: &Upstream, now: SystemTime) -> String {
     let Upstream {
         change,
@@ -346,7 +346,7 @@ fn reason(upstream: &Upstream, now: SystemTime) -> String {
     }
 }
 
-/// Who took an upstream out, when, until when, and why.
+/// Describes the operator's change: name, begin, end and reason.
 fn taken_out(upstream: &Upstream, now: SystemTime) -> String {
     let done = match upstream.state {
         "draining" => "is being drained (running calls may end)",
@@ -372,7 +372,7 @@ fn taken_out(upstream: &Upstream, now: SystemTime) -> String {
     )
 }
 
-/// An operator for a reader who does not know the names of logins.
+/// Returns an operator's name for readers who do not know the names of logins.
 pub(super) fn operator(by: &str) -> String {
     if by == LOCAL {
         "somebody on this machine".to_owned()
@@ -404,7 +404,7 @@ pub(super) fn era(upstream: &Upstream) -> String {
     }
 }
 
-/// A time of calls.
+/// Formats the duration of calls.
 pub(super) fn took(millis: Option<f64>) -> String {
     match millis {
         None => "–".to_owned(),
@@ -414,7 +414,7 @@ pub(super) fn took(millis: Option<f64>) -> String {
     }
 }
 
-/// The times of the calls of an upstream: the median, and the 99th percentile.
+/// Formats the durations of an upstream's calls: the median, and the 99th percentile.
 fn times(p50: Option<f64>, p99: Option<f64>) -> String {
     if p50.is_none() {
         return "–".to_owned();
@@ -455,7 +455,7 @@ fn listed(upstream: &Upstream, now: SystemTime) -> String {
     out
 }
 
-/// The state of a list, in words.
+/// Returns the state of a list, in words.
 pub(super) fn list_words(list: &Catalog) -> &'static str {
     match (list.complete, list.truncated, list.state) {
         (true, _, _) => "complete",
@@ -466,7 +466,7 @@ pub(super) fn list_words(list: &Catalog) -> &'static str {
     }
 }
 
-/// The state of a running call, in words.
+/// Returns the state of a running call, in words.
 fn phase_words(phase: &str) -> &str {
     match phase {
         "queued" => "waits for its turn",
@@ -498,7 +498,7 @@ pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
     )
 }
 
-/// The calls that wait for their clients, where there are any.
+/// Writes the calls that wait for their clients, if there are any.
 pub(super) fn waiting_section(
     out: &mut String,
     desk: &Desk,

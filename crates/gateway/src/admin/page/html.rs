@@ -1,4 +1,4 @@
-//! Texts in HTML: everything that was not written here goes through [`text`].
+//! Texts in HTML: every text from outside goes through [`text`].
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -9,13 +9,13 @@ use weir_core::instant::rfc3339;
 use super::super::views::Moment;
 use crate::mcp_clients::escape;
 
-/// As much of a text as a page shows.
+/// The most characters of a text on a page.
 const LONGEST: usize = 500;
-/// And lines of one that has several.
+/// The most lines of a text on a page.
 const LINES: usize = 20;
 
-/// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and
-/// not without end.
+/// Escapes a text from outside: no markup, no hidden or bidirectional control characters, and a
+/// bounded length.
 pub(super) fn text(given: &str) -> String {
     let cut = plain(given, LONGEST);
     let mut out = escape(&cut);
@@ -25,13 +25,13 @@ pub(super) fn text(given: &str) -> String {
     out
 }
 
-/// The same of a text with several lines, each on its own.
+/// Escapes a text with several lines, each on its own.
 pub(super) fn lines(given: &str) -> String {
     let lines: Vec<String> = given.lines().take(LINES).map(text).collect();
     lines.join("\n")
 }
 
-/// How long ago, or in how long, with the time itself on demand.
+/// Formats a time relative to now, with the absolute time as title.
 pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
     let stamp = rfc3339(at);
     let words = match now.duration_since(at) {
@@ -42,14 +42,14 @@ pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
     format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{words}</time>")
 }
 
-/// A time of today on a page: the clock's, and all of it on demand.
+/// Formats a time of today: the clock time, with the whole time as title.
 pub(super) fn clock(at: SystemTime) -> String {
     let stamp = rfc3339(at);
     let time = stamp.get(11..19).unwrap_or(&stamp);
     format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{time} UTC</time>")
 }
 
-/// A duration in its largest fitting unit.
+/// Formats a duration in its largest fitting unit.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -61,8 +61,8 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// A table; a cell is HTML already. On a narrow screen each row is a block, in which the cells have
-/// their heads before them.
+/// Formats a table; a cell is HTML already. On a narrow screen each row is a block, and each cell
+/// has its column's head before it.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::from("<table><thead><tr>");
     for head in heads {
@@ -81,7 +81,7 @@ pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Names and values; a value is HTML already.
+/// Formats names and values; a value is HTML already.
 pub(super) fn facts(facts: &[(&str, String)]) -> String {
     let all: String = facts
         .iter()

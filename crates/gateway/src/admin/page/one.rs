@@ -13,10 +13,10 @@ use super::when;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
-/// Tools that are shown.
+/// The most tools that are shown.
 const TOOLS: usize = 500;
 
-/// All of it.
+/// Returns the page's body.
 pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     let now = desk.now();
     let mut out = String::from("<main>");
@@ -129,7 +129,7 @@ fn server(upstream: &Upstream) -> String {
     ])
 }
 
-/// The breaker, in words.
+/// Returns the breaker's state, in words.
 fn breaker_words(breaker: &str) -> &str {
     match breaker {
         "closed" => "go through",
@@ -167,7 +167,7 @@ fn catalog(upstream: &Upstream, now: std::time::SystemTime) -> String {
     facts(&all)
 }
 
-/// What an endpoint shows of it.
+/// Writes the upstream's tools at one endpoint.
 fn tools(out: &mut String, desk: &Desk, upstream: &Upstream, path: &str) {
     let id = weir_core::EndpointId::new(path);
     let Some(view) = desk

@@ -1,4 +1,4 @@
-//! The calls that run, and those that wait for their clients.
+//! The running calls, and those that wait for their clients.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,11 +16,11 @@ use super::{Moment, Query, millis};
 
 #[derive(Serialize)]
 struct All {
-    /// How many run.
+    /// The number of running calls.
     total: usize,
     /// The oldest first.
     calls: Vec<Call>,
-    /// How many wait for their clients.
+    /// The number of calls that wait for their clients.
     total_parked: usize,
     /// The oldest first.
     parked: Vec<Parked>,
@@ -29,7 +29,7 @@ struct All {
 /// A call.
 #[derive(Serialize)]
 pub(in super::super) struct Call {
-    /// For `/admin/calls/{id}/cancel`.
+    /// The id for `/admin/calls/{id}/cancel`.
     pub(in super::super) id: String,
     /// weir's id of the request that made it, as in `X-Request-Id`, errors and logs.
     pub(in super::super) request: String,
@@ -45,12 +45,13 @@ pub(in super::super) struct Call {
     pub(in super::super) phase: &'static str,
 }
 
-/// A call whose client was asked something, as the end of a request, and has not come back.
+/// A parked call: its request ended with requests to the client (elicitation, sampling, roots), and
+/// the client has not come back.
 #[derive(Serialize)]
 pub(in super::super) struct Parked {
-    /// For `/admin/calls/{id}/cancel`.
+    /// The id for `/admin/calls/{id}/cancel`.
     pub(in super::super) id: String,
-    /// The request that ended with the questions.
+    /// The request that ended with requests to the client.
     request: String,
     pub(in super::super) principal: Who,
     pub(in super::super) endpoint: String,
@@ -58,10 +59,10 @@ pub(in super::super) struct Parked {
     method: &'static str,
     /// The name that the client uses.
     pub(in super::super) tool: String,
-    /// The methods of the questions.
+    /// The methods of the requests to the client.
     pub(in super::super) waits_for: Vec<&'static str>,
     pub(in super::super) since: Moment,
-    /// When it is given up.
+    /// The time at which the call is given up.
     pub(in super::super) until: Moment,
     age_ms: f64,
 }
@@ -87,7 +88,7 @@ impl Who {
     }
 }
 
-/// The calls that run and those that wait, the oldest first, of each at most `limit` of them.
+/// Lists the running and the parked calls, the oldest first, of each at most `limit`.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -118,12 +119,12 @@ pub(in super::super) async fn all(
     ))
 }
 
-/// The name of a call for operators.
+/// Returns the id of a call for operators.
 pub(in super::super) fn name(id: u64) -> String {
     format!("c{id}")
 }
 
-/// The name of a parked call for operators.
+/// Returns the id of a parked call for operators.
 pub(in super::super) fn parked_name(number: u64) -> String {
     format!("p{number}")
 }

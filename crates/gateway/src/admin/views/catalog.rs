@@ -1,5 +1,5 @@
-//! The catalog: what an endpoint lists, by both of its names, with its schemas and what it costs a
-//! model to read.
+//! The catalog view: the items of an endpoint's lists, with both names, their schemas, and their
+//! cost in tokens.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use super::super::refused::{Refused, json};
 use super::{Moment, Query};
 use crate::explain::ENDPOINT;
 
-/// Bytes of JSON that are taken to be one token. Tokenizers differ; of tool definitions in English
-/// they make one of three and a half to four and a half bytes.
+/// The bytes of JSON that count as one token. Tokenizers differ: for tool definitions in English a
+/// token has 3.5 to 4.5 bytes.
 const BYTES_A_TOKEN: usize = 4;
 
-/// What an endpoint lists to clients that can be asked for nothing, before rules hide any of it.
+/// A list of an endpoint as clients without capabilities see it, before rules hide items.
 #[derive(Serialize)]
 struct Listed {
     endpoint: String,
     kind: &'static str,
-    /// A digest of all of it.
+    /// The digest of the whole list.
     version: String,
-    /// How many there are, on all pages.
+    /// The number of items on all pages.
     total: usize,
-    /// What a model reads of all of them, at four bytes a token.
+    /// The tokens that a model reads for the whole list, at four bytes a token.
     tokens_estimated: usize,
     items: Vec<Shown>,
-    /// `after` of the next page.
+    /// The `after` of the next page.
     next: Option<String>,
     missing: Vec<Missing>,
     collisions: Vec<Collision>,
-    /// Where clients with sessions of their own see other lists than this one.
+    /// The upstreams with other lists in clients' own sessions.
     sessions: Vec<OwnLists>,
 }
 
@@ -47,11 +47,11 @@ struct Listed {
 #[derive(Serialize)]
 struct OwnLists {
     upstream: String,
-    /// How many sessions.
+    /// The number of such sessions.
     differing: usize,
 }
 
-/// Something that is listed.
+/// A listed item.
 #[derive(Serialize)]
 struct Shown {
     /// The name that clients see.
@@ -59,14 +59,14 @@ struct Shown {
     upstream: String,
     /// The upstream's own name.
     native: String,
-    /// Further names under which it is found.
+    /// Further names that resolve to it.
     aliases: Vec<String>,
     tokens_estimated: usize,
-    /// How arguments are validated: `off`, `warn`, `enforce`, `none` (there is no schema), or
-    /// `unusable: ` and why.
+    /// The validation of arguments: `off`, `warn`, `enforce`, `none` (there is no schema), or
+    /// `unusable: ` and the reason.
     input_validation: String,
     output_validation: String,
-    /// As clients are shown it, but for its name: the upstream's own words.
+    /// The definition as clients see it, but under the upstream's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     definition: Option<Box<RawValue>>,
 }
@@ -86,7 +86,7 @@ struct Collision {
     native: String,
 }
 
-/// A page of what an endpoint lists.
+/// Lists one page of an endpoint's list.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -160,7 +160,7 @@ pub(in super::super) async fn all(
     ))
 }
 
-/// The upstreams of a view whose sessions have lists of their own.
+/// Returns the upstreams of a view that have other lists in some sessions.
 fn sessions(desk: &Desk, view: &View, upstream: Option<&str>) -> Vec<OwnLists> {
     let mut shown: Vec<_> = view.items.iter().map(|item| &item.tool.upstream).collect();
     shown.sort_unstable();
@@ -175,12 +175,12 @@ fn sessions(desk: &Desk, view: &View, upstream: Option<&str>) -> Vec<OwnLists> {
     counted.filter(|own| own.differing > 0).collect()
 }
 
-/// What all tools of an endpoint cost a model to read.
+/// Estimates the tokens that a model reads for all tools of an endpoint.
 pub(in super::super) fn cost(view: &View) -> usize {
     view.items.iter().map(tokens).sum()
 }
 
-/// What a model reads of it.
+/// Estimates the tokens that a model reads for one item.
 fn tokens(item: &Item) -> usize {
     let renamed = item.tool.raw.len() - item.tool.name.len() + item.exposed.len() + 2;
     renamed.div_ceil(BYTES_A_TOKEN)

@@ -1,4 +1,4 @@
-//! Who is there: sessions, streams, and the programs that clients are.
+//! The clients: their sessions, streams and programs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use super::{Moment, Query, millis};
 
 #[derive(Serialize)]
 struct Sessions {
-    /// How many are open.
+    /// The number of open sessions.
     total: usize,
     /// The newest first.
     sessions: Vec<Session>,
 }
 
-/// A session of a client of an older revision.
+/// A session of a legacy client.
 #[derive(Serialize)]
 struct Session {
-    /// A digest of the session's id, which opens nothing. For `/admin/sessions/{id}/end`.
+    /// The digest of the session id; it opens no session. For `/admin/sessions/{id}/end`.
     id: String,
     principal: Who,
     software: Option<Software>,
     protocol: &'static str,
     since: Moment,
-    /// Calls that run in it.
+    /// The number of calls that run in it.
     calls: usize,
-    /// Whether its GET stream is open.
+    /// True if its GET stream is open.
     stream: bool,
-    /// Resources that it is told of.
+    /// The number of its resource subscriptions.
     subscriptions: usize,
 }
 
 #[derive(Serialize)]
 struct Clients {
-    /// How many programs are remembered.
+    /// The number of remembered programs.
     total: usize,
-    /// The one that was here last first.
+    /// The one seen last comes first.
     clients: Vec<Client>,
-    /// How many streams are open.
+    /// The number of open streams.
     total_streams: usize,
     streams: Vec<Stream>,
 }
 
-/// A program, in somebody's name.
+/// A client program of one principal.
 #[derive(Serialize)]
 pub(in super::super) struct Client {
     pub(in super::super) principal: Who,
@@ -64,16 +64,16 @@ pub(in super::super) struct Client {
     pub(in super::super) protocol: &'static str,
     pub(in super::super) endpoint: String,
     first_seen: Moment,
-    /// Of a modern one the first request of a connection is looked at, and then every 64th; of a
-    /// session its beginning.
+    /// The time it was seen last. Of a modern client the first request of a connection is noted,
+    /// and then every 64th; of a legacy client the begin of a session.
     pub(in super::super) last_seen: Moment,
-    /// Streams of its principal that are open.
+    /// The number of open streams of its principal.
     pub(in super::super) streams: usize,
-    /// Calls of its principal that run.
+    /// The number of running calls of its principal.
     pub(in super::super) calls: usize,
 }
 
-/// A stream that waits for changes.
+/// A stream that waits for notifications.
 #[derive(Serialize)]
 struct Stream {
     principal: Who,
@@ -83,7 +83,7 @@ struct Stream {
     age_ms: f64,
 }
 
-/// The open sessions.
+/// Lists the open sessions.
 pub(in super::super) async fn sessions(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -99,7 +99,7 @@ pub(in super::super) async fn sessions(
     ))
 }
 
-/// The programs and streams of clients.
+/// Lists the programs and streams of clients.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -121,12 +121,12 @@ pub(in super::super) async fn all(
     ))
 }
 
-/// The name of a session for operators.
+/// Returns the id of a session for operators.
 pub(in super::super) fn session_name(key: SessionKey) -> String {
     HEXLOWER.encode(&key.0)
 }
 
-/// The session of this name.
+/// Parses the id of a session.
 pub(in super::super) fn session_of(name: &str) -> Option<SessionKey> {
     Some(SessionKey(
         HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?,
@@ -172,7 +172,7 @@ impl Desk {
         seen.into_iter().map(view).collect()
     }
 
-    /// Who the principals are that were here, by digest.
+    /// Returns the known principals by digest.
     pub(in super::super) fn known(&self) -> HashMap<[u8; 16], Who> {
         let clients = self
             .front

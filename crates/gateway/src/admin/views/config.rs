@@ -1,5 +1,5 @@
-//! The config that is applied: what of it an operator has to know to find a fault, and nothing that
-//! is or may be secret.
+//! The view of the applied config: the settings that help to find a fault, without any that may be
+//! secret.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use super::upstreams::InForce;
 use super::{Moment, Query, millis};
 use crate::config::{Config, TeamFile};
 
-/// What is applied, since when, and what operators changed since.
+/// The applied config, its history, and the operators' changes since.
 #[derive(Serialize)]
 pub(in super::super) struct Applied {
     pub(in super::super) version: &'static str,
     pub(in super::super) started: Moment,
-    /// When this config was applied.
+    /// The time at which this config was applied.
     pub(in super::super) applied: Moment,
     /// SHA-256 over the names and texts of the config's files, as they were read for it.
     pub(in super::super) digest: Option<String>,
     pub(in super::super) last_reload: Option<Reload>,
-    /// Settings that the files have and only a start takes up.
+    /// Changed settings that take effect only at a restart.
     pub(in super::super) takes_restart: Vec<&'static str>,
     listen: String,
     public_url: Option<String>,
@@ -36,24 +36,24 @@ pub(in super::super) struct Applied {
     admin: Admin,
     pub(in super::super) auth: Auth,
     pub(in super::super) endpoints: Vec<Endpoint>,
-    /// Whose tokens are good here, and whether they can be checked.
+    /// The trusted token issuers, and the state of their keys.
     pub(in super::super) issuers: Vec<Issuer>,
     pub(in super::super) upstreams: Vec<String>,
     pub(in super::super) team_files: Vec<TeamFileState>,
     log: Option<String>,
     drain_ms: u64,
     audit: bool,
-    /// Changes of operators that are in force.
+    /// The operators' changes in force.
     pub(in super::super) changes: Vec<Changed>,
 }
 
-/// How the last reload went.
+/// The outcome of the last reload.
 #[derive(Serialize)]
 pub(in super::super) struct Reload {
     pub(in super::super) at: Moment,
     /// `ok` or `error`.
     pub(in super::super) result: &'static str,
-    /// Why it was not taken: nothing changed then.
+    /// The error of a rejected config: the former one stays in force.
     pub(in super::super) error: Option<String>,
 }
 
@@ -75,17 +75,17 @@ pub(in super::super) struct Auth {
     pub(in super::super) refused: u64,
 }
 
-/// Somebody whose tokens are good here.
+/// A trusted token issuer.
 #[derive(Serialize)]
 pub(in super::super) struct Issuer {
     pub(in super::super) issuer: String,
-    /// Whether its tokens can be checked now.
+    /// True if its tokens can be verified now.
     pub(in super::super) ready: bool,
-    /// Attempts in a row to get its keys that failed.
+    /// The consecutive failed attempts to fetch its keys.
     pub(in super::super) failures: u32,
-    /// How long ago its keys came; never, or it is asked about each token.
+    /// The age of its keys; absent if never fetched, or if tokens are introspected.
     keys_age_ms: Option<f64>,
-    /// Tokens of its that were refused since the config was applied.
+    /// Its tokens that were refused since the config was applied.
     pub(in super::super) refused: u64,
 }
 
@@ -101,14 +101,14 @@ impl Issuer {
     }
 }
 
-/// A path that clients use.
+/// An endpoint.
 #[derive(Serialize)]
 pub(in super::super) struct Endpoint {
     pub(in super::super) path: String,
     /// `aggregate` or `transparent`.
     mode: &'static str,
     upstreams: Vec<String>,
-    /// Whether the config selects or rewrites its tools.
+    /// True if the config selects or rewrites its tools.
     selected: bool,
 }
 
@@ -116,7 +116,7 @@ pub(in super::super) struct Endpoint {
 #[derive(Serialize)]
 pub(in super::super) struct TeamFileState {
     pub(in super::super) name: String,
-    /// `current`, `last_good` or `nothing`.
+    /// One of `current`, `last_good` and `nothing`.
     pub(in super::super) serves: &'static str,
     pub(in super::super) errors: Vec<String>,
     /// Paths, or patterns of them, that answer 503.
@@ -147,7 +147,7 @@ pub(in super::super) struct Changed {
     pub(in super::super) change: InForce,
 }
 
-/// What is applied.
+/// Returns the applied config.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,

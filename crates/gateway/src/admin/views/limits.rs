@@ -1,4 +1,4 @@
-//! The limits that refuse now, whom, and who has calls in flight or waiting.
+//! The exhausted limits with their owners, and the owners of calls in flight or waiting.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::super::refused::{Refused, json};
 use super::calls::Who;
 use super::{Query, millis};
 
-/// How the limits stand.
+/// The state of the limits.
 #[derive(Serialize)]
 pub(in super::super) struct Limits {
-    /// How many budgets are used up.
+    /// The number of exhausted budgets.
     pub(in super::super) total: usize,
-    /// The longest wait first.
+    /// The exhausted budgets, the longest wait first.
     pub(in super::super) refusing: Vec<Refusing>,
-    /// Places for calls at the same time that are taken: the most first.
+    /// The taken permits for concurrent calls, the most first.
     places: Vec<Places>,
 }
 
-/// A budget that is used up.
+/// An exhausted budget.
 #[derive(Serialize)]
 pub(in super::super) struct Refusing {
     pub(in super::super) limit: String,
     pub(in super::super) of: Owner,
     pub(in super::super) allows: String,
-    /// Until the next one is let through.
+    /// The milliseconds until the next request is admitted.
     pub(in super::super) wait_ms: f64,
 }
 
@@ -44,13 +44,13 @@ struct Places {
     most: usize,
 }
 
-/// Whose it is.
+/// The owner of a budget.
 #[derive(Serialize)]
 pub(in super::super) struct Owner {
-    /// `network`, `principal`, `upstream` or `everybody`.
+    /// One of `network`, `principal`, `upstream` and `everybody`.
     kind: &'static str,
-    /// A network, an upstream's id, a principal's subject; a digest where the principal is not
-    /// known by name any more.
+    /// A network, an upstream's id, or a principal's subject; a digest, if the principal's name is
+    /// not known any more.
     name: Option<String>,
     principal: Option<Who>,
 }
@@ -76,7 +76,7 @@ impl Owner {
         }
     }
 
-    /// In words.
+    /// Returns the owner in words.
     pub(in super::super) fn words(&self) -> String {
         match &self.name {
             Some(name) => format!("{} {name}", self.kind),
@@ -85,7 +85,7 @@ impl Owner {
     }
 }
 
-/// How the limits stand.
+/// Returns the state of the limits.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,

@@ -1,4 +1,4 @@
-//! The upstreams: how each is reached, how it is doing, and what it lists.
+//! The upstreams: transport, health and lists of each.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,11 +24,11 @@ pub(in super::super) struct Upstream {
     pub(in super::super) id: String,
     /// `up`, `down`, `starting`, `disabled`, `draining` or `drained`.
     pub(in super::super) state: &'static str,
-    /// Since when its lists, or an operator's change, are as they are.
+    /// The time since which its lists, or an operator's change, are as they are.
     pub(in super::super) since: Moment,
-    /// What keeps it from being up, and what to do about it; none while it is up.
+    /// The cause why it is not up, with advice; absent while it is up.
     pub(in super::super) last_error: Option<String>,
-    /// The last failure of a call or of an attempt to reach it, also of one that is long over.
+    /// The last failure of a call or of an attempt to connect, however long ago.
     pub(in super::super) last_failure: Option<LastFailure>,
     /// The start of a process that has not answered yet.
     pub(in super::super) starting: Option<Starting>,
@@ -39,8 +39,8 @@ pub(in super::super) struct Upstream {
     /// `modern` or `legacy`, once that is known.
     pub(in super::super) era: Option<&'static str>,
     pub(in super::super) protocol: Option<&'static str>,
-    /// The older revision that it speaks to clients with sessions beside that, once a call of such
-    /// a client has found it.
+    /// The legacy revision that it speaks besides to clients with sessions, once a call of such a
+    /// client has found it.
     pub(in super::super) second_protocol: Option<&'static str>,
     pub(in super::super) server: Option<Software>,
     /// `closed`: calls go through. `open`: they fail at once, but for one a second.
@@ -49,11 +49,11 @@ pub(in super::super) struct Upstream {
     pub(in super::super) sessions: usize,
     pub(in super::super) calls: Calls,
     pub(in super::super) catalog: Catalog,
-    /// What clients of each capability class see, where they see more than the others.
+    /// The views of clients of each capability class that see more than the base class.
     pub(in super::super) classes: Vec<Class>,
-    /// Where it is shown.
+    /// The paths of the endpoints that show it.
     pub(in super::super) endpoints: Vec<String>,
-    /// The operator's change that is in force.
+    /// The operator's change in force.
     pub(in super::super) change: Option<InForce>,
 }
 
@@ -72,14 +72,14 @@ pub(in super::super) struct Starting {
     pub(in super::super) says: Option<String>,
 }
 
-/// What a server calls itself, which nobody has checked.
+/// The name and version that a server or client claims, unverified.
 #[derive(Serialize)]
 pub(in super::super) struct Software {
     pub(in super::super) name: String,
     pub(in super::super) version: String,
 }
 
-/// Its calls. What is counted and timed is of the last one or two minutes.
+/// The upstream's calls. Counts and durations are of the last one or two minutes.
 #[derive(Serialize)]
 pub(in super::super) struct Calls {
     pub(in super::super) in_flight: usize,
@@ -92,13 +92,13 @@ pub(in super::super) struct Calls {
     pub(in super::super) p99_ms: Option<f64>,
 }
 
-/// What it lists to clients that can be asked for nothing.
+/// The upstream's lists as clients without capabilities see them.
 #[derive(Serialize)]
 pub(in super::super) struct Catalog {
     /// `pending`, `fresh`, `stale` or `down`.
     pub(in super::super) state: &'static str,
     pub(in super::super) since: Moment,
-    /// Whether all of it is shown, and as it is now.
+    /// True if the list is whole and current.
     pub(in super::super) complete: bool,
     /// The guard that cut the last walk.
     pub(in super::super) truncated: Option<&'static str>,
@@ -109,14 +109,14 @@ pub(in super::super) struct Catalog {
     pub(in super::super) unchecked: usize,
     /// Items that the last walk left out.
     pub(in super::super) rejected: u64,
-    /// How often a tool came back with another definition.
+    /// The number of times that a tool came back with another definition.
     pub(in super::super) redefined: u64,
     pub(in super::super) walks: u64,
     pub(in super::super) walked_at: Option<Moment>,
     pub(in super::super) error: Option<String>,
 }
 
-/// What clients of another class see.
+/// The lists as clients of another capability class see them.
 #[derive(Serialize)]
 pub(in super::super) struct Class {
     class: String,
@@ -124,7 +124,7 @@ pub(in super::super) struct Class {
     tools: usize,
 }
 
-/// A change of an operator's that is in force.
+/// An operator's change in force.
 #[derive(Serialize)]
 pub(in super::super) struct InForce {
     pub(in super::super) what: &'static str,
@@ -139,7 +139,7 @@ struct All {
     upstreams: Vec<Upstream>,
 }
 
-/// Every upstream, in config order.
+/// Lists every upstream, in config order.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -153,7 +153,7 @@ pub(in super::super) async fn all(
     ))
 }
 
-/// One of them.
+/// Returns one upstream.
 pub(in super::super) async fn one(
     State(desk): State<Arc<Desk>>,
     Path(id): Path<String>,
@@ -170,7 +170,7 @@ pub(in super::super) async fn one(
 }
 
 impl Desk {
-    /// Every upstream, in config order.
+    /// Returns every upstream, in config order.
     pub(in super::super) fn upstreams(&self) -> Vec<Upstream> {
         let config = self.chronicle.config();
         let view = |status: UpstreamStatus| {
@@ -260,7 +260,7 @@ fn state(status: &UpstreamStatus) -> &'static str {
     }
 }
 
-/// How it is reached.
+/// Returns the transport and the address or program.
 fn reached(plan: &UpstreamPlan) -> (&'static str, String) {
     match (&plan.settings.transport, plan.settings.protocol) {
         (Transport::Http(http), Protocol::Sse) => ("sse", without_secrets(&http.url)),

@@ -1,4 +1,4 @@
-//! What a collector gets, and what becomes of records where it gets none.
+//! The requests to a collector, and the fate of records without one.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +12,7 @@ use weir_policy::audit::{Chain, Event, Head, Life};
 
 use super::*;
 
-/// Answers as it is told, then with 200.
+/// A collector that answers as scripted, then with 200.
 #[derive(Default)]
 struct Collector {
     answers: Mutex<VecDeque<Result<(u16, &'static str), ()>>>,

@@ -1,4 +1,4 @@
-//! HTTP to the admin API, with the operator's token.
+//! HTTP requests to the admin API, with the operator's token.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use serde_json::Value;
 use super::super::{UNREACHABLE, USAGE};
 use crate::client::{bearer, explain_unreachable, pool};
 
-/// Changes are made at once; a reload starts what is new.
+/// The timeout of a request. Changes are quick, but a reload starts new upstreams.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A thousand tools with their schemas.
+/// The largest response in bytes: a thousand tools with their schemas.
 const LONGEST: usize = 64 << 20;
-/// weir said no.
+/// The exit code if weir refuses a request.
 pub(in crate::cli) const REFUSED: u8 = 1;
 
-/// A running weir, for its operators.
+/// A client of a running weir's admin API.
 pub(in crate::cli) struct Desk {
     url: String,
     token: Option<HeaderValue>,
 }
 
-/// Why there is no answer, and the command's exit code.
+/// The reason for a missing answer, and the command's exit code.
 pub(in crate::cli) struct Failed {
     pub(in crate::cli) code: u8,
     pub(in crate::cli) why: String,
 }
 
 impl Desk {
-    /// The token is in the file, or in the environment.
+    /// Reads the token from the file or the environment.
     ///
     /// # Errors
-    /// For people: the file cannot be read, or has no token.
+    /// A message for people: the file cannot be read, or has no token.
     pub(in crate::cli) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
         let text = match file {
             Some(file) => {

@@ -1,11 +1,12 @@
-//! Answers of the admin API as tables. What upstreams and clients said cannot steer the terminal.
+//! Formats responses of the admin API as tables. Control characters from upstreams and clients are
+//! removed.
 
 use serde_json::Value;
 
 use super::Command;
 use crate::terminal::{self, count, one_line, plain};
 
-/// The columns of a table: their heads, and where in a row their values are.
+/// The columns of a table: their heads, and the JSON pointers of their values in a row.
 type Columns = [(&'static str, &'static str)];
 
 const UPSTREAMS: &Columns = &[
@@ -80,7 +81,7 @@ const PARKED: &Columns = &[
     ("REQUEST", "/request"),
 ];
 
-/// An answer for people.
+/// Formats a response for people.
 pub(super) fn show(command: &Command, answer: &Value) -> String {
     match command {
         Command::Upstreams { id: None } => table(&upstreams(&answer["upstreams"]), UPSTREAMS),
@@ -105,7 +106,7 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
     }
 }
 
-/// The upstreams; one that starts has what it says in place of an error.
+/// Returns the upstreams. One that is starting has its last output in place of an error.
 fn upstreams(all: &Value) -> Value {
     let mut all = all.clone();
     for upstream in all
@@ -124,7 +125,7 @@ fn upstreams(all: &Value) -> Value {
     all
 }
 
-/// The calls that run, and below them those that wait for their clients.
+/// Formats the running calls, and below them those that wait for their clients.
 fn calls(answer: &Value) -> String {
     let running = table(&answer["calls"], CALLS);
     if answer["parked"].as_array().is_none_or(Vec::is_empty) {
@@ -133,7 +134,7 @@ fn calls(answer: &Value) -> String {
     format!("{running}\n{}", table(&answer["parked"], PARKED))
 }
 
-/// What was changed.
+/// Formats the result of a change.
 fn done(answer: &Value) -> String {
     let mut out = plain(answer["done"].as_str().unwrap_or("done"));
     if answer["changed"] == Value::Bool(false) {
@@ -151,7 +152,7 @@ fn done(answer: &Value) -> String {
     out
 }
 
-/// Every member on a line of its own.
+/// Formats every member on a line of its own.
 fn facts(value: &Value, name: &str) -> String {
     let under = |key: &str| {
         if name.is_empty() {

@@ -1,4 +1,4 @@
-//! The credential of a connection: none, the name of a variable, or a secret that this user has.
+//! The credential of a connection: absent, the name of a variable, or a secret of this user.
 
 use super::ConnectOptions;
 use crate::ask::ask;
@@ -8,10 +8,10 @@ use crate::login::{self, Accounts};
 use crate::mcp_clients::{Credential, McpClient, TOKEN_VARIABLE};
 use crate::terminal;
 
-/// The credential that the options ask for, or that the config wants.
+/// Returns the credential that the options ask for, or that the config requires.
 ///
 /// # Errors
-/// For people: there is no secret.
+/// A message for people: there is no secret.
 pub(super) async fn choose(
     options: &ConnectOptions,
     client: McpClient,
@@ -45,7 +45,7 @@ pub(super) async fn choose(
     Ok(Credential::None)
 }
 
-/// The secret of the environment, of a login, or of a person at the terminal.
+/// Returns a secret from the environment, a login, or a person at the terminal.
 async fn secret(url: &str) -> Result<String, String> {
     if !super::is_safe(url) {
         return Err(format!(

@@ -1,5 +1,4 @@
-//! The words of `weir connect` for a person: where an entry belongs, what a file's change was, and
-//! the next step.
+//! The messages of `weir connect`: the place of an entry, the diff of a file, and the next step.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,10 +11,11 @@ use crate::mcp_clients::{
 };
 use crate::terminal::{self, one_line};
 
-/// A longer line of a diff is cut: files without line ends have all of their content in one.
+/// The longest line of a diff in characters. A file without line ends has all of its content in one
+/// line.
 const LONGEST: usize = 160;
 
-/// Prints where the entry belongs, and the ways to get it there.
+/// Prints the file that the entry belongs to, and the ways to add it.
 pub(super) fn advise(
     client: McpClient,
     connection: &Connection<'_>,
@@ -38,14 +38,14 @@ pub(super) fn advise(
     next_step(client, connection);
 }
 
-/// Prints the client's own command that writes the entry, where it has one.
+/// Prints the client's own command that writes the entry, if it has one.
 pub(super) fn own_command(client: McpClient, connection: &Connection<'_>) {
     if let Some(command) = client.command(connection) {
         terminal::note(format_args!("or run: {command}"));
     }
 }
 
-/// Prints what is still to be done.
+/// Prints the next steps.
 pub(super) fn next_step(client: McpClient, connection: &Connection<'_>) {
     let title = client.title();
     let url = connection.url;
@@ -71,7 +71,7 @@ pub(super) fn next_step(client: McpClient, connection: &Connection<'_>) {
     terminal::note(format_args!("restart {title}, or reload its servers"));
 }
 
-/// Warns if others may read a credential in the file.
+/// Warns if other users may read a credential in the file.
 pub(super) fn warn_of_readers(file: &Path, connection: &Connection<'_>, is_of_project: bool) {
     if !matches!(connection.credential, Credential::Secret(_)) {
         return;
@@ -89,7 +89,7 @@ pub(super) fn warn_of_readers(file: &Path, connection: &Connection<'_>, is_of_pr
     }
 }
 
-/// The changed lines of a file, without credentials.
+/// Returns the changed lines of a file, without credentials.
 pub(super) fn diff(file: &str, before: &str, after: &str, connection: &Connection<'_>) -> String {
     let mut text = format!("{file}:\n");
     for line in changed_lines(before, after) {
@@ -105,13 +105,13 @@ pub(super) fn diff(file: &str, before: &str, after: &str, connection: &Connectio
     text
 }
 
-/// A line as it may be shown: the new credential and those of other entries are masked.
+/// Returns a line with its credentials masked, the new one and those of other entries.
 fn masked(line: &str, connection: &Connection<'_>) -> String {
     let line = match &connection.credential {
         Credential::Secret(secret) => line.replace(secret.as_str(), MASK),
         _ => line.to_owned(),
     };
-    // The texts of a line are what stands between quotes: a key, and the values behind it.
+    // The texts between quotes are a key and the values after it.
     let mut key = String::new();
     let mut shown = String::new();
     for (at, part) in line.split('"').enumerate() {

@@ -1,13 +1,13 @@
-//! One field of a server's form: its question, and the value of a typed line.
+//! One field of an elicitation form: its prompt, and the conversion of a typed line.
 
 use serde_json::{Number, Value};
 
 use crate::terminal::{self, one_line};
 
-/// A field, as the schemas of all revisions have it.
+/// A field, as in the schemas of all revisions.
 #[derive(Debug, PartialEq)]
 pub(super) struct FormField {
-    /// Its name in the answer.
+    /// The member's name in the answer.
     pub(super) name: String,
     label: String,
     kind: FieldKind,
@@ -28,9 +28,9 @@ enum FieldKind {
         most: Option<f64>,
     },
     Boolean,
-    /// One of these, as value and title.
+    /// One of these, each a value and a title.
     Choice(Vec<(String, String)>),
-    /// Some of these.
+    /// Several of these.
     Choices {
         of: Vec<(String, String)>,
         least: u64,
@@ -39,7 +39,7 @@ enum FieldKind {
 }
 
 impl FormField {
-    /// The fields of a form.
+    /// Returns the fields of a form.
     pub(super) fn of(schema: &Value) -> Vec<Self> {
         let required: Vec<&str> = schema["required"]
             .as_array()
@@ -100,7 +100,7 @@ impl FormField {
         }
     }
 
-    /// The question, as one line or with a line for each choice.
+    /// Returns the prompt, as one line or with a line for each choice.
     pub(super) fn prompt(&self) -> String {
         let mut lines = String::new();
         let what = match &self.kind {
@@ -131,10 +131,10 @@ impl FormField {
         }
     }
 
-    /// The value of a typed line; `None` where an optional field is left out.
+    /// Converts a typed line to a value. Returns `None` for an optional field that is left out.
     ///
     /// # Errors
-    /// For people: the form of the line.
+    /// A message for people: the form of the line.
     pub(super) fn read(&self, line: &str) -> Result<Option<Value>, String> {
         let line = line.trim();
         if line.is_empty() {
@@ -159,7 +159,7 @@ impl FormField {
     }
 }
 
-/// The choices of an enumeration in each of its forms.
+/// Returns the choices of an enumeration in each of its forms.
 fn choices(schema: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(titled) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
@@ -225,7 +225,7 @@ fn number(line: &str, whole: bool, least: Option<f64>, most: Option<f64>) -> Res
     }
 }
 
-/// By its number, its title or its value.
+/// Finds a choice by its number, its title or its value.
 fn choice(line: &str, of: &[(String, String)]) -> Result<String, String> {
     let by_number = line
         .parse::<usize>()

@@ -1,4 +1,4 @@
-//! Lines that a person types.
+//! Reads lines that a person types.
 
 use std::io::stdin;
 use std::sync::mpsc::{Sender, channel};
@@ -9,7 +9,7 @@ use crate::terminal;
 
 /// Reads standard input line by line, each on request.
 ///
-/// A thread of its own reads: one of the runtime's would keep the process alive until the person
+/// It uses a thread of its own: one of the runtime's would keep the process alive until the person
 /// presses Enter.
 #[derive(Debug, Default)]
 pub(super) struct KeyboardReader {
@@ -17,7 +17,8 @@ pub(super) struct KeyboardReader {
 }
 
 impl KeyboardReader {
-    /// Shows the prompt and waits for a line, without its end; `None` where the input has ended.
+    /// Shows the prompt and waits for a line. Returns it without its end, or `None` at the end of
+    /// the input.
     pub(super) async fn line(&mut self, prompt: &str) -> Option<String> {
         terminal::prompt(prompt);
         let (answer, line) = oneshot::channel();
@@ -28,7 +29,7 @@ impl KeyboardReader {
 
 fn start() -> Sender<oneshot::Sender<Option<String>>> {
     let (sender, wanted) = channel::<oneshot::Sender<Option<String>>>();
-    // A thread that cannot start is the end of the input.
+    // A thread that cannot start counts as the end of the input.
     let _thread = std::thread::Builder::new()
         .name("keyboard".to_owned())
         .spawn(move || {

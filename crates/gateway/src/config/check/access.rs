@@ -1,4 +1,4 @@
-//! `keys`, `store`: what is kept for clients, and how it is sealed.
+//! `keys` and `store`: the store of sessions, and the sealing keys.
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 
@@ -6,7 +6,7 @@ use super::super::raw::{Raw, RawKey};
 use super::super::report::{Path, Problem, Report};
 use super::super::{SealingKey, Secret};
 
-/// Where sessions are kept.
+/// Checks the store of sessions.
 pub(super) fn store(raw: &Raw, report: &mut Report) {
     let path = Path::at("store");
     match raw.store.as_deref() {

@@ -1,4 +1,4 @@
-//! `admin`: the listener for operators. What is not on loopback is not open.
+//! `admin`: the listener for operators. A listener outside loopback needs credentials.
 
 use std::net::SocketAddr;
 
@@ -10,16 +10,17 @@ use super::super::{AdminPlan, OperatorKey, Secret, is_local};
 use super::auth::api_keys::{digest_of, is_patterned, moment};
 use super::listen;
 
-/// Beside the clients' port. Loopback: whoever reaches it may look at everything and change much.
+/// The default address, beside the clients' port. It is on loopback, because every caller that
+/// reaches it may read all state and change much.
 pub(crate) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
-/// The scope that nobody has by chance.
+/// The default scope, with a name that no token has by chance.
 const SCOPE: &str = "weir:admin";
-/// Whoever shows the one token of all is called so.
+/// The name of the operator in the audit log for the one shared token.
 const SHARED: &str = "token";
-/// A token that can be guessed is none.
+/// The shortest token in characters. A shorter one can be guessed.
 const SHORTEST: usize = 16;
-/// What stands in examples.
+/// Words from the placeholders of examples.
 const PLACEHOLDERS: [&str; 7] = [
     "changeme",
     "change-me",
@@ -30,8 +31,8 @@ const PLACEHOLDERS: [&str; 7] = [
     "replace",
 ];
 
-/// The operators' listener; `None` where it is off. `issuers`: whether somebody issues access
-/// tokens.
+/// Checks the operators' listener. Returns `None` if it is off. `issuers` is true if the config has
+/// issuers of access tokens.
 pub(super) fn check(
     raw: Option<&RawAdmin>,
     clients: SocketAddr,
@@ -65,7 +66,7 @@ pub(super) fn check(
     Some(plan)
 }
 
-/// Nobody gets in who was not let in (fault G14).
+/// Requires credentials on a listener that other machines can reach (G14).
 fn guarded(plan: &AdminPlan, report: &mut Report) {
     let path = Path::at("admin.auth");
     if plan.is_guarded() || report.blames(&path) || report.blames(&Path::at("admin.listen")) {

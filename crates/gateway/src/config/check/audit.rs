@@ -1,4 +1,4 @@
-//! `audit`: what is kept of who did what, and where.
+//! `audit`: the content, destination and retention of audit records.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::super::report::{Path, Problem, Report};
 use super::super::{AuditPlan, FilePlan};
 use super::{access, upstreams};
 
-/// What a machine that loses its power may lose of what happened.
+/// The default of `sync`: the most recent records that a power failure may lose.
 const SYNC: Duration = Duration::from_millis(100);
-/// More than the requests that are answered at the same time by default, so that each of them has
-/// its place.
+/// The default of `queue`: more than the requests that are answered at the same time by default, so
+/// that each has room for its record.
 const QUEUE: usize = 16_384;
-/// About 100,000 calls.
+/// The default of `rotate.size`: about 100,000 calls.
 const SIZE: u64 = 64 << 20;
-/// With files of the default size, 2 GiB.
+/// The default of `rotate.keep`: 2 GiB with files of the default size.
 const KEEP: usize = 32;
-/// Where collectors take logs (OTLP, "OTLP/HTTP Request").
+/// The path at which collectors receive logs (OTLP, "OTLP/HTTP Request").
 const LOGS: &str = "/v1/logs";
 
 pub(super) fn check(

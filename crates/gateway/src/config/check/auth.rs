@@ -1,4 +1,4 @@
-//! `auth`: who may connect.
+//! `auth`: the authentication of clients.
 
 pub(super) mod api_keys;
 mod issuers;
@@ -15,10 +15,10 @@ use super::super::is_local;
 use super::super::raw::{Raw, RawAuth, RawSubject};
 use super::super::report::{Path, Problem, Report};
 
-/// Clocks that differ by more are broken, and tokens would live too long.
+/// The largest `leeway`. Clocks that differ by more are broken, and tokens would live too long.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
-/// Checks `auth`, and tells front where clients get tokens.
+/// Checks `auth`, and sets the authorization servers in front's settings.
 pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Report) -> Settings {
     let section = raw.auth.as_ref();
     let path = Path::at("auth.mode");
@@ -54,7 +54,7 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
     settings
 }
 
-/// A section without a mode stands for nothing: it may have lost it.
+/// Requires a mode or credentials: an empty section may have lost its mode.
 fn says_something(section: Option<&RawAuth>, report: &mut Report) {
     let Some(section) = section.filter(|_| !report.blames(&Path::at("auth"))) else {
         return;
@@ -70,12 +70,13 @@ fn says_something(section: Option<&RawAuth>, report: &mut Report) {
     }
 }
 
-/// Whether the file itself says that anyone may call.
+/// Reports if the file allows access without credentials explicitly.
 pub(super) fn allows_anyone(section: Option<&RawAuth>) -> bool {
     section.and_then(|auth| auth.allow_anyone).unwrap_or(false)
 }
 
-/// `none` is only for this machine, unless the operator says by name that anyone may call.
+/// Checks the mode without credentials. It serves this machine only, unless the operator sets
+/// `allow_anyone`.
 fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Report) {
     let (path, listen) = (Path::at("auth.mode"), front.listen);
     if let Some(section) = section {
@@ -176,7 +177,7 @@ fn certificates(
     })
 }
 
-/// Under which URL clients know weir: tokens name it.
+/// Returns the URL of weir that tokens name as their audience.
 fn base(front: &weir_front::Settings, report: &mut Report) -> String {
     if let Some(url) = &front.public_url {
         return url.to_ascii_lowercase();
@@ -192,7 +193,7 @@ fn base(front: &weir_front::Settings, report: &mut Report) -> String {
     implied_base(front, listen)
 }
 
-/// The URL of weir where the config has no `public_url`.
+/// Returns the URL of weir if the config has no `public_url`.
 pub(in crate::config) fn implied_base(front: &weir_front::Settings, listen: SocketAddr) -> String {
     format!(
         "{}://{listen}",

@@ -13,18 +13,18 @@ use super::Part;
 use super::rules::{self, Defaults};
 use super::{policy, toolsets};
 
-/// What an endpoint does not say, the upstream says alone.
+/// The deadlines of an endpoint that sets no limit: the upstream's own apply.
 const UNBOUNDED: Deadlines = Deadlines {
     connect: Duration::MAX,
     idle: Duration::MAX,
     hard: Duration::MAX,
 };
 
-/// A path longer than this is a mistake.
+/// The longest path in bytes. A longer one is a mistake.
 const LONGEST: usize = 128;
 
-/// Checks the endpoints of a file whose upstreams are already in `part`; they may show those and
-/// `standing` ones.
+/// Checks the endpoints of a file whose upstreams are already in `part`. They may show those and
+/// the ones in `standing`.
 pub(super) fn check(
     raw: Ordered<RawEndpoint>,
     defaults: &Defaults,
@@ -188,7 +188,7 @@ fn known(
     if let Some(id) = ids.clone().find(|id| id.as_str() == text) {
         return Some(id.clone());
     }
-    // An upstream that was found wrong is no news here.
+    // An upstream with an error is already reported.
     if !report.blames(&Path::at("upstreams").key(text)) {
         let names: Vec<&str> = ids.by_ref().map(UpstreamId::as_str).collect();
         let hint = if names.is_empty() {

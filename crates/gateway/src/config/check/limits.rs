@@ -1,4 +1,4 @@
-//! `limits`: each key of it against sense, and into the settings it belongs to.
+//! `limits`: checks the range of each key, and converts it to the settings it belongs to.
 
 use weir_core::hold::HoldLimits;
 use weir_front::settings::{H2Limits, Limits};
@@ -7,14 +7,13 @@ use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
 
-/// A larger body than this is refused whatever the config says: memory of a request is a small
-/// multiple of its body.
+/// The largest body that the config can allow: memory of a request is a small multiple of its body.
 const LARGEST_BODY: usize = 4 << 20;
-/// What weir needs with nothing to do.
+/// The memory that an idle weir needs.
 const SMALLEST_PROCESS: usize = 16 << 20;
-/// What is kept of every message anyway.
+/// The size of a result up to which every message is held.
 const SMALLEST_HOLD: usize = 64 << 10;
-/// HTTP/2's own bounds of a window (RFC 9113 section 6.9.1).
+/// The range of a window in HTTP/2 (RFC 9113 section 6.9.1).
 const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
 pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
@@ -73,7 +72,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         in_flight_wait: raw.in_flight_wait.map_or(d.in_flight_wait, |time| time.0),
         streams: count!(streams),
         streams_per_principal: count!(streams_per_principal),
-        // As `sessions` finds them.
+        // Set from the result of `sessions`.
         sessions: d.sessions,
         sessions_per_principal: d.sessions_per_principal,
         subscriptions: count!(subscriptions),
@@ -140,7 +139,7 @@ fn h2(raw: &RawLimits, judge: &mut Judge<'_>) -> H2Limits {
     }
 }
 
-/// Caps of the session store.
+/// Returns the caps of the session store.
 pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCaps {
     let d = RecordCaps::default();
     let Some(raw) = raw else { return d };
@@ -155,7 +154,7 @@ pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCa
     }
 }
 
-/// The memory of the process.
+/// Returns the bound on the memory of the process.
 pub(super) fn memory(raw: Option<&RawLimits>, report: &mut Report) -> Option<u64> {
     let size = raw?.memory?.0;
     if size < SMALLEST_PROCESS {
@@ -164,7 +163,7 @@ pub(super) fn memory(raw: Option<&RawLimits>, report: &mut Report) -> Option<u64
     Some(size as u64)
 }
 
-/// Caps of the replay logs.
+/// Returns the caps of the replay logs.
 pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCaps {
     let d = ReplayCaps::default();
     let Some(raw) = raw else { return d };
@@ -180,7 +179,7 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
     }
 }
 
-/// Memory for results that are held.
+/// Returns the bounds on results that are held.
 pub(super) fn hold(raw: Option<&RawLimits>, report: &mut Report) -> HoldLimits {
     let d = HoldLimits::default();
     let Some(raw) = raw else { return d };
@@ -199,7 +198,7 @@ pub(super) fn hold(raw: Option<&RawLimits>, report: &mut Report) -> HoldLimits {
     HoldLimits { per_call, total }
 }
 
-/// Caps of parked calls.
+/// Returns the caps of parked calls.
 pub(super) fn parked(raw: Option<&RawLimits>, report: &mut Report) -> ParkingCaps {
     let d = ParkingCaps::default();
     let Some(raw) = raw else { return d };
@@ -209,7 +208,7 @@ pub(super) fn parked(raw: Option<&RawLimits>, report: &mut Report) -> ParkingCap
         per_principal: judge
             .at_least("parked_per_principal", raw.parked_per_principal, 1)
             .unwrap_or(d.per_principal),
-        // Judged with the other limits.
+        // Checked with the other limits.
         time: raw.state_time.map_or(d.time, |time| time.0),
     }
 }

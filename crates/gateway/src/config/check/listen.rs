@@ -11,7 +11,7 @@ use super::super::raw::{OrOff, Raw, RawClientAuth, RawLegacySessions, RawServer,
 use super::super::report::{Path, Problem, Report};
 use super::limits;
 
-/// Loopback, so that a first try opens nothing to the network.
+/// The default address, on loopback, so that a first try exposes no port to the network.
 pub(crate) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
@@ -93,7 +93,7 @@ fn readable(name: &str, folder: &std::path::Path, path: Path, report: &mut Repor
     file
 }
 
-/// Whose certificates clients may show.
+/// Checks the authorities and the need of client certificates.
 fn client_certificates(
     raw: &RawTls,
     folder: &std::path::Path,
@@ -119,7 +119,7 @@ fn client_certificates(
     })
 }
 
-/// `scheme://host[:port]` and nothing more.
+/// Returns the text without a trailing slash if it is only `scheme://host[:port]`.
 fn origin(text: &str) -> Option<&str> {
     let uri: Uri = text.parse().ok()?;
     let scheme = uri.scheme_str()?;
@@ -169,7 +169,7 @@ fn origins(raw: &Raw, report: &mut Report) -> Vec<String> {
 pub(super) fn hosts(given: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<String> {
     let mut hosts = Vec::new();
     for (n, host) in given.into_iter().flatten().enumerate() {
-        // What an authority may look like is http's to know; a port and a user are looked at here.
+        // `http` checks the syntax of the authority. Port and user are checked here.
         let authority = host.parse::<http::uri::Authority>().ok();
         if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
             hosts.push(host.to_ascii_lowercase());

@@ -1,4 +1,4 @@
-//! `mcpServers`: the map that MCP clients use, taken as it is found.
+//! `mcpServers`: the map that MCP clients use, accepted in their format.
 
 use weir_core::names::UpstreamId;
 
@@ -24,7 +24,8 @@ pub(super) fn check(
         }
         let slug = slug(&key);
         let Ok(id) = UpstreamId::new(&slug) else {
-            // The slug is made to the grammar; this is for the day when one of the two changes.
+            // A slug always fits the grammar of ids. This branch covers a later change of one of
+            // the two.
             report.add(Problem::error(path, format!("`{slug}` is no upstream id")));
             continue;
         };
@@ -81,8 +82,8 @@ fn kind(raw: &RawMcpServer, path: &Path, report: &mut Report) {
     }
 }
 
-/// An upstream id out of any text: lower case, other characters become `-`, at most 24, a letter
-/// first.
+/// Converts any text to an upstream id: lower case, other characters become `-`, at most 24, a
+/// letter first.
 pub(crate) fn slug(key: &str) -> String {
     let mut slug = String::new();
     for c in key.chars().flat_map(char::to_lowercase) {

@@ -8,23 +8,23 @@ use super::super::report::{Path, Problem, Report};
 use super::placeholder;
 
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
-/// More scopes than any token has.
+/// The largest number of scopes.
 const MOST_SCOPES: usize = 64;
 
-/// What stands beside `auth` and has to agree with it.
+/// The settings of an upstream that `auth` must agree with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside {
-    /// Whether there are `headers` at all.
+    /// True if the upstream has `headers`.
     pub(super) headers: bool,
-    /// Whether `Authorization` is one of them.
+    /// True if one of them is `Authorization`.
     pub(super) authorization: bool,
-    /// Whether sessions are said to be shared.
+    /// True if the config sets `session: shared`.
     pub(super) shared: bool,
-    /// Whether the server is reached over clear text beyond this machine.
+    /// True if the upstream is on another machine and reached without TLS.
     pub(super) in_the_clear: bool,
 }
 
-/// The OAuth client of an upstream, if it has one.
+/// Returns the OAuth client of an upstream, if it has one.
 pub(super) fn check(
     raw: Option<RawOutbound>,
     beside: Beside,
@@ -89,7 +89,7 @@ pub(super) fn check(
     }))
 }
 
-/// Keys that mean nothing in a mode.
+/// Reports keys that have no meaning in this mode.
 fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut Report) {
     let oauth = [
         ("issuer", raw.issuer.is_some()),
@@ -122,7 +122,7 @@ fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut
     }
 }
 
-/// What must not stand beside tokens.
+/// Reports settings that conflict with tokens.
 fn agree(mode: RawOutboundMode, beside: Beside, path: &Path, report: &mut Report) {
     if beside.authorization {
         let problem = Problem::error(
@@ -173,8 +173,8 @@ fn authority(
     }
 }
 
-/// True for `https`, and for `http` on this machine or where that is wanted (R272): secrets go
-/// there.
+/// Returns true for `https`, and for `http` on this machine or with `allow_http` (R272): secrets
+/// are sent there.
 fn url(text: &str, allow_http: bool, path: &Path, report: &mut Report) -> bool {
     let url = text
         .parse::<http::Uri>()
@@ -207,7 +207,7 @@ fn url(text: &str, allow_http: bool, path: &Path, report: &mut Report) -> bool {
     true
 }
 
-/// True if a URL is one of this machine's.
+/// Reports if a URL is on this machine.
 pub(super) fn is_here(url: &http::Uri) -> bool {
     url.host().is_some_and(is_local_host)
 }
@@ -219,7 +219,7 @@ fn required<T>(value: Option<T>, key: &str, path: &Path, report: &mut Report) ->
     value
 }
 
-/// Scope tokens (RFC 6749, 3.3).
+/// Checks scope tokens (RFC 6749, 3.3).
 fn scopes(raw: Option<Vec<String>>, path: &Path, report: &mut Report) -> Vec<String> {
     let raw = raw.unwrap_or_default();
     let is_scope = |text: &String| {

@@ -1,10 +1,11 @@
-//! Secrets that stand in examples: nobody may get in with one, and weir shows none.
+//! Placeholders from examples in place of secrets: weir neither accepts nor sends them as
+//! credentials.
 
 use data_encoding::BASE64;
 
 use super::super::report::{Path, Problem, Report};
 
-/// Words that no random secret has by chance.
+/// Words that a random secret does not contain by chance.
 const WORDS: [&str; 12] = [
     "changeme",
     "change-me",
@@ -19,10 +20,10 @@ const WORDS: [&str; 12] = [
     "your_",
     "insert-",
 ];
-/// Texts that are no secrets as a whole. In a random secret they may stand.
+/// Texts that are placeholders as a whole. A random secret may contain them.
 const WHOLE: [&str; 6] = ["secret", "password", "passwd", "token", "todo", "fixme"];
-/// Ends of the last part of a name that holds a credential: of a header, a variable, or a member of
-/// a query.
+/// Endings of the last part of a name that holds a credential: of a header, a variable, or a query
+/// parameter.
 const CREDENTIALS: [&str; 8] = [
     "authorization",
     "token",
@@ -34,8 +35,7 @@ const CREDENTIALS: [&str; 8] = [
     "credentials",
 ];
 
-/// Whether a text that an issuer or a person made up as a secret is none: too short, too plain, or
-/// a known example.
+/// Reports if a text is not a usable secret: too short, too uniform, or a known example.
 pub(super) fn is_placeholder(secret: &str) -> bool {
     let mut seen: Vec<u8> = secret.bytes().collect();
     seen.sort_unstable();
@@ -48,8 +48,8 @@ pub(super) fn is_placeholder(secret: &str) -> bool {
             .any(|word| lower.contains(word))
 }
 
-/// Whether a text is one that examples have in a secret's place. A short text may well be a
-/// credential, so its length says nothing.
+/// Reports if a text is a placeholder from an example. A short text may be a real credential, so
+/// length is not a criterion.
 fn is_example(text: &str) -> bool {
     let lower = text.trim().to_ascii_lowercase();
     let bare = lower
@@ -64,8 +64,8 @@ fn is_example(text: &str) -> bool {
         || WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// Complains of a header, variable or query member that by its name holds a credential and by its
-/// value none.
+/// Reports a header, variable or query parameter with the name of a credential and a placeholder as
+/// value.
 pub(super) fn refuse(name: &str, value: &str, path: &Path, report: &mut Report) {
     if holds_credential(name) && shown_by(value).iter().any(|text| is_example(text)) {
         report.add(error(path.clone()));
@@ -78,14 +78,14 @@ fn holds_credential(name: &str) -> bool {
     matches!(last, "key" | "auth" | "pass") || CREDENTIALS.iter().any(|end| last.ends_with(end))
 }
 
-/// The complaint, with the hint that every such place has.
+/// Returns the error about a placeholder, with its hint.
 pub(super) fn error(path: Path) -> Problem {
     Problem::error(path, "is a placeholder, not a secret")
         .hint("take the real one from the environment, such as ${TOKEN}")
 }
 
-/// The parts of a header's value that may be a credential: all of it, what follows a scheme, and
-/// the password of `Basic`.
+/// Returns the parts of a header's value that may be a credential: all of it, the text after a
+/// scheme, and the password of `Basic`.
 fn shown_by(value: &str) -> Vec<String> {
     let mut parts = vec![value.to_owned()];
     if let Some((scheme, rest)) = value.split_once(' ') {

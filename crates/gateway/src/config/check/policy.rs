@@ -1,5 +1,5 @@
-//! `policy:`, common and of endpoints: rules are read and checked with everything else, each file
-//! once.
+//! `policy:`, common and of endpoints. Rules are read and checked with the rest of the config, each
+//! file once.
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use super::super::report::{Path, Problem, Report, Severity};
 use super::super::{Config, files};
 use super::{Texts, toolsets};
 
-/// Reads the files that hold rules, also where nothing comes of their rules: so that a repaired one
-/// is seen.
+/// Reads the policy files, even if their rules end up unused, so that a repaired file is noticed.
 pub(super) fn read<'a>(
     all: impl Iterator<Item = &'a RawPolicy>,
     folder: &FilePath,
@@ -25,14 +24,14 @@ pub(super) fn read<'a>(
     }
 }
 
-/// What a file says; it is read once.
+/// Returns the text of a file. Each file is read once.
 pub(super) fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem> {
     texts
         .entry(file.to_owned())
         .or_insert_with(|| files::read(file))
 }
 
-/// The rules of one `policy:`, whose files start at the folder and are read into the texts.
+/// Returns the rules of one `policy:`. Its files start at the folder and are read into the texts.
 pub(super) fn sheets(
     raw: Option<&OrOff<RawPolicy>>,
     (folder, texts): (&FilePath, &mut Texts),
@@ -69,8 +68,8 @@ pub(super) fn sheets(
     }
     if let Some(text) = &raw.inline {
         let path = path.key("inline");
-        // Where the text stands in the file is not known here: its rules are named by their place
-        // in it.
+        // The position of the text in the file is unknown here, so its rules are named by their
+        // line within it.
         sheets.extend(take(
             Sheet::read(&path.to_string(), text, 1),
             &path,
@@ -81,8 +80,7 @@ pub(super) fn sheets(
     sheets
 }
 
-/// What is ruled for one endpoint; whether its tools take scopes is seen when all upstreams are
-/// known.
+/// Returns the policy of one endpoint. Its `scoped` is set later, when all upstreams are known.
 pub(super) fn ruling(
     raw: &RawEndpoint,
     endpoint: &Endpoint,
@@ -104,8 +102,8 @@ pub(super) fn ruling(
     }
 }
 
-/// The book of the whole config: with the rulings of all files, and one for every endpoint whose
-/// tools take scopes.
+/// Returns the policies of the whole config: those of all files, and one for every endpoint with
+/// tools that need scopes.
 pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) -> Arc<Book> {
     let all = config.endpoints.iter().filter_map(|endpoint| {
         let given = rulings
@@ -127,7 +125,7 @@ pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) ->
     Arc::new(Book::new(common, all.collect()))
 }
 
-/// Whether some tool that the endpoint may show takes scopes.
+/// Reports if a tool that the endpoint may show needs scopes.
 fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
     let shows = |id| match &endpoint.mode {
         Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
@@ -183,7 +181,7 @@ fn problem(complaint: Complaint, path: &Path, file: Option<&FilePath>) -> Proble
         ..Problem::error(path.clone(), "")
     };
     match (file, line) {
-        // In its own file a complaint has its own line.
+        // A problem in a file of its own has its own line.
         (Some(file), line) => Problem {
             file: file.display().to_string(),
             line,

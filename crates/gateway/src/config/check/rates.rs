@@ -1,4 +1,4 @@
-//! `rates`: each limit against sense, with what it inherits, into what the limiter is told.
+//! `rates`: checks each limit, applies inheritance, and converts it to the limiter's settings.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::super::raw::{
 use super::super::report::{Path, Problem, Report};
 use super::super::{Config, UpstreamPlan};
 
-/// More than that in a second is not told apart from no limit.
+/// The largest rate. A higher one is no limit in practice.
 const MOST_A_SECOND: u64 = 1_000_000;
 const WHAT_TO_WRITE: &str = "write { rate: 20/s, burst: 100 } or { daily: 10000 }";
 
@@ -32,7 +32,7 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
     let principal = raw
         .principal
         .and_then(|own| limit("principal", own, None, &root.key("principal"), report));
-    // What an entry for some does not say, the one for all says.
+    // An entry inherits the keys that it leaves out from `principal`.
     let base = raw.principal;
     let mut named =
         |section: &str, entries: Option<Ordered<RawLimit>>, base| -> Vec<(String, Limit)> {
@@ -79,8 +79,8 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
     }
 }
 
-/// What only the whole config shows: limits of what is not there. Teams' files come and go, so it
-/// is no error.
+/// Checks that need the whole config: limits of absent upstreams and endpoints. They are warnings,
+/// because teams' files come and go.
 pub(super) fn whole(config: &Config, report: &mut Report) {
     let root = Path::at("rates");
     for id in config.rates.upstreams.keys() {
@@ -215,7 +215,7 @@ fn tool(
     let name = format!("tool:{text}");
     let own = RawLimit { rate, burst, daily };
     let limit = match (rate, daily, raw.cost) {
-        // A cost alone is something to say of a tool.
+        // An entry with only a cost is valid.
         (None, None, Some(_)) if burst.is_none() => Limit::new(name, None, None),
         _ => limit(&name, own, None, path, report)?,
     };

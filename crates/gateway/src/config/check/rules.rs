@@ -1,4 +1,5 @@
-//! Deadlines, validation, naming and pages: what can be said for all and again for one.
+//! Deadlines, validation, naming and pages: settings with a common value and one of a single
+//! upstream, endpoint or tool.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,20 +18,20 @@ use super::super::raw::{
 };
 use super::super::report::{Path, Problem, Report};
 
-/// Room for the note of a result that is cut, and for what stands around its text.
+/// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
 const LEAST_RESULT: usize = 1 << 10;
 
-/// What holds where an endpoint, upstream or tool says nothing of its own.
+/// The settings of endpoints, upstreams and tools that set none of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
-    /// Where relative paths start.
+    /// The folder that relative paths start at.
     pub(crate) folder: PathBuf,
-    /// Whether callers are asked who they are.
+    /// True if clients need credentials.
     pub(crate) auth: bool,
-    /// Whether all callers are one host.
+    /// True if all callers are one MCP client.
     pub(crate) one_host: bool,
     pub(crate) deadlines: Deadlines,
-    /// Those of what weir asks upstreams for itself.
+    /// The deadlines of weir's own requests to upstreams.
     pub(crate) own_deadlines: OwnDeadlines,
     pub(crate) validation: Validation,
     pub(crate) naming: Naming,
@@ -38,7 +39,7 @@ pub(crate) struct Defaults {
     pub(crate) raw_naming: RawNaming,
     pub(crate) prefix: Prefix,
     pub(crate) page: PageSize,
-    /// The largest result that is held whole.
+    /// The largest result that is held completely.
     pub(crate) largest_held: usize,
 }
 
@@ -85,7 +86,7 @@ impl Defaults {
         }
     }
 
-    /// An endpoint over these upstreams that says nothing of its own.
+    /// Returns the mode of an endpoint with these upstreams and the default settings.
     pub(super) fn everything(&self, upstreams: Vec<UpstreamId>) -> Mode {
         Mode::Aggregate {
             upstreams,
@@ -95,7 +96,7 @@ impl Defaults {
     }
 }
 
-/// Deadlines; what is not said comes from `base`.
+/// Returns deadlines. Absent keys come from `base`.
 pub(super) fn deadlines(
     raw: Option<&RawDeadlines>,
     base: Deadlines,
@@ -123,7 +124,7 @@ pub(super) fn deadlines(
     found
 }
 
-/// Deadlines of what weir asks an upstream for itself; what is not said comes from `base`.
+/// Returns the deadlines of weir's own requests to an upstream. Absent keys come from `base`.
 pub(super) fn own_deadlines(
     raw: Option<RawUpstreamDeadlines>,
     base: OwnDeadlines,
@@ -154,7 +155,7 @@ pub(super) fn own_deadlines(
     }
 }
 
-/// Validation; what is not said comes from `base`.
+/// Returns the validation. Absent keys come from `base`.
 pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Validation {
     let Some(raw) = raw else { return base };
     let check = |check: Option<RawCheck>, default| match check {
@@ -169,7 +170,7 @@ pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Valid
     }
 }
 
-/// The bound of an upstream's results; `None` where it cannot be used.
+/// Returns the bound of an upstream's results, or `None` if it has an error.
 pub(super) fn results(
     raw: RawResults,
     defaults: &Defaults,
@@ -208,7 +209,7 @@ pub(super) fn results(
     Some(ResultLimit { bytes, over })
 }
 
-/// How names are made; what is not said comes from `base`. `None` where the rule cannot be used.
+/// Returns the naming. Absent keys come from `base`. `None` if the combination has an error.
 pub(super) fn naming(
     raw: Option<&RawNaming>,
     base: Option<&RawNaming>,
@@ -240,7 +241,7 @@ pub(super) fn naming(
     }
 }
 
-/// Pages; what is not said comes from `base`.
+/// Returns the page size. Absent keys come from `base`.
 pub(super) fn page(
     raw: Option<&RawPage>,
     base: PageSize,

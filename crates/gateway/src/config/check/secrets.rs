@@ -1,4 +1,5 @@
-//! `upstreams.NAME.secrets`: patterns are read and compiled with everything else, each file once.
+//! `upstreams.NAME.secrets`: pattern files are read and compiled with the rest of the config, each
+//! once.
 
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
@@ -11,11 +12,12 @@ use super::super::report::{Path, Problem, Report};
 use super::super::tree::{Node, Value};
 use super::{Part, policy};
 
-/// The patterns of files, for all upstreams that name one; `None` for one that cannot be used.
+/// The compiled pattern files, shared by all upstreams that name one. `None` for a file with
+/// errors.
 pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<Patterns>>>;
 
-/// The search for secrets in one upstream's calls; `None` where there is none, or its patterns
-/// cannot be used. Relative paths start at `folder`.
+/// Returns the search for secrets in one upstream's calls. Absent without such a section, or if its
+/// patterns have errors. Relative paths start at `folder`.
 pub(super) fn check(
     raw: Option<&OrOff<RawSecrets>>,
     folder: &FilePath,
@@ -140,7 +142,7 @@ fn patterns(
             error.name().and_then(|name| lines.get(name)).copied(),
             error.to_string(),
         );
-        // The others may be wrong, too.
+        // The other patterns may have errors too.
         let before = all.len();
         all.retain(|pattern| Some(pattern.name.as_str()) != error.name());
         if all.len() == before {

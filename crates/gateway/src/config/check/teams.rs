@@ -1,4 +1,5 @@
-//! `teams`: the rights of the files in the `include` folder, and each such file held against them.
+//! `teams`: the rights of the files in the `include` folder, and the check of each such file
+//! against them.
 
 mod host;
 
@@ -23,7 +24,7 @@ use host::HostPattern;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TeamGrants(HashMap<String, TeamGrant>);
 
-/// The rights of one team's file. The default grants nothing.
+/// The rights of one team's file. The default grants no rights.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TeamGrant {
     team: String,
@@ -92,8 +93,7 @@ fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamG
     }
 }
 
-/// The ids that a team's upstreams may have where nothing is said of them: nobody else gives these
-/// to its own.
+/// Returns the default ids of a team's upstreams. Other teams do not get these by default.
 fn own_names(team: &str) -> Vec<Pattern> {
     let name = slug(team);
     vec![Pattern::new(&name), Pattern::new(&format!("{name}-*"))]
@@ -167,7 +167,7 @@ fn hosts(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<HostPa
 }
 
 impl TeamGrants {
-    /// The rights of a file; one that `teams` does not name has none.
+    /// Returns the rights of a file. A file without an entry in `teams` has none.
     pub(crate) fn of(&self, file: &FilePath) -> TeamGrant {
         let team = file.file_stem().and_then(|stem| stem.to_str());
         let named = team.and_then(|team| self.0.get(team)).cloned();
@@ -181,7 +181,7 @@ impl TeamGrants {
         })
     }
 
-    /// Warns of rights that no file has: probably a name is misspelt.
+    /// Warns of rights without a file: a name is probably misspelt.
     pub(crate) fn warn_of_missing<'a>(
         &self,
         files: impl Iterator<Item = &'a std::path::PathBuf>,
@@ -210,22 +210,22 @@ fn fits(patterns: &[Pattern], text: &str) -> bool {
 }
 
 impl TeamGrant {
-    /// Whether the file's `${NAME}` may name this variable.
+    /// Reports if the file's `${NAME}` may name this variable.
     pub(crate) fn has_variable(&self, name: &str) -> bool {
         fits(&self.env, name)
     }
 
-    /// The paths that its endpoints may have.
+    /// Returns the paths that its endpoints may have.
     pub(crate) fn paths(&self) -> &[Pattern] {
         &self.paths
     }
 
-    /// Whether an endpoint of the file may have this path.
+    /// Reports if an endpoint of the file may have this path.
     pub(crate) fn has_path(&self, path: &str) -> bool {
         fits(&self.paths, path)
     }
 
-    /// The place in the main file that grants a right.
+    /// Returns the path in the main file that grants a right.
     pub(crate) fn place(&self, right: &str) -> Path {
         Path::at("teams").key(&self.team).key(right)
     }
@@ -239,7 +239,7 @@ impl TeamGrant {
     }
 }
 
-/// Holds a team's file against its rights. `standing`: the parts of the files read before.
+/// Checks a team's file against its rights. `standing` holds the parts of the files read before.
 pub(super) fn judge(
     raw: &RawTeamFile,
     grant: &TeamGrant,
@@ -303,7 +303,7 @@ pub(super) fn judge(
     }
 }
 
-/// The ids of the upstreams that a file brings.
+/// Returns the ids of the upstreams that a file adds.
 fn own_ids(raw: &RawTeamFile) -> Vec<String> {
     let upstreams = raw
         .upstreams
@@ -318,7 +318,7 @@ fn own_ids(raw: &RawTeamFile) -> Vec<String> {
     upstreams.chain(servers).collect()
 }
 
-/// The id of an upstream: others' rules, rates and endpoints mean an upstream by it.
+/// Checks the id of an upstream: rules, rates and endpoints of other files refer to it.
 fn named(grant: &TeamGrant, id: &str, path: &Path, report: &mut Report) {
     if !fits(&grant.ids, id) {
         let names: Vec<&str> = grant.ids.iter().map(Pattern::as_str).collect();
@@ -332,7 +332,7 @@ fn named(grant: &TeamGrant, id: &str, path: &Path, report: &mut Report) {
     }
 }
 
-/// The program or host behind an upstream.
+/// Checks the program or host of an upstream.
 fn reached(
     grant: &TeamGrant,
     (command, url): (Option<&String>, Option<&String>),
@@ -352,8 +352,8 @@ fn reached(
     }
 }
 
-/// The authorization servers of an upstream: its client secret goes there, and with an exchange the
-/// tokens of callers.
+/// Checks the authorization servers of an upstream: its client secret is sent there, and with a
+/// token exchange the tokens of callers.
 fn authorized(grant: &TeamGrant, auth: &RawOutbound, path: &Path, report: &mut Report) {
     for (key, url) in [
         ("issuer", &auth.issuer),
@@ -369,8 +369,8 @@ fn authorized(grant: &TeamGrant, auth: &RawOutbound, path: &Path, report: &mut R
     }
 }
 
-/// A URL's host against the granted ones. A text that is no URL is refused by the checks of its
-/// key.
+/// Checks a URL's host against the granted ones. A text that is no URL is refused by the check of
+/// its key.
 fn dialled(
     grant: &TeamGrant,
     right: (&[HostPattern], &str),
@@ -385,7 +385,7 @@ fn dialled(
     }
 }
 
-/// What an endpoint shows, and on whose word.
+/// Checks the upstreams that an endpoint shows, and its annotations and policy files.
 fn shown(
     grant: &TeamGrant,
     endpoint: &RawEndpoint,
@@ -424,8 +424,8 @@ fn shown(
     }
 }
 
-/// A file that weir would read for the team: a plain file, under a granted name, that does not link
-/// out of its folder.
+/// Checks a file that weir would read for the team: a plain file, under a granted name, that does
+/// not link out of its folder.
 fn opened(grant: &TeamGrant, name: &str, (folder, path): (&FilePath, Path), report: &mut Report) {
     if has_parent(FilePath::new(name)) || !fits(&grant.files, name) {
         report.add(grant.refused(path, "names a file", "files"));
@@ -439,7 +439,7 @@ fn opened(grant: &TeamGrant, name: &str, (folder, path): (&FilePath, Path), repo
                 .starts_with(file.parent()?.canonicalize().ok()?),
         )
     };
-    // A file that is missing is complained of when it is read.
+    // A missing file is reported when it is read.
     if file.exists() && (within(&file) != Some(true) || !file.is_file()) {
         report.add(
             Problem::error(path, "is no plain file in its folder")
@@ -448,13 +448,13 @@ fn opened(grant: &TeamGrant, name: &str, (folder, path): (&FilePath, Path), repo
     }
 }
 
-/// Whether a path leaves a folder on its way.
+/// Reports if a path has a `..` component.
 fn has_parent(file: &FilePath) -> bool {
     file.components().any(|part| part == Component::ParentDir)
 }
 
-/// Adds the upstreams of a file that names no endpoints to the default ones, as far as their paths
-/// are granted.
+/// Adds the upstreams of a file without endpoints to the default ones, as far as their paths are
+/// granted.
 pub(crate) fn show_by_default(main: &mut Main, added: &[UpstreamPlan], grant: &TeamGrant) {
     let (endpoints, defaults) = (&mut main.config.endpoints, &main.defaults);
     for id in added.iter().map(|plan| &plan.settings.id) {

@@ -1,4 +1,4 @@
-//! `telemetry`: what is measured and told, and to whom.
+//! `telemetry`: metrics, traces, and the collector that they are sent to.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::super::report::{Path, Problem, Report};
 use super::super::{OtlpPlan, Secret, TelemetryPlan};
 use super::upstreams;
 
-/// As the specification of the environment variables has it.
+/// The default of `interval`, from the specification of the environment variables.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The same.
+/// The default of `timeout`, from the specification of the environment variables.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a scrape can hold that somebody wants to read.
+/// The largest `max_names`, for a scrape of readable size.
 const MOST_NAMES: usize = 100_000;
 
-/// Where each signal goes at a collector: metrics, then traces.
+/// The paths of metrics and traces at a collector.
 const BY_HTTP: [&str; 2] = ["/v1/metrics", "/v1/traces"];
 const BY_GRPC: [&str; 2] = [
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
@@ -134,7 +134,7 @@ fn push(
         ..RawUpstream::default()
     };
     let mut settings = upstreams::http(place, folder, at, report)?;
-    // gRPC is HTTP/2; over TLS that is agreed on by itself.
+    // gRPC needs HTTP/2, which TLS negotiates by itself.
     settings.h2c = grpc && settings.url.scheme_str() == Some("http");
     let [metrics, traces] = if grpc { BY_GRPC } else { BY_HTTP }.map(|path| below(&settings, path));
     Some(OtlpPlan {
@@ -146,7 +146,7 @@ fn push(
     })
 }
 
-/// The same place, at a path below its own.
+/// Returns the settings with a path below their own.
 fn below(settings: &HttpSettings, path: &str) -> HttpSettings {
     let mut parts = settings.url.clone().into_parts();
     let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
@@ -158,8 +158,8 @@ fn below(settings: &HttpSettings, path: &str) -> HttpSettings {
     }
 }
 
-/// What the standard variables say (OpenTelemetry specification, OTLP exporter). Those of single
-/// signals are not looked at.
+/// Reads the standard environment variables (OpenTelemetry specification, OTLP exporter). Those of
+/// single signals are ignored.
 fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     let said = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
     if said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
@@ -181,7 +181,7 @@ fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     });
     Some(RawPush {
         endpoint: Some(endpoint),
-        // `http/protobuf` is the default of the specification; `http/json` is answered by the same.
+        // `http/protobuf` is the default of the specification. `http/json` is treated the same.
         protocol: said("OTEL_EXPORTER_OTLP_PROTOCOL")
             .filter(|text| text.trim() == "grpc")
             .map(|_| RawPushProtocol::Grpc),
@@ -192,7 +192,7 @@ fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     })
 }
 
-/// A value of the variable of headers, in which bytes may stand as `%20`. What is no such byte
+/// Decodes a value of the variable of headers, in which a byte may be written as `%20`. Other text
 /// stays as it is.
 fn decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
@@ -216,7 +216,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The share that the standard variables give.
+/// Returns the sampled share from the standard variables.
 fn sampler(environment: Environment<'_>) -> Option<f64> {
     let share = || {
         environment("OTEL_TRACES_SAMPLER_ARG")?

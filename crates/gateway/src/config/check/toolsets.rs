@@ -8,10 +8,10 @@ use weir_core::toolset::{Hints, Pattern, Toolset};
 use super::super::raw::{Ordered, RawHints, RawToolset};
 use super::super::report::{Path, Problem, Report};
 
-/// More than this is a list that a program wrote, and each is held against every tool.
+/// The largest number of entries. Each is matched against every tool.
 const MOST: usize = 10_000;
 
-/// The toolset of an endpoint, where it has one. Aliases have to be names that `naming` could give.
+/// Returns the toolset of an endpoint, if it has one. Aliases must be names that `naming` allows.
 pub(super) fn check(
     raw: Option<&RawToolset>,
     naming: &Naming,
@@ -35,7 +35,7 @@ pub(super) fn check(
     Some(Arc::new(set))
 }
 
-/// Scopes, as a challenge can name them (RFC 6750, section 3).
+/// Returns scopes, as a challenge can name them (RFC 6750, section 3).
 pub(super) fn scopes(raw: &[String], path: &Path, report: &mut Report) -> Vec<Arc<str>> {
     let mut scopes: Vec<Arc<str>> = Vec::new();
     for (n, text) in raw.iter().enumerate() {

@@ -75,7 +75,7 @@ pub(super) fn check(
     }
 }
 
-/// True if an upstream of this file, or of one read before, has the id.
+/// Reports if an upstream of this file, or of one read before, has the id.
 pub(super) fn taken(id: &UpstreamId, standing: &[UpstreamPlan], part: &Part) -> bool {
     standing
         .iter()
@@ -83,7 +83,7 @@ pub(super) fn taken(id: &UpstreamId, standing: &[UpstreamPlan], part: &Part) -> 
         .any(|plan| plan.settings.id == *id)
 }
 
-/// One upstream; `None` where it is not known how to reach it.
+/// Checks one upstream. Returns `None` if its transport has an error.
 pub(super) fn one(
     id: UpstreamId,
     raw: RawUpstream,
@@ -102,8 +102,8 @@ pub(super) fn one(
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
         (Some(RawSession::Shared), _) => Sharing::Shared,
-        // Without `auth` all callers are one principal, but for one host, which is one caller and
-        // can be asked.
+        // Without `auth` all callers are one principal and share a process. A single MCP client is
+        // an exception: it can answer the upstream's requests.
         (None, true) if !defaults.auth && !defaults.one_host => Sharing::Shared,
         (Some(RawSession::Principal), _) | (None, _) => Sharing::Principal,
     };
@@ -151,9 +151,9 @@ pub(super) fn one(
     Some(UpstreamPlan { settings, rules })
 }
 
-/// Whether a server can know whose call it is: each caller has a session or process of its own
-/// there, and weir does not show one credential for all. Any fixed header, or a query in the URL,
-/// may be one.
+/// Reports if an upstream can tell callers apart: each caller has a session or process of its own,
+/// and weir does not send one credential for all. Any fixed header, or a query in the URL, may be
+/// such a credential.
 fn tells_apart(sharing: Sharing, transport: &Transport) -> bool {
     let has_own_name = match transport {
         Transport::Stdio(_) => true,
@@ -256,7 +256,7 @@ fn upstream_rules(
         grace: raw.grace.map_or(usual.grace, |Time(time)| time),
         walk,
         trusted: matches!(raw.trust, Some(RawTrust::Trusted)),
-        // Read with the files that the config names.
+        // Filled in with the files that the config names.
         secrets: None,
         results: raw
             .results
@@ -486,8 +486,8 @@ fn stdio(
     })
 }
 
-/// Processes at once, and the time of a first start, where the config says nothing: a package
-/// runner may have to download for most of a minute.
+/// Returns the defaults of `max_processes` and `start`. A package runner may download for most of a
+/// minute.
 fn stdio_usual() -> (usize, std::time::Duration) {
     (Settings::MOST_PROCESSES, std::time::Duration::from_secs(60))
 }

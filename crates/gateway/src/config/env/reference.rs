@@ -3,35 +3,35 @@
 use super::super::report::{Path, Problem};
 use super::Lookup;
 
-/// The references that a text may have.
+/// The set of references that a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReferenceSyntax {
     /// weir's own: `${NAME}`, `${NAME:-default}`, `${file:PATH}`.
     Own,
-    /// Those of other programs' servers, too: `${env:NAME}`, `${input:ID}`, `${userHome}`,
-    /// `${workspaceFolder}` and others.
+    /// weir's own, and those of other programs' servers: `${env:NAME}`, `${input:ID}`,
+    /// `${userHome}`, `${workspaceFolder}` and others.
     Servers,
 }
 
 /// A source that `${...}` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnvReference<'a> {
-    /// An environment variable, and the text where it is not set.
+    /// An environment variable, with the text to use if it is not set.
     Variable {
-        /// Its name.
+        /// The name of the variable.
         name: &'a str,
-        /// The text that stands for it where it is not set.
+        /// The text to use if it is not set.
         default: Option<&'a str>,
     },
     /// A file with a secret.
     File(&'a str),
-    /// An input of the file.
+    /// An entry of the file's `inputs`.
     Input(&'a str),
     /// The folder of the project.
     Workspace,
-    /// The last part of that.
+    /// The last part of the project's folder.
     WorkspaceName,
-    /// The separator of folders.
+    /// The path separator.
     Separator,
 }
 
@@ -69,7 +69,7 @@ impl<'a> EnvReference<'a> {
     }
 }
 
-/// Returns true for a name that an environment variable may have.
+/// Reports if an environment variable may have this name.
 pub(crate) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes
@@ -82,12 +82,12 @@ pub(crate) fn is_variable(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReferenceError {
     Unset(String),
-    /// The name, and the place in the main file that could grant it.
+    /// The name, and the path in the main file that could grant it.
     NotGranted(String, Path),
-    /// The file, and why it has no secret.
+    /// The file, and the reason for the failure.
     File(String, String),
     FileOfTeam,
-    /// Another reference that teams' files do not have.
+    /// Another reference that teams' files may not have.
     OfMainFile,
     NoWorkspace,
     /// No input has this id.
@@ -99,7 +99,7 @@ pub(crate) enum ReferenceError {
 }
 
 impl ReferenceError {
-    /// The error at a place of the config.
+    /// Converts the error to a problem at a path of the config.
     pub(crate) fn into_problem(self, path: &Path) -> Problem {
         let path = path.clone();
         match self {
@@ -157,10 +157,10 @@ pub(crate) enum TextPiece<'a> {
     Reference(EnvReference<'a>),
 }
 
-/// The parts of a text.
+/// Splits a text into its parts.
 ///
 /// # Errors
-/// A reference is no reference.
+/// A reference is malformed.
 pub(crate) fn pieces(
     text: &str,
     dialect: ReferenceSyntax,
@@ -186,7 +186,7 @@ pub(crate) fn pieces(
     Ok(all)
 }
 
-/// The text with the values of its references; the flag is true if it had any.
+/// Returns the text with the values of its references. The flag is true if it had any.
 pub(super) fn expand(
     text: &str,
     dialect: ReferenceSyntax,

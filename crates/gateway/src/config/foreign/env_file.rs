@@ -1,4 +1,4 @@
-//! `envFile`: a file of variables for one server, in the syntax of dotenv.
+//! `envFile`: a file of environment variables for one server, in the syntax of dotenv.
 
 use std::path::Path as FilePath;
 
@@ -10,8 +10,8 @@ use super::super::tree::{Node, Text, Value};
 use super::CONTAINERS;
 use super::server::ENV_FILE;
 
-/// Reads the files of variables that servers name, and puts the variables into their `env`;
-/// variables that stand there already win. Relative paths start at `folder`. Returns the text of
+/// Reads the variable files that servers name, and adds the variables to their `env`. Variables
+/// that `env` has already take precedence. Relative paths start at `folder`. Returns the text of
 /// each file.
 pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) -> Texts {
     let mut texts = Texts::new();
@@ -97,7 +97,7 @@ fn add(keys: &mut Vec<(String, Node)>, variables: Vec<(String, String)>, line: u
     };
     for (name, text) in variables {
         if !env.iter().any(|(other, _)| *other == name) {
-            // No message repeats it.
+            // Marked as from the environment, so that no message repeats it.
             env.push((
                 name,
                 Node {
@@ -112,11 +112,11 @@ fn add(keys: &mut Vec<(String, Node)>, variables: Vec<(String, String)>, line: u
     }
 }
 
-/// The variables of a file: `NAME=value` or `export NAME=value` on each line, with comments and
-/// quotes. The last one of a name counts.
+/// Parses the variables of a file: `NAME=value` or `export NAME=value` on each line, with comments
+/// and quotes. The last one of a name counts.
 ///
 /// # Errors
-/// The number of a line that is no variable, and the reason.
+/// The number of a line that is not a variable, and the reason.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> {
     let mut variables: Vec<(String, String)> = Vec::new();
     let mut rest = text.trim_start_matches('\u{feff}');
@@ -150,7 +150,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> 
     Ok(variables)
 }
 
-/// The value at the beginning of a text, and the lines after it. `None`: a quote is not closed.
+/// Parses the value at the beginning of a text. Returns it with the text after its line, or `None`
+/// if a quote is not closed.
 fn value(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start_matches([' ', '\t']);
     let Some(quote) = text
@@ -173,7 +174,7 @@ fn value(text: &str) -> Option<(String, &str)> {
             let after = &text[1 + at + 1..];
             return Some((value, after.split_once('\n').map_or("", |(_, after)| after)));
         }
-        // Double quotes alone have escapes.
+        // Only double quotes have escapes.
         if c == '\\' && quote == '"' {
             match chars.next()?.1 {
                 'n' => value.push('\n'),

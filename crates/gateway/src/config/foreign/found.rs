@@ -1,5 +1,5 @@
-//! The servers of another program's file as they are written, for `weir import`: no reference is
-//! filled in, and nothing is started.
+//! Reads the servers of another program's file as written, for `weir import`: no reference is
+//! filled in, and no server is started.
 
 use std::path::Path as FilePath;
 
@@ -27,7 +27,7 @@ pub(crate) struct FoundServer {
     pub(crate) name: String,
     /// The line of its entry.
     pub(crate) line: u32,
-    /// The place of the file that it stands in, or the project of Claude Code.
+    /// The place of the file, or the project of Claude Code.
     pub(crate) place: FilePlace,
     pub(crate) url: Option<String>,
     /// True for HTTP+SSE.
@@ -40,7 +40,7 @@ pub(crate) struct FoundServer {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// The servers of a file.
+/// Finds the servers of a file.
 ///
 /// # Errors
 /// The file cannot be read or parsed.
@@ -73,7 +73,7 @@ pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile
         let Value::Map(servers) = &mut node.value else {
             continue;
         };
-        // A conversion does not depend on the variables that are set.
+        // A conversion does not depend on the environment.
         let origin = ServerOrigin {
             format,
             place: &place,
@@ -98,8 +98,8 @@ pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile
     Ok(found)
 }
 
-/// The maps of servers in a file: at the top, in the settings of VS Code, and in Claude Code's
-/// projects.
+/// Returns the maps of servers in a file: at the top, in the settings of VS Code, and in Claude
+/// Code's projects.
 fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
     let mut all = Vec::new();
     for (key, node) in entries {

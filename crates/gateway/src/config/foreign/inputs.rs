@@ -1,4 +1,4 @@
-//! `inputs`: values that a person is asked for, as in files of VS Code.
+//! `inputs`: values that a person enters, as in files of VS Code.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use super::super::tree::{Node, Value};
 /// The key at the top of a file.
 pub(super) const KEY: &str = "inputs";
 
-/// A value that a person is asked for.
+/// A value that a person enters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputVariable {
-    /// The name by which servers refer to it.
+    /// The id that servers refer to.
     pub id: String,
     /// The text of the question.
     pub description: Option<String>,
@@ -22,23 +22,23 @@ pub struct InputVariable {
     pub is_secret: bool,
     /// The value of an empty answer.
     pub default: Option<String>,
-    /// The values to choose from; none: any.
+    /// The values to choose from. An empty list allows any value.
     pub choices: Vec<String>,
-    /// True where a command of the editor gives the value.
+    /// True if a command of the editor gives the value.
     pub(crate) is_command: bool,
     /// The line of its entry.
     pub(crate) line: u32,
 }
 
 impl InputVariable {
-    /// The environment variable that answers it: `WEIR_INPUT_` and the id in capitals.
+    /// Returns the environment variable that sets it: `WEIR_INPUT_` and the id in capitals.
     #[must_use]
     pub fn variable(&self) -> String {
         variable(&self.id)
     }
 }
 
-/// The variable of the input with this id.
+/// Returns the variable of the input with this id.
 pub(super) fn variable(id: &str) -> String {
     let id = id.chars().map(|c| {
         if c.is_ascii_alphanumeric() {
@@ -55,12 +55,12 @@ pub(super) fn variable(id: &str) -> String {
 /// The source of the values of inputs, after the environment.
 #[derive(Clone, Copy, Default)]
 pub enum InputSource<'a> {
-    /// None: an input without a variable is an error.
+    /// No source: an input without a variable is an error.
     #[default]
     Nothing,
-    /// A stand-in, for a config that is checked and not used.
+    /// A placeholder value, for a config that is only checked.
     StandIn,
-    /// A person, at the first load; `None`: there is no terminal.
+    /// A prompt at the first load. It returns `None` without a terminal.
     Prompt(&'a (dyn Fn(&InputVariable) -> Option<String> + Send + Sync)),
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for InputSource<'_> {
     }
 }
 
-/// The inputs of a file.
+/// Parses the inputs of a file.
 pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<InputVariable> {
     let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else {
         return Vec::new();
@@ -121,7 +121,7 @@ pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Inpu
     inputs
 }
 
-/// The options of a choice: texts, or maps with a `value`.
+/// Returns the options of a choice: texts, or maps with a `value`.
 fn choices(item: &Node) -> Vec<String> {
     let Some(Node {
         value: Value::List(options),
@@ -139,18 +139,18 @@ fn choices(item: &Node) -> Vec<String> {
     options.iter().filter_map(text).collect()
 }
 
-/// The places that values of inputs come from.
+/// The sources of the values of inputs.
 pub(crate) struct InputSources<'a> {
     pub(crate) environment: Environment<'a>,
     pub(crate) source: InputSource<'a>,
-    /// Answers of a person by the ids of the inputs, kept for the next load.
+    /// Values that a person entered, by the ids of the inputs, kept for the next load.
     pub(crate) entered: &'a mut HashMap<String, String>,
 }
 
-/// The values of the inputs; an error is the reason why one has none.
+/// The values of the inputs, or the reason for a missing one.
 pub(crate) type Answers = HashMap<String, Result<String, ReferenceError>>;
 
-/// The values of the inputs that the tree refers to.
+/// Returns the values of the inputs that the tree refers to.
 pub(crate) fn answers(
     inputs: &[InputVariable],
     tree: &Node,
@@ -208,7 +208,7 @@ pub(crate) fn answers(
     answers
 }
 
-/// The value of an input without an answer: its default, unless it is a secret.
+/// Returns the value of an input without an answer: its default, unless it is a secret.
 fn unasked(
     input: &InputVariable,
     why: &'static str,
@@ -225,7 +225,7 @@ fn unasked(
     default.ok_or(why)
 }
 
-/// The ids of the inputs that the texts of a tree refer to.
+/// Collects the ids of the inputs that the texts of a tree refer to.
 pub(super) fn references(node: &Node, found: &mut Vec<String>) {
     match &node.value {
         Value::Text(text) => {

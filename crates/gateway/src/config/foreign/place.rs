@@ -1,24 +1,24 @@
-//! The place of a file: its folder, its project and its client.
+//! The place of a file: its folder, its project and its MCP client.
 
 use std::path::{Path, PathBuf};
 
-/// Folders in which clients keep the settings of one project.
+/// Folders that clients keep the settings of one project in.
 const PROJECT_FOLDERS: [&str; 5] = [".vscode", ".cursor", ".gemini", ".zed", ".codex"];
 
 /// The place of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilePlace {
-    /// The folder of the file, where relative paths start.
+    /// The folder of the file. Relative paths start there.
     pub(crate) folder: PathBuf,
     /// The folder of the project that the settings belong to. Clients start programs there, and it
     /// is their `${workspaceFolder}`.
     pub(crate) project: Option<PathBuf>,
-    /// True where `$NAME` is a variable, as in files of Gemini CLI.
+    /// True if `$NAME` is a variable, as in files of Gemini CLI.
     pub(crate) has_bare_variables: bool,
 }
 
 impl FilePlace {
-    /// The place of `file`, for a user whose home folder is `home`.
+    /// Returns the place of `file`, for a user with the home folder `home`.
     pub(crate) fn of(file: &Path, home: Option<&Path>) -> Self {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let folder = file.parent().map(Path::to_owned).unwrap_or_default();

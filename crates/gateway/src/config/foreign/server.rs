@@ -1,4 +1,4 @@
-//! One server as MCP clients write it, brought to the keys of `mcpServers`.
+//! Converts one server as MCP clients write it to the keys of `mcpServers`.
 
 use super::super::env::is_variable;
 use super::super::raw::RawMcpServer;
@@ -7,11 +7,11 @@ use super::super::tree::{Node, Value};
 use super::values::{brace_variables, flatten_command, texts};
 use super::{CONTAINERS, ServerOrigin};
 
-/// The key of a file of variables; it is gone once the file is read.
+/// The key of a variable file. It is removed once the file is read.
 pub(super) const ENV_FILE: &str = "envFile";
 /// Keys for the URL of a server over Streamable HTTP. The first one counts.
 const URLS: [&str; 3] = ["httpUrl", "serverUrl", "url"];
-/// Kinds of servers that weir speaks to.
+/// Transports that weir supports.
 const KINDS: [&str; 6] = [
     "stdio",
     "http",
@@ -20,7 +20,7 @@ const KINDS: [&str; 6] = [
     "streamable_http",
     "sse",
 ];
-/// Keys that mean nothing for a server behind a URL, and for one that weir starts.
+/// Keys without meaning for a server with a URL, then those for a program that weir starts.
 const OF_PROGRAMS: [&str; 4] = ["args", "env", "cwd", ENV_FILE];
 const OF_URLS: [&str; 1] = ["headers"];
 
@@ -66,9 +66,9 @@ const LOST: [(&[&str], &str, &str); 4] = [
     ),
 ];
 
-/// The servers of one container.
+/// Normalizes the servers of one container.
 pub(super) struct ServerNormalizer<'a, 'o> {
-    /// The place that the servers stand under.
+    /// The path of the container.
     pub(super) container: &'a Path,
     /// True for a file of another program.
     pub(super) is_foreign: bool,
@@ -78,8 +78,8 @@ pub(super) struct ServerNormalizer<'a, 'o> {
 }
 
 impl ServerNormalizer<'_, '_> {
-    /// The servers with the keys that weir knows, without those that are switched off or that weir
-    /// cannot serve.
+    /// Returns the servers with the keys that weir knows. Servers that are switched off or that
+    /// weir cannot serve are left out.
     pub(super) fn normalise(&mut self, servers: Vec<(String, Node)>) -> Vec<(String, Node)> {
         servers
             .into_iter()
@@ -137,7 +137,7 @@ impl ServerNormalizer<'_, '_> {
         !self.is_foreign
     }
 
-    /// Returns true for a server that is switched off: `disabled: true`, or `enabled: false`.
+    /// Reports if a server is switched off: `disabled: true`, or `enabled: false`.
     fn is_off(&mut self, keys: &[(String, Node)], path: &Path, line: u32) -> bool {
         let says = |key: &str, wanted: bool| {
             keys.iter().any(|(other, node)| {
@@ -156,7 +156,7 @@ impl ServerNormalizer<'_, '_> {
         true
     }
 
-    /// Takes out known keys without a value, and variables and headers without one.
+    /// Removes known keys without a value, and variables and headers without one.
     fn drop_empty(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
         let is_foreign = self.is_foreign;
         let mut empty = Vec::new();
@@ -181,7 +181,7 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Brings the keys of a URL and of its kind to one name.
+    /// Renames the alternative keys of the URL, transport and headers to those of `mcpServers`.
     fn rename(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
         let counts = URLS
             .into_iter()
@@ -215,7 +215,7 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Gives a key another name.
+    /// Renames a key, and records the alias.
     fn call(&mut self, keys: &mut [(String, Node)], from: &str, to: &str, path: &Path) {
         if from == to {
             return;
@@ -228,7 +228,7 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Brings the variables that Codex names to references.
+    /// Converts the variables that Codex names to references.
     fn codex(&mut self, keys: &mut Vec<(String, Node)>, name: &str, path: &Path) {
         let mut take = |key: &str| {
             let at = keys.iter().position(|(other, _)| other == key)?;
@@ -294,9 +294,9 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Takes out the keys that weir does not know.
+    /// Removes the keys that weir does not know.
     fn drop_unknown(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
-        // `enabled: true` and the origin of a server change nothing here.
+        // Keys without effect here, such as `enabled: true` and the origin of a server.
         let says_nothing = ["enabled", "source", "name", "description"];
         let (known, unknown): (Vec<_>, Vec<_>) = std::mem::take(keys)
             .into_iter()
@@ -315,8 +315,7 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Takes out the keys of the other kind of server: `env` beside a URL, `headers` beside a
-    /// command.
+    /// Removes the keys of the other transport: `env` beside a URL, `headers` beside a command.
     fn drop_misplaced(&mut self, keys: &mut Vec<(String, Node)>, path: &Path) {
         let has = |key: &str| keys.iter().any(|(other, _)| other == key);
         let (misplaced, what): (&[&str], _) = match (has("url"), has("command")) {
@@ -338,7 +337,8 @@ impl ServerNormalizer<'_, '_> {
         }
     }
 
-    /// Has a program of a project's file start in the project, as the client does.
+    /// Sets the working directory of a program in a project's file to the project, as the client
+    /// does.
     fn start_in_project(&self, keys: &mut Vec<(String, Node)>, line: u32) {
         let Some(project) = self
             .origin
@@ -352,7 +352,7 @@ impl ServerNormalizer<'_, '_> {
         if !keys.iter().any(|(key, _)| key == "command") {
             return;
         }
-        // A path with `${` would be taken for a reference.
+        // A path with `${` would be parsed as a reference.
         let project = project.replace("${", "$${");
         match keys.iter_mut().find(|(key, _)| key == "cwd") {
             None => keys.push(("cwd".to_owned(), Node::text(line, project))),
@@ -369,7 +369,7 @@ impl ServerNormalizer<'_, '_> {
     }
 }
 
-/// The reason why weir cannot serve a server of another program.
+/// Returns the reason why weir cannot serve a server of another program.
 fn unserved(keys: &[(String, Node)]) -> Option<String> {
     let kind = keys
         .iter()
@@ -385,7 +385,7 @@ fn unserved(keys: &[(String, Node)]) -> Option<String> {
         .then(|| "is left out, because it has neither a command nor a URL here".to_owned())
 }
 
-/// Puts an entry into a map of the server, where there is none yet.
+/// Adds an entry to a map of the server, unless the map has it.
 fn put(keys: &mut Vec<(String, Node)>, map: &str, key: &str, node: Node) {
     if !keys.iter().any(|(other, _)| other == map) {
         keys.push((

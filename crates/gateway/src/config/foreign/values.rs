@@ -1,9 +1,9 @@
-//! The values of a server: texts of numbers, references of bare variables, a command in parts.
+//! The values of a server: numbers as texts, bare variables as references, a command in parts.
 
 use super::super::env::is_variable;
 use super::super::tree::{Node, Value};
 
-/// Takes a command that is a map (`path`, `args`, `env`) apart, as older files of Zed have it.
+/// Flattens a command that is a map (`path`, `args`, `env`), as in older files of Zed.
 pub(super) fn flatten_command(keys: &mut Vec<(String, Node)>) {
     let Some(at) = keys
         .iter()
@@ -27,8 +27,8 @@ pub(super) fn flatten_command(keys: &mut Vec<(String, Node)>) {
     }
 }
 
-/// Makes texts of numbers and switches where nothing else can be: in arguments, variables and
-/// headers.
+/// Converts numbers and booleans to texts in arguments, variables and headers, because only texts
+/// are valid there.
 pub(super) fn texts(keys: &mut [(String, Node)]) {
     for (_, node) in keys
         .iter_mut()
@@ -52,7 +52,7 @@ fn text(node: &mut Node) {
     *node = Node::text(node.line, text);
 }
 
-/// Makes `${NAME}` of `$NAME`.
+/// Converts `$NAME` to `${NAME}`.
 pub(super) fn brace_variables(node: &mut Node) {
     match &mut node.value {
         Value::Text(text) => text.text = braced(&text.text),

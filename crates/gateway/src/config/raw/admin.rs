@@ -1,4 +1,4 @@
-//! `admin`: the listener for operators, and who they are.
+//! `admin`: the listener for operators, and the credentials of operators.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,42 +10,43 @@ use super::OrOff;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdmin {
-    /// `address:port`, or `off`. Default `127.0.0.1:8081`. Any address that is not of this machine
-    /// alone needs `auth`.
+    /// The `address:port` of the listener, or `off`. Default `127.0.0.1:8081`. An address that
+    /// other machines can reach needs `auth`.
     pub(crate) listen: Option<String>,
-    /// Who may look and change. Absent or `off`: whoever reaches the listener, which then is on
-    /// loopback. A reload takes operators' credentials away only where the file says `off`.
+    /// The credentials of operators. Absent or `off`: every caller that reaches the listener is an
+    /// operator, and the listener must be on loopback. A reload removes operators' credentials only
+    /// if the file has the word `off`.
     pub(crate) auth: Option<OrOff<RawAdminAuth>>,
-    /// Who may read `/metrics`. Default `open`, as `/healthz` and `/readyz` always are.
+    /// The access to `/metrics`. Default `open`, as `/healthz` and `/readyz` always are.
     pub(crate) metrics: Option<RawMetrics>,
-    /// Further names operators may use in `Host`, beside addresses and `localhost`: `name` or
+    /// Further names that operators may use in `Host`, besides addresses and `localhost`: `name` or
     /// `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
 }
 
-/// Who may look and change. Every one of these is enough.
+/// The credentials of operators. Any one of these is enough.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdminAuth {
     /// One token for all operators, at least 16 characters. Keep it out of the file:
     /// `${WEIR_ADMIN_TOKEN}`.
     pub(crate) token: Option<Secret>,
-    /// A token for each operator, so that the audit says who did it.
+    /// A token for each operator, so that the audit log names the operator.
     pub(crate) tokens: Option<Vec<RawAdminToken>>,
-    /// Access tokens of the `auth.issuers`, made for `<public_url>/admin` or one of an issuer's
-    /// `audience`.
+    /// Access tokens of the `auth.issuers` with `<public_url>/admin` or one of an issuer's
+    /// `audience` as audience.
     pub(crate) oauth: Option<RawAdminOauth>,
 }
 
-/// An operator's token. `weir apikey NAME --operator` prints one, and its entry.
+/// An operator's token. `weir apikey NAME --operator` prints one with its entry for this list.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdminToken {
-    /// Who it is, in the audit.
+    /// The name of the operator in the audit log.
     pub(crate) name: Option<String>,
     /// SHA-256 of the whole token, in hex or base64.
     pub(crate) sha256: Option<String>,
-    /// When it ends: `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    /// The expiry: `2027-01-31`, or `2027-01-31T12:00:00Z`.
     pub(crate) expires: Option<String>,
 }
 
@@ -53,16 +54,16 @@ pub(crate) struct RawAdminToken {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdminOauth {
-    /// The scope that makes somebody an operator. Default `weir:admin`.
+    /// The scope that an operator's token needs. Default `weir:admin`.
     pub(crate) scope: Option<String>,
 }
 
-/// Who may read `/metrics`.
+/// The access to `/metrics`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawMetrics {
-    /// Whoever reaches the listener.
+    /// Every caller that reaches the listener.
     Open,
-    /// Whoever may look.
+    /// Operators only.
     Auth,
 }

@@ -1,4 +1,4 @@
-//! `audit:` as it is written.
+//! `audit:` as written in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,51 +7,51 @@ use super::units::{Size, Time};
 use super::{Ordered, RawKey};
 use crate::config::Secret;
 
-/// The record of who did what. Absent: refusals and failures stand in the log, and nothing is kept.
+/// The audit log. Absent: refusals and failures are logged, and no audit records are kept.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAudit {
-    /// Keep records in a file, a JSON object a line.
+    /// Writes records to a file, one JSON object per line.
     pub(crate) file: Option<RawAuditFile>,
-    /// Write records to standard output too.
+    /// Writes records to standard output too.
     pub(crate) stdout: Option<bool>,
-    /// Send records to an OpenTelemetry collector too.
+    /// Sends records to an OpenTelemetry collector too.
     pub(crate) otlp: Option<RawOtlp>,
-    /// What happens while records cannot be kept. Default `open`.
+    /// The handling of calls while records cannot be written. Default `open`.
     pub(crate) on_failure: Option<RawOnFailure>,
-    /// How long a record may wait until the disk has it for good. Default `100ms`.
+    /// The longest time before a record is synced to disk. Default `100ms`.
     pub(crate) sync: Option<Time>,
-    /// How many records may wait to be written. Default 16384.
+    /// The number of records that may wait to be written. Default 16384.
     pub(crate) queue: Option<usize>,
-    /// What records say of a call's arguments. Default `digest`.
+    /// The form of a call's arguments in records. Default `digest`.
     pub(crate) arguments: Option<RawArguments>,
-    /// JSON pointers to arguments that records show in the clear; everything else becomes `***`.
+    /// JSON pointers to arguments that records show in clear text. All other values become `***`.
     /// `*` stands for any member or item.
     pub(crate) show: Option<Vec<String>>,
-    /// Signs the chain, so that only this key's holder can write one. In the form that
-    /// `weir keygen` prints.
+    /// The key that signs the chain of records, so that only its holder can write one. The format
+    /// is that of `weir keygen`.
     pub(crate) key: Option<RawKey>,
 }
 
-/// Where records are kept.
+/// The file of the audit log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAuditFile {
-    /// The file; its folder must be there.
+    /// The path of the file. Its folder must exist.
     pub(crate) path: Option<String>,
-    /// When a new file is begun, and how long old ones stay.
+    /// The rotation and retention of files.
     pub(crate) rotate: Option<RawRotate>,
 }
 
-/// When a new file is begun, and how long old ones stay.
+/// The rotation and retention of files.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawRotate {
-    /// A file of this size is put aside and a new one begun. Default `64MiB`.
+    /// The size at which a file is rotated. Default `64MiB`.
     pub(crate) size: Option<Size>,
-    /// How many files that were put aside stay. Default 32.
+    /// The number of rotated files that are kept. Default 32.
     pub(crate) keep: Option<usize>,
-    /// How long they stay. Default: for ever.
+    /// The time that rotated files are kept. Default: for ever.
     pub(crate) keep_for: Option<Time>,
 }
 
@@ -59,30 +59,30 @@ pub(crate) struct RawRotate {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawOtlp {
-    /// Where it takes OTLP over HTTP: `http://host:4318`, or the whole URL of its logs.
+    /// The URL of its OTLP over HTTP: `http://host:4318`, or the full URL of its logs endpoint.
     pub(crate) url: Option<String>,
-    /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
+    /// Headers on every request to the collector. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
-    /// A PEM file with further root certificates for it.
+    /// A PEM file with further root certificates for the collector.
     pub(crate) ca_file: Option<String>,
 }
 
-/// What happens while records cannot be kept.
+/// The handling of calls while records cannot be written.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawOnFailure {
-    /// Calls go on; records that find no room are counted and lost.
+    /// Calls continue. Records that do not fit in the queue are counted and lost.
     Open,
-    /// Calls are refused: none without a record.
+    /// Calls are refused, so that no call goes without a record.
     Closed,
 }
 
-/// What records say of a call's arguments.
+/// The form of a call's arguments in records.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawArguments {
-    /// SHA-256 over their canonical JSON.
+    /// SHA-256 of their canonical JSON.
     Digest,
-    /// Nothing.
+    /// Records leave out the arguments.
     None,
 }

@@ -1,4 +1,4 @@
-//! `limits:` as they are written. What each defends against stands at its default.
+//! `limits:` as written in the file. Each default's comment names the attack that it bounds.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use super::units::{Size, Time};
 
 macro_rules! limits {
     ($($(#[doc = $about:literal])+ $name:ident: $kind:ty),* $(,)?) => {
-        /// What clients may cost.
+        /// Limits on the resources that clients may use.
         #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub(crate) struct RawLimits {
@@ -18,7 +18,7 @@ macro_rules! limits {
 
 limits! {
     /// Memory of the process. From 92% of it connections are not kept, from 95% new requests get
-    /// 503. Default: what the process's control group may use, if that is bounded.
+    /// 503. Default: the limit of the process's control group, if it has one.
     memory: Size,
     /// Connections waiting to be accepted. Default 4096.
     backlog: u32,
@@ -43,13 +43,13 @@ limits! {
     body_time: Time,
     /// Bytes a second a slow body must keep up. Default `1KiB`.
     body_rate: Size,
-    /// How long a body may be slower than that. Default `5s`.
+    /// The time that a body may be slower than `body_rate`. Default `5s`.
     body_rate_grace: Time,
-    /// How long a connection may stay without a request. Default `2m`.
+    /// The time that a connection may stay open without a request. Default `2m`.
     idle_time: Time,
     /// Time between TCP keep-alive probes. Default `15s`.
     tcp_keepalive: Time,
-    /// How long sent bytes may stay unacknowledged. Default `30s`.
+    /// The time that sent bytes may stay unacknowledged. Default `30s`.
     tcp_user_timeout: Time,
     /// HTTP/2 streams of a connection. Default 100.
     h2_streams: u32,
@@ -57,84 +57,84 @@ limits! {
     h2_stream_window: Size,
     /// HTTP/2 window of a connection. Default `1MiB`.
     h2_connection_window: Size,
-    /// Buffered answer of an HTTP/2 stream. Default `32KiB`.
+    /// Buffered response bytes of an HTTP/2 stream. Default `32KiB`.
     h2_send_buffer: Size,
     /// Time between HTTP/2 pings. Default `20s`.
     h2_ping: Time,
-    /// How long an HTTP/2 ping may stay unanswered. Default `10s`.
+    /// The time that an HTTP/2 ping may stay unanswered. Default `10s`.
     h2_ping_timeout: Time,
-    /// Age at which an HTTP/2 connection is told to go; 60 seconds later it is closed. Default
-    /// `1h`.
+    /// Age at which an HTTP/2 connection gets GOAWAY; 60 seconds later it is closed. Default `1h`.
     h2_age: Time,
-    /// Memory for results of more than 64KiB that are held because their server has not said yet
-    /// whose answer they are or of which type, and for structured content that a client's revision
-    /// cannot carry until it is known what is said of it in words. Where it is used up servers are
-    /// not read on, and such content is left out, with a text that says so; one server has at most
-    /// half of it. Default `64MiB`.
+    /// Memory for results that are held before they are forwarded. Two kinds are held: results of
+    /// more than 64KiB whose request id or type the upstream has not sent yet, and structured
+    /// content that the client's revision cannot carry until the text content is known. If the
+    /// memory is used up, weir stops reading from upstreams, and leaves out such content with a
+    /// text in its place. One upstream has at most half of it. Default `64MiB`.
     hold: Size,
-    /// The same of one call. What is larger goes on unjudged only as the answer to its own POST,
-    /// and is broken off before its last byte where it turns out to be another's or no result; a
-    /// result that is checked (`validation.output: enforce`) is refused. Structured content that is
-    /// larger is not repeated as text. Default `4MiB`.
+    /// The same for one call. A larger result is forwarded unchecked only as the response to its
+    /// own POST, and is aborted before its last byte if it belongs to another request or is no
+    /// result. A result that is checked (`validation.output: enforce`) is refused. Larger
+    /// structured content is not repeated as text. Default `4MiB`.
     hold_per_call: Size,
-    /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a
-    /// client has still to read does not count. Default 10000.
+    /// Requests at the same time whose response has not begun. More wait, and then get 503. A
+    /// response that the client is still reading does not count. Default 10000.
     in_flight: usize,
-    /// How long a request waits for its turn: one beyond `in_flight`, or one that the processor has
-    /// no time for. `0s` refuses one beyond `in_flight` at once, and has the others wait for
-    /// nothing. Default `2s`.
+    /// The time that a request waits for admission, beyond `in_flight` or while the processor is
+    /// overloaded. With `0s` a request beyond `in_flight` is refused at once, and the others do not
+    /// wait. Default `2s`.
     in_flight_wait: Time,
-    /// Open streams for changes. Default 100000.
+    /// Open subscription streams. Default 100000.
     streams: usize,
-    /// The same of one principal. Default 32.
+    /// The same for one principal. Default 32.
     streams_per_principal: usize,
-    /// Resources of whose updates clients are told, each client counted. Default 100000.
+    /// Resource subscriptions, counted for each client. Default 100000.
     subscriptions: usize,
-    /// The same of one principal. Default 2000.
+    /// The same for one principal. Default 2000.
     subscriptions_per_principal: usize,
-    /// The same of one session or stream. Default 500.
+    /// The same for one session or stream. Default 500.
     subscriptions_per_client: usize,
     /// Messages of a batch. Default 50.
     batch_items: usize,
-    /// Size of a batch's answer. Default `4MiB`.
+    /// Size of the response to a batch. Default `4MiB`.
     batch_bytes: Size,
-    /// How long a call is silent before its answer becomes a stream. Default `5s`.
+    /// The time that a call may be silent before its response becomes a stream. Default `5s`.
     stream_after: Time,
     /// Time between keep-alive comments on a stream. Default `15s`.
     keep_alive: Time,
     /// Time between two progress notifications of a call. Default `20ms`.
     progress_interval: Time,
-    /// Sessions of older clients. Default 200000.
+    /// Sessions of legacy clients. Default 200000.
     sessions: usize,
-    /// The same of one principal. Default 100.
+    /// The same for one principal. Default 100.
     sessions_per_principal: usize,
-    /// How long a session lives unused. Default `30m`.
+    /// The time that an unused session lives. Default `30m`.
     session_idle: Time,
-    /// How long a session lives at all. Default `24h`.
+    /// The longest life of a session. Default `24h`.
     session_age: Time,
-    /// Events of streams kept for clients of sessions that lose their connection. Default `128MiB`.
+    /// Stream events that are kept for sessions whose client loses its connection. Default
+    /// `128MiB`.
     replay_bytes: Size,
-    /// The same of one session. 0 keeps none: then no stream can be taken up again. Default `1MiB`.
+    /// The same for one session. With 0 no events are kept, and no stream can be resumed. Default
+    /// `1MiB`.
     replay_bytes_per_session: Size,
-    /// How long such an event is kept. Default `5m`.
+    /// The time that such an event is kept. Default `5m`.
     replay_age: Time,
-    /// How long a client that loses its connection is asked to wait before it comes back. Default
-    /// `1s`.
+    /// The time that a client waits before it reconnects, as SSE `retry`. Default `1s`.
     retry: Time,
-    /// Calls of a session that run on without their connection. Default 32.
+    /// Calls of one session that run on after their connection is lost. Default 32.
     detached_per_session: usize,
-    /// The same altogether. Default 4096.
+    /// The same for all sessions. Default 4096.
     detached: usize,
     /// Rendered list pages kept in memory. Default `64MiB`.
     page_cache_bytes: Size,
-    /// How long a client may take to bring back a `requestState`, or to answer what it is asked.
-    /// Default `10m`.
+    /// The time that a client has to return a `requestState`, or to answer a request of an
+    /// upstream. Default `10m`.
     state_time: Time,
-    /// Calls that wait for input of a client of 2026-07-28 at an upstream of an older revision.
+    /// Calls of clients of 2026-07-28 that wait for input at an upstream of an older revision.
     /// Default 1000.
     parked: usize,
-    /// The same of one principal. Default 16.
+    /// The same for one principal. Default 16.
     parked_per_principal: usize,
-    /// How long an idle connection stays open while weir drains. Default `5s`.
+    /// The time that an idle connection stays open during a drain. Default `5s`.
     drain_idle: Time,
 }

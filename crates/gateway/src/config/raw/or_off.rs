@@ -1,5 +1,4 @@
-//! A section of the config, or the word `off`: a protection that is given up has to be given up by
-//! name.
+//! A section of the config, or the word `off`: a protection must be given up explicitly.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +20,7 @@ pub(crate) enum OrOff<T> {
 }
 
 impl<T> OrOff<T> {
-    /// The section, where there is one.
+    /// Returns the section, if there is one.
     pub(crate) fn section(given: Option<&Self>) -> Option<&T> {
         match given {
             Some(Self::On(section)) => Some(section),
@@ -29,7 +28,7 @@ impl<T> OrOff<T> {
         }
     }
 
-    /// The same by value.
+    /// The same as [`Self::section`], by value.
     pub(crate) fn into_section(given: Option<Self>) -> Option<T> {
         match given {
             Some(Self::On(section)) => Some(section),
@@ -37,7 +36,7 @@ impl<T> OrOff<T> {
         }
     }
 
-    /// True where the file says `off`.
+    /// Reports if the file has the word `off`.
     pub(crate) fn is_off(given: Option<&Self>) -> bool {
         matches!(given, Some(Self::Off))
     }
@@ -60,7 +59,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
                 )))
             }
             fn visit_bool<E: Error>(self, _: bool) -> Result<OrOff<T>, E> {
-                // What follows the newline becomes the hint.
+                // The text after the newline becomes the hint.
                 Err(E::custom(
                     "expected a map, or `off`, found true or false\nwrite off",
                 ))

@@ -1,74 +1,76 @@
-//! `auth` of an upstream as it is written: how weir proves itself there.
+//! `auth` of an upstream as written in the file: weir's credentials at the upstream.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::Secret;
 
-/// How weir proves itself to a server. The client's own token never goes there.
+/// weir's credentials at an upstream. The client's own token is never forwarded.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawOutbound {
-    /// Where the tokens come from. Default `none`: from nowhere but `headers`.
+    /// The source of tokens. Default `none`: no tokens, only `headers`.
     pub(crate) mode: Option<RawOutboundMode>,
-    /// The authorization server, as it names itself. Its metadata says where tokens are to be had.
+    /// The issuer identifier of the authorization server. Its metadata names the token endpoint.
     pub(crate) issuer: Option<String>,
-    /// The token endpoint itself, in place of `issuer`: nothing is looked for.
+    /// The token endpoint, in place of `issuer`. No metadata is fetched.
     pub(crate) token_endpoint: Option<String>,
-    /// Take an `http` URL that is not on loopback for either: whoever is between sees secrets and
-    /// tokens.
+    /// Allows a plain `http` URL outside loopback for `issuer` or `token_endpoint`. Any host in
+    /// between then sees secrets and tokens. Default `false`.
     pub(crate) allow_http: Option<bool>,
-    /// The id of weir's client there.
+    /// The client id of weir at the authorization server.
     pub(crate) client_id: Option<String>,
-    /// Its secret. Keep it out of the file: `${SECRET}`.
+    /// The client secret of weir. Keep the secret out of the file: `${SECRET}`.
     pub(crate) client_secret: Option<Secret>,
-    /// How the secret is shown. Default: as the issuer's metadata says, `basic` where it says
-    /// nothing.
+    /// The method that sends the client secret. Default: from the issuer's metadata, or `basic` if
+    /// the metadata has no method.
     pub(crate) client_auth: Option<RawSecretPlace>,
-    /// Scopes that every token is asked for.
+    /// Scopes to request for every token.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Scopes that are added where the server asks for them. No others are, whatever it asks for.
+    /// Scopes that are added when the upstream demands them. Scopes that are not listed here are
+    /// never added.
     pub(crate) step_up: Option<Vec<String>>,
-    /// What tokens are for (`resource` of RFC 8707). Default: what the server calls itself, else
-    /// its URL.
+    /// The resource of the tokens (`resource` of RFC 8707). Default: the upstream's own resource
+    /// identifier, or else its URL.
     pub(crate) resource: Option<String>,
-    /// The `audience` of an exchange, where the authorization server wants one beside the resource.
+    /// The `audience` of a token exchange, for an authorization server that wants one besides the
+    /// resource.
     pub(crate) audience: Option<String>,
-    /// What callers' tokens are, for an exchange. Default `access_token`.
+    /// The type of callers' tokens in a token exchange. Default `access_token`.
     pub(crate) subject_token: Option<RawSubjectToken>,
 }
 
-/// Where a server's tokens come from.
+/// The source of the tokens for an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RawOutboundMode {
-    /// There are none.
+    /// No tokens.
     None,
-    /// From `headers`, which must then be there.
+    /// The `headers` of the upstream, which must be present.
     Headers,
-    /// weir's own, by the client credentials grant.
+    /// weir's own tokens, by the client credentials grant.
     ClientCredentials,
-    /// Each caller's, in exchange for the token it showed to weir (RFC 8693). Lists and probes use
-    /// weir's own.
+    /// The caller's token for weir, exchanged for one for the upstream (RFC 8693). Lists and probes
+    /// use weir's own.
     TokenExchange,
 }
 
-/// How a client secret is shown.
+/// The method that sends the client secret to the token endpoint.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawSecretPlace {
     /// In the `Authorization` header.
     Basic,
-    /// In the form.
+    /// In the form body.
     Post,
 }
 
-/// What a token that is exchanged is.
+/// The type of a token that is exchanged.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RawSubjectToken {
     /// An access token.
     AccessToken,
-    /// A JWT, for authorization servers that want that said.
+    /// A JWT, for authorization servers that want that type.
     Jwt,
 }

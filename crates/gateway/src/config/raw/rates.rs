@@ -1,4 +1,4 @@
-//! `rates:` as they are written: how often, how much a day, how many at once.
+//! `rates:` as written in the file: rates, daily quotas and concurrency.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,97 +10,97 @@ use serde::{Deserialize, de};
 
 use super::{Ordered, Time};
 
-/// How often clients may come. What is not given is not limited.
+/// Rate limits and quotas of clients. An absent key means no limit.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawRates {
-    /// Requests of an address (a /24 or, with IPv6, /64 network), before its credentials are looked
-    /// at; loopback is exempt.
+    /// Requests of one address (a /24 or, with IPv6, /64 network), counted before authentication.
+    /// Loopback is exempt.
     pub(crate) address: Option<RawRate>,
-    /// What each principal may do: so many requests, and so many calls by their cost. Does not bind
+    /// The limits of each principal: requests, and calls weighted by their cost. Does not apply to
     /// callers without credentials.
     pub(crate) principal: Option<RawLimit>,
-    /// The same on one endpoint, in place of `principal`; what it does not say, that says.
+    /// The same on one endpoint, in place of `principal`. Absent keys come from `principal`.
     pub(crate) endpoints: Option<Ordered<RawLimit>>,
-    /// The same for members of a group, in place of both. Of several groups the first one here
-    /// counts.
+    /// The same for members of a group, in place of both. The first group listed here that the
+    /// caller belongs to counts.
     pub(crate) groups: Option<Ordered<RawLimit>>,
-    /// The same for what comes through an OAuth client (by its id), in place of all three.
+    /// The same for callers of one OAuth client (by its id), in place of all three.
     pub(crate) clients: Option<Ordered<RawLimit>>,
     /// Calls of tools, by a pattern of upstream and the tool's own name: `files/write_*`,
-    /// `*/delete_*`. The first that matches counts.
+    /// `*/delete_*`. The first pattern that matches counts.
     pub(crate) tools: Option<Ordered<RawToolLimit>>,
-    /// Calls of an upstream, by their cost, of all principals together.
+    /// Calls of an upstream by all principals together, weighted by their cost.
     pub(crate) upstreams: Option<Ordered<RawLimit>>,
-    /// How many calls at the same time.
+    /// The number of calls at the same time.
     pub(crate) concurrency: Option<RawConcurrency>,
-    /// What becomes of a call whose daily quota cannot be counted. Default `allow`.
+    /// The handling of a call whose daily quota cannot be counted. Default `allow`.
     pub(crate) uncounted: Option<RawUncounted>,
 }
 
-/// How often.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawRate {
-    /// So many in so much time: `50/s`.
+    /// A count per time: `50/s`.
     pub(crate) rate: Option<Frequency>,
-    /// The most at once after a pause. Default: the number of the rate.
+    /// The largest burst after a pause. Default: the number of the rate.
     pub(crate) burst: Option<u32>,
 }
 
-/// How often, and how much a day.
+/// A rate limit and a daily quota.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawLimit {
-    /// So many in so much time: `20/s`, `100/m`.
+    /// A count per time: `20/s`, `100/m`.
     pub(crate) rate: Option<Frequency>,
-    /// The most at once after a pause. Default: the number of the rate.
+    /// The largest burst after a pause. Default: the number of the rate.
     pub(crate) burst: Option<u32>,
-    /// Calls, by their cost, in a day of UTC.
+    /// Calls per UTC day, weighted by their cost.
     pub(crate) daily: Option<u64>,
 }
 
-/// How often some tools may be called, and what a call costs.
+/// The rate, quota and cost of the calls of some tools.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawToolLimit {
-    /// Calls of these tools in so much time: `5/s`.
+    /// Calls of these tools per time: `5/s`.
     pub(crate) rate: Option<Frequency>,
-    /// The most at once after a pause. Default: the number of the rate.
+    /// The largest burst after a pause. Default: the number of the rate.
     pub(crate) burst: Option<u32>,
-    /// Calls of these tools in a day of UTC.
+    /// Calls of these tools per UTC day.
     pub(crate) daily: Option<u64>,
-    /// As how many calls one counts against the limits of its principal and its upstream. Default
-    /// 1.
+    /// The number of calls that one call counts as, against the limits of its principal and its
+    /// upstream. Default 1.
     pub(crate) cost: Option<u32>,
-    /// True: one budget for everybody. Default: one for each principal.
+    /// True: all principals share one budget. Default: one budget for each principal.
     pub(crate) shared: Option<bool>,
 }
 
-/// How many calls at the same time. Those of an upstream are in its own `limits.in_flight`.
+/// The number of calls at the same time. An upstream's own bound is its `limits.in_flight`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawConcurrency {
-    /// Calls of one principal in flight. Default 64. Does not bind callers without credentials.
+    /// Calls of one principal in flight. Default 64. Does not apply to callers without credentials.
     pub(crate) principal: Option<usize>,
-    /// Calls that wait for the places of one principal or one upstream, served in turn by
+    /// Calls that may wait for a permit of one principal or one upstream, served in turn by
     /// principal. Default 128 for a principal, 1024 for an upstream.
     pub(crate) queue: Option<usize>,
-    /// How long a call waits for its places. Default `2s`.
+    /// The time that a call waits for its permits. Default `2s`.
     pub(crate) wait: Option<Time>,
 }
 
-/// What becomes of a call whose daily quota cannot be counted.
+/// The handling of a call whose daily quota cannot be counted.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawUncounted {
-    /// It may go: rates still hold.
+    /// The call is allowed. Rates still apply.
     Allow,
-    /// It is refused.
+    /// The call is refused.
     Refuse,
 }
 
-/// So many in so much time.
+/// A count per time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frequency {
     pub(crate) count: u32,
@@ -139,7 +139,7 @@ impl<'de> Deserialize<'de> for Frequency {
                 f.write_str(WHAT)
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Frequency, E> {
-                // What follows the newline becomes the hint.
+                // The text after the newline becomes the hint.
                 let bad = || E::custom(format_args!("`{text}` is no rate\n{HINT}"));
                 Frequency::parse(text.trim()).ok_or_else(bad)
             }

@@ -3,45 +3,45 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The rights of one team's file. A right that is not listed here is not granted, and a file that
-/// needs it is left out.
+/// The rights of one team's file. A right that is not listed here is not granted. A file that needs
+/// it is left out.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTeam {
-    /// Environment variables that `${NAME}` may name in its file; `*` stands for any text:
-    /// `[RED_*]`. Default: none.
+    /// Environment variables that `${NAME}` may name in its file. `*` stands for any text:
+    /// `[RED_*]`. Default: an empty list.
     pub(crate) env: Option<Vec<String>>,
-    /// Whether its upstreams may have a `command`. Default `no`: such a program runs as weir's own
-    /// user and can read weir's environment and files.
+    /// Allows its upstreams a `command`. Default `no`: such a program runs as weir's own user and
+    /// can read weir's environment and files.
     pub(crate) commands: Option<RawConsent>,
-    /// Hosts of its upstreams' URLs: `name`, `name:port` or `*.domain`. Default: none.
+    /// Hosts of its upstreams' URLs: `name`, `name:port` or `*.domain`. Default: an empty list.
     pub(crate) hosts: Option<Vec<String>>,
     /// Hosts of `issuer` and `token_endpoint` in its upstreams' `auth`, written like `hosts`. With
-    /// `token_exchange` they receive the tokens of callers. Default: none.
+    /// `token_exchange` they receive the tokens of callers. Default: an empty list.
     pub(crate) authorization_servers: Option<Vec<String>>,
-    /// Paths of its endpoints; `*` stands for any text: `[/mcp/red/*]`. Default: none.
+    /// Paths of its endpoints. `*` stands for any text: `[/mcp/red/*]`. Default: an empty list.
     pub(crate) paths: Option<Vec<String>>,
-    /// Ids of its upstreams; `*` stands for any text: `[red, red-*]`. Rules, rates and lists of
-    /// others name upstreams by their ids. Default: its name, and what begins with its name and
-    /// `-`.
+    /// Ids of its upstreams. `*` stands for any text: `[red, red-*]`. Rules, rates and lists of
+    /// other files name upstreams by their ids. Default: the team's name, and ids that begin with
+    /// its name and `-`.
     pub(crate) ids: Option<Vec<String>>,
-    /// Upstreams of other files that its endpoints may show, by id; `*` stands for any text.
-    /// Default: none.
+    /// Upstreams of other files that its endpoints may show, by id. `*` stands for any text.
+    /// Default: an empty list.
     pub(crate) upstreams: Option<Vec<String>>,
-    /// Files that `ca_file`, `policy.files` and `secrets.patterns` may name in its file, written as
-    /// there; `*` stands for any text: `[teams/red/*]`. Default: none.
+    /// Files that `ca_file`, `policy.files` and `secrets.patterns` may name in its file, spelled as
+    /// they are there. `*` stands for any text: `[teams/red/*]`. Default: an empty list.
     pub(crate) files: Option<Vec<String>>,
-    /// Whether it may say what tools do, with `trust: trusted` and `tools.annotations`: rules
-    /// believe both. Default `no`.
+    /// Allows it to declare the behaviour of tools, with `trust: trusted` and `tools.annotations`,
+    /// which rules rely on. Default `no`.
     pub(crate) trust: Option<RawConsent>,
 }
 
-/// Whether a right is granted.
+/// The grant of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawConsent {
-    /// It is.
+    /// The right is granted.
     Yes,
-    /// It is not.
+    /// The right is not granted.
     No,
 }

@@ -1,4 +1,4 @@
-//! `telemetry:` as it is written.
+//! `telemetry:` as written in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,8 +7,8 @@ use super::Ordered;
 use super::units::Time;
 use crate::config::Secret;
 
-/// What is measured and told, and to whom. Metrics are always at the operators' listener, under
-/// `/metrics`.
+/// Metrics and traces, and the collector that they are sent to. Metrics are always at the
+/// operators' listener, under `/metrics`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTelemetry {
@@ -16,8 +16,8 @@ pub(crate) struct RawTelemetry {
     pub(crate) metrics: Option<RawMetrics>,
     /// Traces.
     pub(crate) traces: Option<RawTraces>,
-    /// Send both to an OpenTelemetry collector. Absent: what the environment variables
-    /// `OTEL_EXPORTER_OTLP_*` say.
+    /// Sends both to an OpenTelemetry collector. Absent: the environment variables
+    /// `OTEL_EXPORTER_OTLP_*` apply.
     pub(crate) otlp: Option<RawPush>,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct RawTelemetry {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawMetrics {
-    /// False measures nothing at all, to see what measuring costs. Default true.
+    /// False turns all measurement off, to compare its cost. Default true.
     pub(crate) enabled: Option<bool>,
-    /// How many names of tools and prompts have series of their own; the others are counted
+    /// The number of names of tools and prompts with series of their own. The others are counted
     /// together as `other`. Default 80.
     pub(crate) max_names: Option<usize>,
 }
@@ -36,11 +36,10 @@ pub(crate) struct RawMetrics {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTraces {
-    /// The share of requests that are told of, from 0 to 1. Default 0.01, where there is a
-    /// collector.
+    /// The share of requests that are traced, from 0 to 1. Default 0.01 with a collector.
     pub(crate) sample: Option<f64>,
-    /// Whether the flag of a client's `traceparent` decides for what it calls. Only for clients
-    /// that may cost what they like. Default false.
+    /// Lets the sampled flag of a client's `traceparent` decide if its request is traced. Only for
+    /// clients whose tracing cost you accept. Default false.
     pub(crate) by_clients: Option<bool>,
 }
 
@@ -48,22 +47,22 @@ pub(crate) struct RawTraces {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawPush {
-    /// Where it is: `http://host:4318`, or `http://host:4317` for `grpc`. A path goes before that
-    /// of each signal.
+    /// The URL of the collector: `http://host:4318`, or `http://host:4317` for `grpc`. A path is
+    /// put before that of each signal.
     pub(crate) endpoint: Option<String>,
-    /// How it is spoken to. Default `http`.
+    /// The protocol. Default `http`.
     pub(crate) protocol: Option<RawPushProtocol>,
-    /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
+    /// Headers on every request to the collector. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
-    /// A PEM file with further root certificates for it.
+    /// A PEM file with further root certificates for the collector.
     pub(crate) ca_file: Option<String>,
-    /// Between two pushes of metrics. Default `60s`.
+    /// The time between two pushes of metrics. Default `60s`.
     pub(crate) interval: Option<Time>,
-    /// How long it may take for one request. Default `10s`.
+    /// The timeout of one request. Default `10s`.
     pub(crate) timeout: Option<Time>,
 }
 
-/// How a collector is spoken to.
+/// The protocol of a collector.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawPushProtocol {

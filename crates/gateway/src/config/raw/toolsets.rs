@@ -1,50 +1,50 @@
-//! `tools:` of an endpoint: which tools it has and how they are shown; and `trust:` of an upstream.
+//! `tools:` of an endpoint, its tools and their presentation; and `trust:` of an upstream.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Ordered;
 
-/// Which tools an endpoint has, and how it shows them. Every key takes names as the endpoint would
-/// show them without an alias, or `upstream/tool` with the upstream's own name for it.
+/// The tools of an endpoint and their presentation. Every key takes names as the endpoint would
+/// show them without an alias, or `upstream/tool` with the upstream's own name.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawToolset {
-    /// Only these; `*` stands for any text, `?` for one character. Default: all.
+    /// Only these tools. `*` stands for any text, `?` for one character. Default: all.
     pub(crate) include: Option<Vec<String>>,
-    /// Not these, whatever `include` says.
+    /// Not these tools, even if `include` names them.
     pub(crate) exclude: Option<Vec<String>>,
-    /// Other names, by name.
+    /// Other names for tools, by name.
     pub(crate) alias: Option<Ordered<String>>,
-    /// Other descriptions, by name.
+    /// Other descriptions for tools, by name.
     pub(crate) describe: Option<Ordered<String>>,
-    /// What tools do, in the operator's own word: clients see it, and rules believe it. By name,
-    /// with `*` and `?`.
+    /// The operator's own annotations of tools, by name, with `*` and `?`. Clients see them, and
+    /// rules rely on them.
     pub(crate) annotations: Option<Ordered<RawHints>>,
-    /// Scopes a caller has to have, by name, with `*` and `?`; all that fit add up.
+    /// Scopes that a caller needs, by name, with `*` and `?`. All entries that match add up.
     pub(crate) scopes: Option<Ordered<Vec<String>>>,
 }
 
-/// What a tool does.
+/// The annotations of a tool's behaviour.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RawHints {
-    /// It changes nothing.
+    /// The tool changes no data.
     pub(crate) read_only_hint: Option<bool>,
-    /// It may destroy something.
+    /// The tool may destroy data.
     pub(crate) destructive_hint: Option<bool>,
-    /// Calling it again changes nothing more.
+    /// Repeated calls have no further effect.
     pub(crate) idempotent_hint: Option<bool>,
-    /// It reaches out to things beyond its server.
+    /// The tool reaches out beyond its server.
     pub(crate) open_world_hint: Option<bool>,
 }
 
-/// Whether rules may believe what a server's tools say of themselves.
+/// The trust of rules in an upstream's annotations of its tools.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawTrust {
-    /// They may.
+    /// Rules rely on them.
     Trusted,
-    /// They do not; clients still see it.
+    /// Rules ignore them. Clients still see them.
     Untrusted,
 }

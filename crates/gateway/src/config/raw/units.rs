@@ -1,5 +1,5 @@
 //! Times and sizes with their unit: `500ms`, `2s`, `5m`, `1h`; `64KiB`, `4MiB`. A bare number is
-//! refused, for nobody knows what it counts.
+//! refused, because its unit is ambiguous.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,10 +29,10 @@ const SIZES: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
     ("B", 1),
 ];
-/// More than any setting means: a typing mistake.
+/// The largest amount. Anything above is a typing mistake.
 const MOST: u64 = 1 << 42;
 
-/// A whole number and its unit.
+/// Parses a whole number and its unit.
 fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
@@ -53,7 +53,7 @@ macro_rules! unit {
                     }
                     fn visit_str<E: Error>(self, text: &str) -> Result<$name, E> {
                         let make: fn(u64) -> $name = $make;
-                        // What follows the newline becomes the hint.
+                        // The text after the newline becomes the hint.
                         let bad = || E::custom(format_args!("`{text}` is no {}\n{}", $what, $hint));
                         amount(text.trim(), &$units).map(make).ok_or_else(bad)
                     }

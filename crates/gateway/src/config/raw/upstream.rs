@@ -1,4 +1,4 @@
-//! `upstreams:` and `mcpServers:` as they are written.
+//! `upstreams:` and `mcpServers:` as written in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,78 +7,79 @@ use super::units::{Size, Time};
 use super::{Ordered, RawOutbound};
 use crate::config::Secret;
 
-/// A server behind weir: either `url` or `command`.
+/// An upstream, with either `url` or `command`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawUpstream {
-    /// Where it is, for a server over HTTP.
+    /// The URL of an upstream over HTTP.
     pub(crate) url: Option<String>,
-    /// The program, for a server that weir starts.
+    /// The program of an upstream that weir starts as a child process.
     pub(crate) command: Option<String>,
-    /// Its arguments.
+    /// The arguments of the program.
     pub(crate) args: Option<Vec<String>>,
-    /// Its environment, beside `PATH`, `HOME` and the like, authorities (`SSL_CERT_FILE`,
-    /// `NODE_EXTRA_CA_CERTS`) and proxies without a password (`HTTPS_PROXY`, `NO_PROXY`); nothing
-    /// else of weir's own environment is handed on.
+    /// The environment of the program. It also gets `PATH`, `HOME` and the like, certificate
+    /// authorities (`SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`) and proxies without a password
+    /// (`HTTPS_PROXY`, `NO_PROXY`). The rest of weir's own environment is not passed on.
     pub(crate) env: Option<Ordered<Secret>>,
-    /// The folder it runs in.
+    /// The working directory of the program.
     pub(crate) cwd: Option<String>,
-    /// How long it may take to answer for the first time. Default `60s`.
+    /// The time until its first answer. Default `60s`.
     pub(crate) start: Option<Time>,
-    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both
-    /// eras as each client does; a command has a process for each era then. `legacy` helps where a
-    /// server asks its clients while a call runs and can do so in sessions alone: then modern
-    /// clients are served through sessions, too. `legacy` or `modern` also helps where a command
-    /// keeps state that clients of both eras are to share: then it has one process.
+    /// The protocol of the upstream. Default `auto`: weir detects it, and uses each client's era
+    /// with an upstream of both eras; a command then has one process for each era. Set `legacy` for
+    /// an upstream that sends requests to its clients during a call and can do so in sessions only:
+    /// modern clients are then served through sessions too. Set `legacy` or `modern` for a command
+    /// whose state clients of both eras share: it then has one process.
     pub(crate) protocol: Option<RawProtocol>,
-    /// Who shares a session or process. Default: `principal`; for a command without `auth`, where
-    /// all callers are one, `shared`.
+    /// The sharing of a session or process. Default: `principal`. For a command in a config without
+    /// top-level `auth`: `shared`, because all callers are one principal.
     pub(crate) session: Option<RawSession>,
-    /// What it may ask of clients in the middle of their calls. Default: everything that the client
-    /// says it can be asked; where everybody shares a session or process, nothing. With `auth`, a
-    /// server that cannot tell weir's callers apart (they share a session, or one credential of
-    /// weir's there) sends nobody to a page unless `elicitation_url` is named.
+    /// The requests that it may send to clients during their calls. Default: every kind that the
+    /// client supports; with a shared session or process, an empty list. With top-level `auth`, an
+    /// upstream that cannot tell weir's callers apart (a shared session, or one credential of weir)
+    /// must not open a URL elicitation unless `elicitation_url` is listed.
     pub(crate) asks: Option<Vec<RawAsk>>,
-    /// Whether `baggage` (W3C) that a client says in `_meta` goes on to it. Default `false`: it is
-    /// dropped.
+    /// Forwards the `baggage` (W3C) in a client's `_meta`. Default `false`: it is dropped.
     pub(crate) baggage: Option<bool>,
-    /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
+    /// Headers on every request to the upstream. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
-    /// OAuth tokens on every request to it: weir's own, or its callers' by exchange.
+    /// OAuth tokens on every request to the upstream: weir's own, or its callers' by token
+    /// exchange.
     pub(crate) auth: Option<RawOutbound>,
-    /// A PEM file with further root certificates for it.
+    /// A PEM file with further root certificates for the upstream.
     pub(crate) ca_file: Option<String>,
-    /// HTTP/2 without TLS, for an `http` URL.
+    /// Uses HTTP/2 without TLS, for an `http` URL.
     pub(crate) h2c: Option<bool>,
-    /// Time limits of its calls, and of what weir asks it for itself.
+    /// Time limits of its calls, and of weir's own requests to it.
     pub(crate) deadlines: Option<RawUpstreamDeadlines>,
     /// Schema validation of its tools.
     pub(crate) validation: Option<RawValidation>,
     /// Exceptions for single tools, by the upstream's own name for them.
     pub(crate) tools: Option<Ordered<RawTool>>,
-    /// How often its lists are read again where it does not tell of changes. Default `60s`.
+    /// The interval between reads of its lists, if it does not send change notifications. Default
+    /// `60s`.
     pub(crate) poll: Option<Time>,
-    /// How long its tools stay listed while it is down. Default `5m`.
+    /// The time that its tools stay listed while it is down. Default `5m`.
     pub(crate) grace: Option<Time>,
-    /// Whether rules may believe what its tools say of themselves. Default `untrusted`.
+    /// The trust of rules in the annotations of its tools. Default `untrusted`.
     pub(crate) trust: Option<super::RawTrust>,
     /// Guards against endless lists.
     pub(crate) walk: Option<RawWalk>,
-    /// What it may make weir hold.
+    /// Limits on the resources that it may use in weir.
     pub(crate) limits: Option<RawUpstreamLimits>,
-    /// The search for secrets in its calls (docs/outputs.md). A reload takes it away only where the
-    /// file says `off`.
+    /// The search for secrets in its calls (docs/outputs.md). A reload removes it only if the file
+    /// has the word `off`.
     pub(crate) secrets: Option<super::OrOff<RawSecrets>>,
-    /// How large its results may be (docs/outputs.md). Absent: `max_reply` of its `limits` is the
+    /// The size limit of its results (docs/outputs.md). Absent: `max_reply` of its `limits` is the
     /// only bound, and larger results are streamed.
     pub(crate) results: Option<RawResults>,
 }
 
-/// Which protocol a server speaks.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawProtocol {
-    /// weir finds out and remembers.
+    /// weir detects and remembers it.
     Auto,
     /// 2026-07-28 and later.
     Modern,
@@ -88,30 +89,29 @@ pub(crate) enum RawProtocol {
     Sse,
 }
 
-/// Who shares a session or process of a server.
+/// The sharing of a session or process of an upstream.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawSession {
-    /// Everybody: nothing of one client shows to another.
+    /// All clients share it. Only for an upstream that shows no data of one client to another.
     Shared,
-    /// Each principal has its own; of a process, one for each class of what its clients can be
-    /// asked.
+    /// Each principal has its own. Processes are also separate for each set of client capabilities.
     Principal,
 }
 
-/// What a server may ask of clients.
+/// The kinds of requests that an upstream may send to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RawAsk {
-    /// To have their model complete a prompt, with tools or without.
+    /// Sampling: the client's model completes a prompt, with tools or without.
     Sampling,
-    /// To have their user fill in a form; and visit a page, where the server can tell callers
-    /// apart.
+    /// Elicitation: the client's user fills in a form, or opens a URL if the upstream can tell
+    /// callers apart.
     Elicitation,
-    /// To have their user visit a page, wherever: it is the operator's word that no caller's visit
-    /// counts for another.
+    /// URL elicitation on every upstream: the operator asserts that no caller's visit counts for
+    /// another.
     ElicitationUrl,
-    /// Which folders they work in.
+    /// Roots: the client's folders.
     Roots,
 }
 
@@ -119,34 +119,34 @@ pub(crate) enum RawAsk {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawDeadlines {
-    /// To get a connection. Default `2s`.
+    /// The time to get a connection. Default `2s`.
     pub(crate) connect: Option<Time>,
-    /// Between two signs of life: answer bytes, progress, log messages. Default `5m`.
+    /// The time between two signs of life: response bytes, progress, log messages. Default `5m`.
     pub(crate) idle: Option<Time>,
-    /// Altogether, whatever progress there is. Default `1h`.
+    /// The time of the whole call, regardless of progress. Default `1h`.
     pub(crate) hard: Option<Time>,
 }
 
-/// Time limits of calls of upstreams, and of what weir asks them for itself.
+/// Time limits of calls of upstreams, and of weir's own requests to them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawUpstreamDeadlines {
-    /// To get a connection. Default `2s`.
+    /// The time to get a connection. Default `2s`.
     pub(crate) connect: Option<Time>,
-    /// Between two signs of life: answer bytes, progress, log messages. Default `5m`.
+    /// The time between two signs of life: response bytes, progress, log messages. Default `5m`.
     pub(crate) idle: Option<Time>,
-    /// Altogether, whatever progress there is. Default `1h`.
+    /// The time of the whole call, regardless of progress. Default `1h`.
     pub(crate) hard: Option<Time>,
-    /// For one page of a list, and for whatever else weir asks for itself; at most 60 seconds,
-    /// which a whole list has. Default `10s`.
+    /// The time of one page of a list, and of weir's other own requests; at most 60 seconds, the
+    /// limit of a whole list. Default `10s`.
     pub(crate) list: Option<Time>,
-    /// For each request that finds out what the server speaks or opens a session; at most 30
-    /// seconds. Default `10s`. How long a process may take for its first answer is `start`.
+    /// The time of each request that detects the protocol or opens a session; at most 30 seconds.
+    /// Default `10s`. The first answer of a process has `start` instead.
     pub(crate) probe: Option<Time>,
 }
 
 impl RawUpstreamDeadlines {
-    /// Those of calls.
+    /// Returns the time limits of calls.
     pub(crate) fn of_calls(self) -> RawDeadlines {
         RawDeadlines {
             connect: self.connect,
@@ -160,22 +160,23 @@ impl RawUpstreamDeadlines {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawValidation {
-    /// Of arguments, before a call goes out. Default `enforce`, but a tool whose schema cannot be
-    /// used stays unchecked; `enforce` written here refuses the calls of such a tool, too.
+    /// The validation of arguments, before a call goes out. Default `enforce`, but a tool with an
+    /// unusable schema stays unchecked. An explicit `enforce` refuses the calls of such a tool,
+    /// too.
     pub(crate) input: Option<RawCheck>,
-    /// Of structured results. Default `warn`.
+    /// The validation of structured results. Default `warn`.
     pub(crate) output: Option<RawCheck>,
 }
 
-/// What happens to a value that does not match.
+/// The handling of a value that does not match.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawCheck {
-    /// It is not looked at.
+    /// The value is not checked.
     Off,
-    /// It is counted and passes.
+    /// The mismatch is counted, and the value passes.
     Warn,
-    /// It is refused.
+    /// The value is refused.
     Enforce,
 }
 
@@ -187,14 +188,14 @@ pub(crate) struct RawTool {
     pub(crate) deadlines: Option<RawDeadlines>,
     /// Schema validation.
     pub(crate) validation: Option<RawValidation>,
-    /// Scopes a caller has to have, on every endpoint.
+    /// Scopes that a caller needs, on every endpoint.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Whether hidden characters are removed from its results (docs/outputs.md), on every endpoint.
-    /// Default: as the endpoint says.
+    /// Removes hidden characters from its results (docs/outputs.md), on every endpoint. Default:
+    /// the endpoint's `clean`.
     pub(crate) clean: Option<bool>,
-    /// Whether two calls do no more than one: then a call whose connection broke before anything of
-    /// its answer came is made once more. Default `false`: its client is told that the tool may
-    /// have run.
+    /// Declares that two calls have the effect of one. If the connection breaks before the first
+    /// byte of a response, the call is then repeated once. Default `false`: the client gets an
+    /// error that the tool may have run.
     pub(crate) safe_to_repeat: Option<bool>,
 }
 
@@ -202,122 +203,121 @@ pub(crate) struct RawTool {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawWalk {
-    /// Pages. Default 200.
+    /// The number of pages. Default 200.
     pub(crate) pages: Option<usize>,
-    /// Items. Default 10000.
+    /// The number of items. Default 10000.
     pub(crate) items: Option<usize>,
-    /// Size of one item. Default `256KiB`.
+    /// The size of one item. Default `256KiB`.
     pub(crate) item_bytes: Option<Size>,
 }
 
-/// What a server may make weir hold.
+/// Limits on the resources that an upstream may use in weir.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawUpstreamLimits {
     /// Calls in flight. Default 256.
     pub(crate) in_flight: Option<usize>,
-    /// One reply. Default `64MiB`.
+    /// The size of one reply. Default `64MiB`.
     pub(crate) max_reply: Option<Size>,
     /// Sessions held open. Default 1000.
     pub(crate) sessions: Option<usize>,
-    /// How long an unused session or process stays. Default `5m`.
+    /// The time that an unused session or process stays. Default `5m`.
     pub(crate) session_idle: Option<Time>,
-    /// Sessions over Streamable HTTP with a stream that stays open so that changes of their own
-    /// lists are heard. Default 256. Beyond it the session used least lately goes on without one:
-    /// its lists are read again when its client asks for them. 0: none has one.
+    /// Streamable HTTP sessions with an open stream that receives changes of their own lists.
+    /// Default 256. Beyond that, the least recently used session loses its stream, and its lists
+    /// are read again when its client asks for them. With 0 no session has a stream.
     pub(crate) standing: Option<usize>,
     /// Processes at once: those of principals, with `session: principal`, and the one for the
-    /// second era of a server that speaks both. Default 64. Beyond it calls are refused as busy: no
-    /// process that was idle for less than `session_idle` is ended to make room. Where only the
-    /// process for a client's era is missing and the client can be asked nothing, the call goes to
-    /// the other era instead.
+    /// second era of an upstream that speaks both. Default 64. Beyond it calls are refused as busy:
+    /// a process that was idle for less than `session_idle` is not ended to make room. If only the
+    /// process for a client's era is missing and the client accepts no requests, the call uses the
+    /// other era instead.
     pub(crate) max_processes: Option<usize>,
 }
 
-/// The search for secrets in the calls of a server.
+/// The search for secrets in the calls of an upstream.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawSecrets {
-    /// A file with a map of names and regular expressions; it is read again when it changes.
+    /// A file with a map of names and regular expressions. It is read again when it changes.
     pub(crate) patterns: Option<String>,
-    /// What happens to a call with a secret in its arguments. Default `off`.
+    /// The handling of a call with a secret in its arguments. Default `off`.
     pub(crate) arguments: Option<RawSecretArguments>,
-    /// What happens to a secret in a result, an error, a question or a notification. Default
-    /// `mask`. A result is held until all of it is there, within `limits.hold_per_call`; a larger
-    /// one is refused.
+    /// The handling of a secret in a result, an error, a server's request or a notification.
+    /// Default `mask`. A result is held until it is complete, within `limits.hold_per_call`. A
+    /// larger one is refused.
     pub(crate) results: Option<RawSecretResults>,
 }
 
-/// What happens to a call with a secret in its arguments.
+/// The handling of a call with a secret in its arguments.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawSecretArguments {
-    /// They are not looked at.
+    /// Arguments are not searched.
     Off,
-    /// It is not made.
+    /// The call is refused.
     Refuse,
 }
 
-/// What happens to a secret in an answer.
+/// The handling of a secret in an answer.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawSecretResults {
-    /// Answers are not looked at.
+    /// Answers are not searched.
     Off,
-    /// `[masked: NAME]` stands in its place.
+    /// The secret is replaced by `[masked: NAME]`.
     Mask,
-    /// An error stands in the place of the answer.
+    /// The answer is replaced by an error.
     Refuse,
 }
 
-/// How large the results of a server may be.
+/// The size limit of the results of an upstream.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawResults {
-    /// The largest result, from 1KiB to `limits.hold_per_call`: it is held until all of it is
-    /// there.
+    /// The largest result, from 1KiB to `limits.hold_per_call`. It is held until it is complete.
     pub(crate) max: Option<Size>,
-    /// What happens to a larger one. Default `refuse`.
+    /// The handling of a larger result. Default `refuse`.
     pub(crate) over: Option<RawOversized>,
 }
 
-/// What happens to a result that is too large.
+/// The handling of a result that is too large.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RawOversized {
-    /// An error stands in its place.
+    /// The result is replaced by an error.
     Refuse,
-    /// It loses text, and says how much; where that is not enough, or it is larger than
-    /// `limits.hold_per_call`, it is refused.
+    /// Text is cut from the result, with a note of the amount. If that is not enough, or the result
+    /// is larger than `limits.hold_per_call`, it is refused.
     Cut,
 }
 
-/// A server as MCP clients write it. Their other keys with a meaning (`httpUrl`, `serverUrl`,
-/// `envFile`, `enabled` and others) are taken, too, and so are their references, such as
-/// `${env:NAME}`: see docs/migrating.md.
+/// An upstream in the format of MCP clients. Their other keys with a meaning (`httpUrl`,
+/// `serverUrl`, `envFile`, `enabled` and others) are accepted too, and so are their references,
+/// such as `${env:NAME}`: see docs/migrating.md.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RawMcpServer {
-    /// `stdio`, `http`, `streamable-http` or `sse`; found out where absent.
+    /// The transport: `stdio`, `http`, `streamable-http` or `sse`. Detected if absent.
     pub(crate) r#type: Option<String>,
-    /// Where it is.
+    /// The URL of the upstream.
     pub(crate) url: Option<String>,
-    /// The program.
+    /// The program to start.
     pub(crate) command: Option<String>,
-    /// Its arguments.
+    /// The arguments of the program.
     pub(crate) args: Option<Vec<String>>,
-    /// Its environment.
+    /// The environment of the program.
     pub(crate) env: Option<Ordered<Secret>>,
-    /// The folder it runs in.
+    /// The working directory of the program.
     pub(crate) cwd: Option<String>,
-    /// Headers on every request.
+    /// Headers on every request to the upstream.
     pub(crate) headers: Option<Ordered<Secret>>,
-    /// Leave it out.
+    /// Leaves the upstream out.
     pub(crate) disabled: Option<bool>,
 }
 
 impl RawMcpServer {
-    /// The keys weir knows; others are ignored with a warning.
+    /// The keys that weir uses. Other keys are ignored with a warning.
     pub(crate) const KEYS: [&'static str; 8] = [
         "type", "url", "command", "args", "env", "cwd", "headers", "disabled",
     ];

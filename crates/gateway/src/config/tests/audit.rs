@@ -1,4 +1,4 @@
-//! `audit:` and what becomes of it.
+//! `audit:` and its settings.
 
 use weir_policy::audit::{Key, Pointer, Shape};
 

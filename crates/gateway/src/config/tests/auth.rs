@@ -1,4 +1,4 @@
-//! What `auth` becomes.
+//! `auth:` and its settings.
 
 use std::sync::Arc;
 use std::time::Duration;

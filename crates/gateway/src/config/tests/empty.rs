@@ -1,4 +1,4 @@
-//! Files, texts and keys that say nothing: none of them reads as "everybody may".
+//! Files, texts and keys without content: they never allow access to all callers.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn an_empty_file_of_a_team_keeps_its_last_good_version() {
     );
 }
 
-/// The JSON pointers to every key of a document.
+/// Collects the JSON pointers to every key of a document.
 fn keys(value: &Value, at: &str, found: &mut Vec<String>) {
     let entries: Vec<(String, &Value)> = match value {
         Value::Object(entries) => entries

@@ -1,11 +1,11 @@
-//! Files of other programs, and the border between them and weir's own.
+//! Files of other programs, and their distinction from weir's own.
 
 use proptest::prelude::*;
 use weir_upstream::{SecretText, Transport};
 
 use super::*;
 
-/// Variables of a child.
+/// Returns the environment variables of a child process.
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, SecretText)> {
     pairs
         .iter()
@@ -99,7 +99,7 @@ fn a_file_with_a_key_of_weir_is_its_own() {
         "{}",
         said(own)
     );
-    // YAML is never another program's.
+    // A YAML file is never foreign.
     let yaml = "mcpServers: { a: { command: npx } }\ntheme: dark\n";
     assert!(
         said(yaml).contains("weir.yaml:2: error: theme: unknown key"),
@@ -112,7 +112,7 @@ fn a_file_with_a_key_of_weir_is_its_own() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever a key that is not weir's is called: in a file of weir's own it is an error.
+    /// In a file of weir's own, every unknown key is an error.
     #[test]
     fn c01_an_unknown_key_in_a_file_of_weir_is_an_error(key in "[a-zA-Z_][a-zA-Z0-9_-]{0,14}", json in any::<bool>()) {
         prop_assume!(!super::super::schema::keys().contains(&key));
@@ -127,7 +127,7 @@ proptest! {
         prop_assert!(outcome.report.has_errors());
     }
 
-    /// One edit of a key of weir's is never a key of another program.
+    /// A key that is one edit away from a key of weir's never makes a file foreign.
     #[test]
     fn c01_one_edit_of_a_key_of_weir_is_an_error(n in 0_usize..100, at in 0_usize..20, letter in "[a-z]", edit in 0_u8..4) {
         let keys = super::super::schema::keys();
@@ -253,7 +253,7 @@ fn references_of_other_programs_are_filled_in() {
     );
     assert_eq!(child(&config, 1).1, ["typed"]);
     assert_eq!(child(&config, 1).2, Some(project.join("sub")));
-    // A reload asks nobody, and keeps what was entered.
+    // A reload does not prompt, and keeps the entered values.
     let config = loader.load().config.unwrap();
     assert_eq!(child(&config, 1).1, ["typed"]);
 }

@@ -1,4 +1,4 @@
-//! One file a team: a bad one costs nobody else anything.
+//! One file per team. A bad file affects no other team.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn ids(outcome: &Outcome) -> Vec<String> {
         .collect()
 }
 
-/// A main file whose teams may have servers on any host of theirs.
+/// A main file that grants each team its hosts.
 const MAIN: &str = r#"include: teams
 upstreams: { own: { url: "http://own/mcp" } }
 teams:
@@ -47,7 +47,8 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     );
     assert!(report.contains("its last good version stays"), "{report}");
 
-    // A file that goes away takes its upstreams along; one that was never good adds nothing.
+    // A file that is removed takes its upstreams along. A file that never was valid adds no
+    // upstreams.
     std::fs::remove_file(folder.0.join("teams/a.yaml")).unwrap();
     folder.write("teams/c.yaml", "listen: 127.0.0.1:1\n");
     let outcome = loader.load();
@@ -96,7 +97,7 @@ fn g01_a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_onl
         report.contains("teams/a.yaml: error: endpoints./a.scopes") && report.contains("stays"),
         "{report}"
     );
-    // An operator takes it once, and a team gives it up by name.
+    // An operator accepts it once, and a team gives it up explicitly.
     let outcome = loader.load_weaker();
     assert_eq!((scopes(&outcome), outcome.held.len()), (0, 0));
     folder.write("teams/a.yaml", &serving(guarded));
@@ -155,7 +156,7 @@ fn a_broken_file_of_a_teams_rules_that_is_mended_alone_is_news() {
     let endpoint = "endpoints: { /a: { upstream: a, policy: { files: [rules/a.cedar] } } }\n";
     folder.write("teams/a.yaml", &format!("{}{endpoint}", team("a")));
     let good = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"x\" };";
-    // Broken from the first on, and where it was good before.
+    // Broken from the start, and broken after a good version.
     for before in ["permit(principal", good] {
         folder.write("rules/a.cedar", before);
         let mut loader = Loader::new(Source::File(main.clone()), &environment);
@@ -201,7 +202,7 @@ fn a_file_with_a_secret_that_says_something_else_is_news() {
     assert!(loader.is_stale());
     let second = loader.load().config.unwrap();
     assert!(first != second && !loader.is_stale());
-    // Where it is gone, the config has an error, and that it comes back is news.
+    // If the file is removed, the config has an error, and its return makes the config stale.
     std::fs::remove_file(&secret).unwrap();
     assert!(loader.is_stale());
     assert!(loader.load().config.is_none() && !loader.is_stale());
@@ -312,8 +313,8 @@ fn g01_unreadable_files_are_said_to_be() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
-    /// Any bytes changed in a good file: a config or an error with words, never a panic, and errors
-    /// of values have lines.
+    /// A good file with any bytes changed gives a config or an error, never a panic, and errors of
+    /// values have lines.
     #[test]
     fn g01_mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
         let mut bytes = include_bytes!("full.yaml").to_vec();

@@ -1,11 +1,11 @@
-//! The very words a person gets for each mistake, as a document under review: `messages.txt` has
-//! configs and, behind `>>>`, what is said about them.
+//! The exact message for each mistake, as a document under review: `messages.txt` has configs and,
+//! after `>>>`, their reports.
 
 use super::*;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/tests/messages.txt");
 
-/// Run with `UPDATE=1` to write the answers anew, then review the difference.
+/// Run with `UPDATE=1` to rewrite the answers, then review the difference.
 #[test]
 fn g05_every_mistake_is_named_with_line_path_and_hint() {
     let document = std::fs::read_to_string(FILE).unwrap();

@@ -5,7 +5,7 @@ use weir_core::secrets::SecretAction;
 
 use super::*;
 
-/// Loads a config with one upstream, `a`, that says this, beside a file with patterns.
+/// Loads a config with one upstream, `a`, that has these keys, beside a pattern file.
 fn loaded(name: &str, patterns: &str, says: &str) -> Outcome {
     let folder = Folder::new(name);
     folder.write("rules/secrets.yaml", patterns);
@@ -132,7 +132,7 @@ fn a_changed_file_of_patterns_makes_the_config_stale_and_another_one() {
             "upstreams.b.secrets.patterns.b"
         ]
     );
-    // A broken file is news when it is mended, too.
+    // The repair of a broken file makes the config stale, too.
     folder.write("s.yaml", "a: '('\n");
     assert!(loader.load().config.is_none() && !loader.is_stale());
     folder.write("s.yaml", "a: x\n");
@@ -218,7 +218,7 @@ fn the_patterns_of_the_examples_find_what_they_are_named_after() {
         .patterns
         .clone();
     let many = |text: &str, times: usize| text.repeat(times);
-    // Put together here, so that no scanner of this repository takes them for real.
+    // Assembled here, so that no scanner of this repository takes them for real secrets.
     let secrets = [
         ("aws-access-key", format!("AKIA{}", many("A7", 8))),
         ("github-token", format!("ghp_{}", many("aB3", 12))),

@@ -1,4 +1,4 @@
-//! What good configs become.
+//! The settings of valid configs.
 
 use std::time::Duration;
 
@@ -210,7 +210,7 @@ fn every_example_passes_check() {
         {
             let variables = |name: &str| {
                 let any = || Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into());
-                // Those that no file names are not set.
+                // Variables that no file names are not set.
                 environment(name).or_else(|| {
                     if name.starts_with("OTEL_") {
                         None

@@ -1,5 +1,5 @@
-//! The rights of the teams' files: the main file grants each of them, and without a grant there is
-//! none.
+//! The rights of the teams' files: the main file grants each of them, and without a grant a file
+//! has no rights.
 
 use super::*;
 
@@ -14,7 +14,7 @@ teams: {{ {grant} }}
     )
 }
 
-/// The rights to reach one host and to be seen at one path: with these alone a plain file is good.
+/// The rights to one host and one path, which suffice for a plain file.
 const PLAIN: &str = "hosts: [red.example], paths: [/mcp/red/*]";
 
 struct Loaded {
@@ -46,7 +46,7 @@ fn loaded(name: &str, grant: &str, red: &str) -> Loaded {
 }
 
 impl Loaded {
-    /// Whether the file of `red` is in the config.
+    /// Reports if the file of `red` is in the config.
     fn is_taken(&self) -> bool {
         let config = self
             .outcome
@@ -71,11 +71,11 @@ fn endpoint(rest: &str) -> String {
     )
 }
 
-/// A way in which a team's file could have what is not its own: a name, the file, the place of the
-/// complaint, and the right that allows it.
+/// A way for a team's file to reach resources that are not its own: a name, the file, the path of
+/// the error, and the right that allows it.
 type Attempt = (&'static str, String, &'static str, &'static str);
 
-/// Each place that a variable can stand in.
+/// Each place that a variable can be in.
 fn variables() -> Vec<Attempt> {
     vec![
         ("header", upstream(", headers: { x: \"${WEIR_KEY}\" }"), "upstreams.red.headers.x", "env: [WEIR_KEY]"),
@@ -131,7 +131,7 @@ fn variables() -> Vec<Attempt> {
     ]
 }
 
-/// The same for what is no variable.
+/// Attempts without a variable.
 fn others() -> Vec<Attempt> {
     let auth = |mode: &str, place: &str| {
         upstream(&format!(
@@ -230,7 +230,7 @@ fn a_team_gets_no_secret_that_is_not_granted_to_it() {
         );
         let taken = loaded(name, &format!("red: {{ {PLAIN}, {right} }}"), &file);
         assert!(taken.is_taken(), "{name}: {}", taken.report);
-        // The rights of one team are not another's.
+        // The rights of one team do not apply to another.
         assert!(
             !loaded(
                 name,
@@ -263,7 +263,7 @@ fn a_file_without_an_entry_has_no_rights_at_all() {
         }
     }
     assert!(loaded("plain", &format!("red: {{ {PLAIN} }}"), &endpoint("")).is_taken());
-    // Hosts are as a URL has them, not as they begin or end.
+    // Hosts are compared as parsed from the URL, not by prefix or suffix.
     for url in [
         "http://red.example.evil.example/",
         "http://red.example@evil.example/",
@@ -389,8 +389,7 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
     );
     assert_eq!(paths("paths: [/mcp]", plain, ""), ["/mcp=red"]);
     assert_eq!(paths("paths: []", plain, ""), ["/mcp="]);
-    // A team's endpoints stand beside the default ones of the main file, and take none of their
-    // places.
+    // A team's endpoints are added to the default ones of the main file, and replace none of them.
     assert_eq!(
         paths("paths: [/mcp/red/*]", &endpoint(""), own),
         ["/mcp=own", "/mcp/own:own", "/mcp/red/all=red"]

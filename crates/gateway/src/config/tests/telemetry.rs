@@ -1,4 +1,4 @@
-//! `telemetry:` and the variables of the environment that stand for it.
+//! `telemetry:` and the environment variables that replace it.
 
 use weir_core::telemetry::NAMES;
 use weir_core::trace::Sampling;

@@ -1,10 +1,10 @@
-//! Which configs are weaker than another one, and how a file says that this is wanted.
+//! The weakenings of one config against another, and the explicit consent to each.
 
 use super::*;
 
 const UPSTREAMS: &str = "upstreams: { a: { url: \"http://a/\" } }\n";
 
-/// The protections that are lost between two texts, with their places.
+/// Returns the protections that are lost between two texts, with their paths.
 fn lost(old: &str, new: &str) -> Vec<String> {
     let [old, new] = [old, new].map(|text| good(&format!("{UPSTREAMS}{text}")));
     weakenings(&old, &new)
@@ -180,7 +180,7 @@ fn c22_a_file_of_rules_that_lost_its_end_is_weaker() {
     );
     assert_eq!(lost(first.trim_end()).len(), 1);
     assert_eq!(lost(&whole), Vec::<String>::new());
-    // Somebody has written something: then it is a change.
+    // The file has new text, so it was edited on purpose.
     assert_eq!(
         lost(&format!("{first}// dropping is allowed\n")),
         Vec::<String>::new()

@@ -19,7 +19,7 @@ pub(super) fn credentials(old: &Config, new: &Config) -> Vec<Loss> {
     is_lost.then(loss).into_iter().collect()
 }
 
-/// Issuers whose tokens had to call themselves access tokens.
+/// Finds issuers that had to mark their access tokens by type, and need not any more.
 pub(super) fn token_types(old: &Config, new: &Config) -> Vec<Loss> {
     let is_strict = |issuer: &Issuer| {
         matches!(
@@ -56,7 +56,7 @@ pub(super) fn token_types(old: &Config, new: &Config) -> Vec<Loss> {
     lost.map(loss).collect()
 }
 
-/// Keys of clients that had an end.
+/// Finds API keys that had an expiry.
 pub(super) fn key_ends(old: &Config, new: &Config) -> Vec<Loss> {
     let ending = old.auth.api_keys.iter().filter(|key| key.expires.is_some());
     let lost = ending.filter(|key| {
@@ -88,8 +88,8 @@ fn is_guarded(config: &Config) -> bool {
     config.admin.as_ref().is_some_and(AdminPlan::is_guarded)
 }
 
-/// Metrics that only operators read. Where operators need no credentials any more, that is what is
-/// lost.
+/// Finds metrics that only operators could read. If operators need no credentials any more, only
+/// that loss is reported.
 pub(super) fn metrics(old: &Config, new: &Config) -> Vec<Loss> {
     let is_closed = |config: &Config| config.admin.as_ref().is_some_and(|plan| !plan.open_metrics);
     let is_lost = is_closed(old) && is_guarded(new) && !is_closed(new);
@@ -100,7 +100,7 @@ pub(super) fn metrics(old: &Config, new: &Config) -> Vec<Loss> {
     is_lost.then(loss).into_iter().collect()
 }
 
-/// Tokens of operators that had an end.
+/// Finds operators' tokens that had an expiry.
 pub(super) fn operator_ends(old: &Config, new: &Config) -> Vec<Loss> {
     let keys = |config: &Config| {
         config

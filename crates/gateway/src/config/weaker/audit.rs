@@ -1,11 +1,11 @@
-//! The audit: whether records are kept, where, and by what they are proved.
+//! The audit log: its existence, its destinations, and the key that signs it.
 
 use super::super::report::Path;
 use super::super::{AuditPlan, Config};
 use super::Loss;
 
-/// A part of an audit: its key, whether a plan has it, what is lost without it, and the words that
-/// give it up.
+/// A part of the audit log: its key, its presence in a plan, the message about its loss, and the
+/// hint that gives it up.
 type Part = (
     &'static str,
     fn(&AuditPlan) -> bool,

@@ -1,4 +1,4 @@
-//! Limits of rates and quotas. One that is raised is none the less a limit.
+//! Rate limits and quotas. A limit with a higher value is not a loss.
 
 use weir_policy::limit::{Limit, Rates, ToolLimit, Uncounted};
 
@@ -6,7 +6,7 @@ use super::super::Config;
 use super::super::report::Path;
 use super::Loss;
 
-/// All of them at once.
+/// Finds the loss of all limits together.
 pub(super) fn all(old: &Config, new: &Config) -> Vec<Loss> {
     let is_lost = old.rates.is_limited() && !new.rates.is_limited();
     let loss = || {
@@ -19,7 +19,8 @@ pub(super) fn all(old: &Config, new: &Config) -> Vec<Loss> {
     is_lost.then(loss).into_iter().collect()
 }
 
-/// One of several. An entry for some that is gone is no loss where the limit for all binds them.
+/// Finds the loss of single limits. The removal of an entry for a few is no loss if the limit for
+/// all principals applies to them.
 pub(super) fn single(old: &Config, new: &Config) -> Vec<Loss> {
     let (was, now) = (&old.rates, &new.rates);
     if !now.is_limited() {
@@ -76,7 +77,7 @@ pub(super) fn single(old: &Config, new: &Config) -> Vec<Loss> {
     all
 }
 
-/// What a call without a count may do.
+/// Compares the handling of calls whose quota cannot be counted.
 pub(super) fn uncounted(old: &Config, new: &Config) -> Vec<Loss> {
     let refuses = |config: &Config| config.rates.uncounted == Uncounted::Refused;
     let is_lost = refuses(old) && !refuses(new) && new.rates.is_limited();
@@ -109,7 +110,7 @@ fn losses(path: Path, was: Option<&Limit>, now: Option<&Limit>) -> Vec<Loss> {
         .collect()
 }
 
-/// The limit of some tools; another pattern that has all of them stands for theirs.
+/// Compares the limit of some tools. Another pattern that covers all of them can replace it.
 fn tools(was: &ToolLimit, now: &Rates, root: &Path) -> Vec<Loss> {
     let path = root.key("tools").key(was.pattern.as_str());
     let same = now.tools.iter().find(|tool| tool.pattern == was.pattern);

@@ -13,7 +13,8 @@ use super::super::report::Path;
 use super::Loss;
 use super::served::{Served, tool_scopes};
 
-/// Default endpoints show every upstream, without what the named ones ask for.
+/// Finds a config that falls back to the default endpoints, which show every upstream without the
+/// scopes and rules of the listed ones.
 pub(super) fn endpoints(old: &Config, new: &Config) -> Vec<Loss> {
     let guards = |endpoint: &&Endpoint| {
         let rules = &old.rules;
@@ -39,7 +40,7 @@ pub(super) fn endpoints(old: &Config, new: &Config) -> Vec<Loss> {
         .collect()
 }
 
-/// The rules for all endpoints.
+/// Compares the rules for all endpoints.
 pub(super) fn common(old: &Config, new: &Config) -> Vec<Loss> {
     sheets(
         old.rules.common(),
@@ -49,7 +50,7 @@ pub(super) fn common(old: &Config, new: &Config) -> Vec<Loss> {
     )
 }
 
-/// The rules of single endpoints.
+/// Compares the rules of single endpoints.
 pub(super) fn own(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let losses = |endpoint: &Endpoint| {
         let (id, path) = (
@@ -61,8 +62,8 @@ pub(super) fn own(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     new.endpoints.iter().flat_map(losses).collect()
 }
 
-/// The texts with rules of one `policy`: one that was cut off or left out takes its rules that
-/// forbid along.
+/// Compares the policy texts of one `policy`. The removal or truncation of a text also removes its
+/// rules that forbid.
 fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
     if !old.is_empty() && new.is_empty() {
         let message = format!("the rules of {of} would be gone");
@@ -106,9 +107,9 @@ fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
     all
 }
 
-/// The operator's word that a tool does something: rules that forbid such tools go by it.
+/// Finds lost annotations that mark a tool as dangerous. Rules that forbid such tools rely on them.
 pub(super) fn annotations(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
-    // What makes a tool one to be careful with.
+    // The hints that mark a tool as dangerous.
     let warnings = |hints: &Hints| {
         let Hints {
             read_only,
@@ -158,7 +159,7 @@ pub(super) fn annotations(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     all
 }
 
-/// Which tools an endpoint has.
+/// Compares the selection of an endpoint's tools.
 pub(super) fn selection(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for endpoint in new.endpoints {
@@ -168,7 +169,7 @@ pub(super) fn selection(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
             toolset(new, id).unwrap_or(&none),
         );
         let path = Path::at("endpoints").key(id).key("tools");
-        // `*` selects nothing out.
+        // `*` excludes no tool.
         let selects = |tools: &Toolset| {
             !tools.include.is_empty() && tools.include.iter().all(|it| it.as_str() != "*")
         };
@@ -212,14 +213,14 @@ fn toolset<'a>(served: &Served<'a>, id: &EndpointId) -> Option<&'a Toolset> {
         .as_deref()
 }
 
-/// True where another pattern fits every name that this one fits. A `?` fits one character, and may
-/// be held against a `*`.
+/// Reports if another pattern matches every name that this one matches. A `?` matches one
+/// character, and `*` covers it.
 fn is_covered<'a>(pattern: &Pattern, mut by: impl Iterator<Item = &'a Pattern>) -> bool {
     let text = pattern.as_str();
     by.any(|other| other == pattern || (!other.as_str().contains('?') && other.fits(text)))
 }
 
-/// The scopes of endpoints, of their tools, and of upstreams' tools.
+/// Compares the scopes of endpoints, of their tools, and of upstreams' tools.
 pub(super) fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for endpoint in new.endpoints {
@@ -258,7 +259,7 @@ pub(super) fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     all
 }
 
-/// One list of scopes. Where one was put in, somebody has written another list.
+/// Compares one list of scopes. With a new scope in it, the list was changed on purpose.
 fn list(path: &Path, of: &dyn fmt::Display, was: &[Arc<str>], now: &[Arc<str>]) -> Vec<Loss> {
     if !was.is_empty() && now.is_empty() {
         return vec![Loss::new(

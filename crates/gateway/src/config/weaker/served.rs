@@ -1,5 +1,4 @@
-//! Upstreams and endpoints, which the main file and a team's file have, and the protections of
-//! upstreams.
+//! The upstreams and endpoints of the main file or a team's file, and the protections of upstreams.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use super::super::report::Path;
 use super::super::{Config, UpstreamPlan, Waivers};
 use super::Loss;
 
-/// What a config or a team's file serves, the rules for it, and what it says of both by name.
+/// The upstreams and endpoints of a config or a team's file, with their rules and waivers.
 #[derive(Clone, Copy)]
 pub(super) struct Served<'a> {
     pub(super) upstreams: &'a [UpstreamPlan],
@@ -54,7 +53,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// The tools of an upstream that take scopes of their own: its id, the tool's name, the scopes.
+/// Returns the tools of an upstream with scopes of their own: its id, the tool's name, the scopes.
 pub(super) fn tool_scopes(
     plan: &UpstreamPlan,
 ) -> impl Iterator<Item = (&UpstreamId, &str, &[Arc<str>])> {
@@ -66,7 +65,8 @@ pub(super) fn tool_scopes(
     tools.map(|(name, tool)| (&plan.settings.id, name.as_str(), tool.scopes.as_slice()))
 }
 
-/// One of the two checks.
+/// One of the two checks: its key, its value, the test that it is enforced, and the hint that gives
+/// it up.
 type Side = (
     &'static str,
     fn(&Validation) -> Check,
@@ -74,7 +74,7 @@ type Side = (
     &'static str,
 );
 
-/// `enforce` as written: for arguments it refuses more than the default does.
+/// For arguments, only an explicit `enforce` counts: it refuses more than the default does.
 const SIDES: [Side; 2] = [
     (
         "input",
@@ -90,8 +90,8 @@ const SIDES: [Side; 2] = [
     ),
 ];
 
-/// A check that is enforced where the file says so, and that the new file does not mention there
-/// any more.
+/// Finds checks that the old file enforces explicitly, and that the new file does not have at that
+/// path any more.
 pub(super) fn validation(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for plan in old.upstreams {
@@ -121,7 +121,7 @@ pub(super) fn validation(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     all
 }
 
-/// The checks of one of an upstream's tools, or of those that it says nothing special of.
+/// Returns the checks of one of an upstream's tools, or of the tools without an entry.
 fn effective(plan: &UpstreamPlan, tool: Option<&str>) -> Validation {
     let own = |name| plan.rules.tools.iter().find(|(other, _)| other == name);
     let own = tool
@@ -130,7 +130,7 @@ fn effective(plan: &UpstreamPlan, tool: Option<&str>) -> Validation {
     own.unwrap_or(plan.rules.validation)
 }
 
-/// The places that can say it, the nearest first.
+/// Returns the paths that can set the check, the most specific first.
 fn places(id: &UpstreamId, tool: Option<&str>, side: &str) -> Vec<Path> {
     let upstream = Path::at("upstreams").key(id);
     let tool = tool.map(|name| upstream.key("tools").key(name));
@@ -138,7 +138,7 @@ fn places(id: &UpstreamId, tool: Option<&str>, side: &str) -> Vec<Path> {
     all.map(|place| place.key("validation").key(side)).collect()
 }
 
-/// What an upstream may ask of clients, where the file names it.
+/// Finds upstreams whose `asks` key was removed.
 pub(super) fn questions(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for id in old.upstreams.iter().map(|plan| &plan.settings.id) {
@@ -155,7 +155,7 @@ pub(super) fn questions(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     all
 }
 
-/// The search for secrets in the calls of upstreams, and its patterns.
+/// Compares the search for secrets in the calls of upstreams, and its patterns.
 pub(super) fn secrets(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     let mut all = Vec::new();
     for plan in old.upstreams {

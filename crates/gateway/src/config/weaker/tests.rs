@@ -1,4 +1,5 @@
-//! The table of protections against the config's schema, and against a config that has all of them.
+//! Tests the table of protections against the config's schema, and against a config that has all of
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -8,14 +9,14 @@ use serde_json::{Value, json};
 use super::super::tests::load;
 use super::*;
 
-/// Keys whose absence takes no protection away, or a part of the config: all below `x.**` is of
-/// that kind.
+/// Keys whose absence removes no protection, or a part of the config. `x.**` stands for all keys
+/// below `x`.
 const NO_PROTECTION: &[&str] = &[
-    // Where clients connect: an open address is judged by itself. Absent is loopback.
+    // The address of the listener: an open address has a check of its own. Absent is loopback.
     "listen",
     "public_url",
     "admin.listen",
-    // Absent is stricter: fewer names, origins, proxies or credentials are taken.
+    // Absent is stricter: fewer names, origins, proxies or credentials are accepted.
     "admin.allowed_hosts",
     "admin.allowed_hosts[]",
     "admin.auth.token",
@@ -55,7 +56,7 @@ const NO_PROTECTION: &[&str] = &[
     "include_errors",
     "allow_weaker",
     "allow_weaker[]",
-    // Absent is a sound default.
+    // Absent is a safe default.
     "admin.auth.oauth.scope",
     "auth.leeway",
     "auth.issuers[].algorithms",
@@ -81,7 +82,7 @@ const NO_PROTECTION: &[&str] = &[
     "audit.otlp.ca_file",
     "audit.sync",
     "audit.queue",
-    // Absent is `digest`, and nothing in the clear.
+    // Absent is `digest`, without any value in clear text.
     "audit.arguments",
     "audit.show",
     "audit.show[]",
@@ -99,7 +100,7 @@ const NO_PROTECTION: &[&str] = &[
     "upstreams.*.tools.*.deadlines.**",
     "upstreams.*.tools.*.safe_to_repeat",
     "endpoints.*.deadlines.**",
-    // What upstreams are, and how they are reached: a call that cannot be made opens nothing.
+    // The upstreams and their transports: a call that cannot be made exposes no data.
     "upstreams",
     "upstreams.*",
     "upstreams.*.url",
@@ -117,17 +118,17 @@ const NO_PROTECTION: &[&str] = &[
     "upstreams.*.poll",
     "upstreams.*.grace",
     "mcpServers.**",
-    // An endpoint that is gone is not there.
+    // The removal of an endpoint removes access to it.
     "endpoints.*",
     "endpoints.*.upstream",
     "endpoints.*.upstreams",
     "endpoints.*.upstreams[]",
-    // Texts and looks.
+    // Texts and presentation.
     "endpoints.*.page.**",
     "endpoints.*.naming.**",
     "endpoints.*.tools.alias.**",
     "endpoints.*.tools.describe.**",
-    // What is shown of an answer lets nobody in.
+    // Changes of a response's content grant no access.
     "endpoints.*.clean",
     "upstreams.*.tools.*.clean",
     "upstreams.*.results.**",
@@ -154,7 +155,7 @@ const NO_PROTECTION: &[&str] = &[
     "telemetry.**",
 ];
 
-/// All places of a schema.
+/// Collects all paths of a schema.
 fn places(schema: &Value, root: &Value, at: &str, found: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap();
@@ -167,7 +168,7 @@ fn places(schema: &Value, root: &Value, at: &str, found: &mut BTreeSet<String>) 
         places(choice, root, at, found);
     }
     let mut below = |place: String, schema: &Value| {
-        // The root itself is no place.
+        // The root itself is not a path.
         found.insert(place.clone());
         places(schema, root, &place, found);
     };
@@ -218,7 +219,7 @@ fn every_key_of_the_config_is_a_protection_or_known_to_be_none() {
                 }),
             })
     };
-    // A section is there for what is in it.
+    // A section is present for the keys in it.
     let is_section = |place: &str| {
         let mut known = protections.iter().chain(NO_PROTECTION);
         known.any(|known| {
@@ -250,12 +251,12 @@ fn every_key_of_the_config_is_a_protection_or_known_to_be_none() {
     assert!(gone.is_empty(), "no keys of the config: {gone:?}");
 }
 
-/// A file that can be read.
+/// Returns a readable file.
 fn file() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").to_owned()
 }
 
-/// A config with every protection.
+/// Returns a config with every protection.
 fn full(rules: &str, patterns: &str) -> Value {
     let permit = "permit(principal, action, resource);";
     let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -322,8 +323,8 @@ fn full(rules: &str, patterns: &str) -> Value {
     })
 }
 
-/// The value at a place with `*` and `[]` taken away, once for each that fits: the way to it, and
-/// what is left.
+/// Removes the value at a path with `*` and `[]`, once for each match. Returns the actual path and
+/// the remaining config.
 fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
     let (head, rest) = match place.find(['.', '[']) {
         Some(0) => ("[]", place[2..].trim_start_matches('.')),
@@ -361,7 +362,7 @@ fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
     all
 }
 
-/// The config in which nothing else stands in for what is at a place.
+/// Returns the config without the other settings that could replace the one at a path.
 fn with_one(full: &Value, place: &str) -> Value {
     let for_some = ["rates.endpoints", "rates.groups", "rates.clients"]
         .iter()
@@ -405,7 +406,7 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
             let ways = without(&full, place);
             assert!(!ways.is_empty(), "the full config has no {place}");
             for (way, left) in ways {
-                // A config that has errors is refused for them.
+                // A config with errors is refused because of them.
                 let Some(new) = read(&left).config else {
                     continue;
                 };
@@ -415,7 +416,7 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
                 if !lost.iter().any(|lost| is_named(&lost)) {
                     missed.push(format!("{way}: {lost:?}"));
                 }
-                // By its place it is given up, unless it has a word of its own.
+                // `allow_weaker` with its path gives it up, unless it has a key of its own.
                 let mut given_up = left.clone();
                 given_up["allow_weaker"] = lost.iter().map(|lost| lost.path.to_string()).collect();
                 let again = weakenings(&old, &read(&given_up).config.unwrap());

@@ -1,4 +1,4 @@
-//! Spans and metrics as OTLP has them (opentelemetry-proto, trace/v1 and metrics/v1).
+//! The OTLP encoding of spans and metrics (opentelemetry-proto, trace/v1 and metrics/v1).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,18 +8,18 @@ use weir_core::trace::{Span, SpanKind, Value};
 use super::proto::Message;
 use crate::telemetry::gather::{Family, Figure, Histogram, Point, Text};
 
-/// What is said of the process.
+/// The attributes of the process.
 pub(super) type Resource = [(String, String)];
 
-/// The sums count from their beginning.
+/// The temporality of sums: they count from their beginning.
 const CUMULATIVE: u64 = 2;
 const ERROR: u64 = 2;
-/// Flags of a span: told of; known whether its parent is elsewhere; and it is.
+/// Flags of a span: sampled; the next flag is valid; the parent is remote.
 const TOLD: u32 = 1;
 const KNOWN: u32 = 0x100;
 const ELSEWHERE: u32 = 0x200;
 
-/// An `ExportTraceServiceRequest`.
+/// Returns an `ExportTraceServiceRequest`.
 pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
     document(resource, |scope| {
         for own in spans {
@@ -28,7 +28,7 @@ pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
     })
 }
 
-/// An `ExportMetricsServiceRequest`.
+/// Returns an `ExportMetricsServiceRequest`.
 pub(super) fn metrics(resource: &Resource, families: &[Family], now: SystemTime) -> Vec<u8> {
     document(resource, |scope| {
         for own in families {
@@ -37,7 +37,7 @@ pub(super) fn metrics(resource: &Resource, families: &[Family], now: SystemTime)
     })
 }
 
-/// Both have the same frame: of the resource, of the scope, and then what there is in it.
+/// Writes the common frame: the resource, the scope, and the contents by `write`.
 fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
     let mut out = Message::default();
     out.message(1, |of_resource| {

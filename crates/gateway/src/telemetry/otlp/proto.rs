@@ -1,11 +1,11 @@
-//! Protocol Buffers, as far as OTLP needs them written, and its answers read.
+//! The part of Protocol Buffers that OTLP needs: writing requests, and reading responses.
 
-/// A message that is being written. Fields that have their default are left out, as proto3 says,
-/// unless they tell something.
+/// A message that is being written. Callers leave fields at their default out, as proto3 does,
+/// unless the default is significant.
 #[derive(Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// The ways a field is written.
+/// The wire types.
 const VARINT: u64 = 0;
 const EIGHT_BYTES: u64 = 1;
 const LENGTH: u64 = 2;
@@ -48,14 +48,14 @@ impl Message {
         self.fixed64(field, value.to_bits())
     }
 
-    /// A message in this one.
+    /// Writes an embedded message.
     pub(super) fn message(&mut self, field: u64, write: impl FnOnce(&mut Self)) -> &mut Self {
         let mut inner = Self::default();
         write(&mut inner);
         self.bytes(field, &inner.0)
     }
 
-    /// Numbers in a row, of eight bytes each.
+    /// Writes packed numbers of eight bytes each.
     pub(super) fn packed(&mut self, field: u64, values: impl Iterator<Item = u64>) -> &mut Self {
         let inner: Vec<u8> = values.flat_map(u64::to_le_bytes).collect();
         self.bytes(field, &inner)
@@ -75,8 +75,8 @@ impl Message {
     }
 }
 
-/// How many items an answer says were not taken: `partial_success` is field 1 of every such answer,
-/// and the number field 1 of that.
+/// Returns the number of rejected items in a response: `partial_success` is its field 1, and the
+/// number is field 1 of that.
 pub(super) fn rejected(answer: &[u8]) -> u64 {
     let partial = fields(answer).find_map(|(field, value)| match value {
         Value::Bytes(bytes) if field == 1 => Some(bytes),
@@ -96,7 +96,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, up to what cannot be read.
+/// Returns the fields of a message, up to the first malformed one.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         let tag = number(&mut rest)?;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn fields_are_written_as_the_encoding_says() {
         let mut message = Message::default();
-        // The examples of the encoding's own description.
+        // The examples of the encoding's own documentation.
         message
             .varint(1, 150)
             .string(2, "testing")

@@ -67,7 +67,7 @@ fn one(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
     })
 }
 
-/// Whether it was typed in place of a digest: that has nearly 32 different bytes.
+/// Reports if a digest was typed by hand: a real one has nearly 32 different bytes.
 pub(in super::super) fn is_patterned(mut digest: [u8; 32]) -> bool {
     digest.sort_unstable();
     digest.chunk_by(|a, b| a == b).count() < 12
@@ -85,7 +85,7 @@ pub(in super::super) fn digest_of(text: &str) -> Option<[u8; 32]> {
     bytes?.try_into().ok()
 }
 
-/// The begin of a day, or a moment, in UTC (RFC 3339 with `Z`).
+/// Parses a date (its beginning) or a time, in UTC (RFC 3339 with `Z`).
 pub(in super::super) fn moment(text: &str) -> Option<SystemTime> {
     let (date, time) = text
         .split_once('T')

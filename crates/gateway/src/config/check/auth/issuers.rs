@@ -1,4 +1,4 @@
-//! `auth.issuers`: whose tokens are good here.
+//! `auth.issuers`: the issuers of accepted tokens.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::super::super::report::{Path, Problem, Report};
 use super::super::placeholder;
 use super::arcs;
 
-/// A stolen token is of use for so long.
+/// The default of `max_lifetime`: it bounds the use of a stolen token.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// Each has keys to be kept fresh.
+/// The largest number of issuers. weir keeps the keys of each fresh.
 const MOST: usize = 64;
 
 pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
@@ -85,7 +85,7 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
     })
 }
 
-/// An issuer whose tokens are checked by its keys.
+/// Returns the settings of an issuer whose tokens are verified with its keys.
 fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> Proof {
     let max_lifetime = raw.max_lifetime.map_or(LIFETIME, |time| time.0);
     if max_lifetime.is_zero() {
@@ -99,7 +99,7 @@ fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> Proof {
     }
 }
 
-/// An issuer that is asked.
+/// Returns the settings of an issuer with token introspection.
 fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut Report) -> Proof {
     for (key, given) in [
         ("jwks_uri", raw.jwks_uri.is_some()),
@@ -182,7 +182,7 @@ fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorith
     algorithms
 }
 
-/// A URL of an issuer: https, or http on this machine, or the operator says that he means it.
+/// Checks a URL of an issuer: https, or http on this machine or with `allow_http`.
 pub(super) fn web(text: &str, allow_http: bool, path: &Path, report: &mut Report) {
     let uri = text.parse::<Uri>().ok();
     let host = uri

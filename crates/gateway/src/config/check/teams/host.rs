@@ -6,7 +6,7 @@ use http::uri::Authority;
 /// A host, or all hosts of a domain, on one port or on all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostPattern {
-    /// In lower case; of a domain the part behind the `*`, with its dot.
+    /// The name in lower case. For a domain, the part after the `*`, with its dot.
     name: String,
     /// True for `*.domain`.
     domain: bool,
@@ -14,7 +14,7 @@ pub(super) struct HostPattern {
 }
 
 impl HostPattern {
-    /// `name`, `name:port`, an address, or `*.domain`; `None` for anything else.
+    /// Parses `name`, `name:port`, an address, or `*.domain`. Returns `None` for other texts.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (domain, rest) = match text.strip_prefix('*') {
             Some(rest) => (true, rest.strip_prefix('.')?),
@@ -38,7 +38,7 @@ impl HostPattern {
         (name.len() > usize::from(domain)).then_some(Self { name, domain, port })
     }
 
-    /// Whether a URL leads there. A domain's own name is not one of its hosts.
+    /// Reports if a URL's host matches. A domain's own name is not one of its hosts.
     pub(super) fn fits(&self, url: &Uri) -> bool {
         let Some(host) = url.host() else { return false };
         let usual = if url.scheme_str() == Some("https") {
